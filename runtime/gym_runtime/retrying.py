@@ -22,8 +22,8 @@ class Pauses(msgspec.Struct, frozen=True):
 class Backoff:
     """The pauses of one sequence of tries.
 
-    Each pause is jittered to between half and one and a half of its length, so that callers that failed at the
-    same moment do not try again at the same moment.
+    Each pause is jittered to between half and one and a half of its length, so that callers which failed at
+    the same moment do not try again at the same moment.
     """
 
     def __init__(self, pauses: Pauses) -> None:

@@ -427,11 +427,8 @@ GATEWAY_STOP_S = 5.0
 """How long calls in progress may take when the gateway stops."""
 
 HEADERS_S = 30.0
-"""How long a client may take to send a request's headers."""
-
-KEEP_ALIVE_S = 75.0
-"""How long an idle connection of a client stays open; longer than the clients' own limits, so that they close
-it."""
+"""How long a connection may stay without the whole headers of its next request. Longer than clients keep an
+idle connection (aiohttp 15 s, httpx 5 s), so that they close it and no request meets a closed one."""
 
 LINGER_S = 2.0
 """How long a refused body is still read, so that the client reads the refusal."""

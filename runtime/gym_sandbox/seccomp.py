@@ -74,7 +74,7 @@ REFUSED = {
     "semget": (64, 190),
     "mq_open": (240, 180),
 }
-CLONE, SOCKET, CLONE3, PRLIMIT, MMAP = (56, 220), (41, 198), 435, (302, 261), (9, 222)
+CLONE, SOCKET, CLONE3, PRLIMIT, MMAP, SETSOCKOPT = (56, 220), (41, 198), 435, (302, 261), (9, 222), (54, 208)
 # AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64 of linux/audit.h.
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)  # the last is netlink: names of interfaces
@@ -86,12 +86,9 @@ FIRST_OF_X32 = 0x40000000
 
 # Opcodes of classic BPF: a load of a word, jumps that compare with a constant, a return.
 _LOAD, _EQUALS, _ABOVE, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
-_NUMBER, _MACHINE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = (
-    0,
-    4,
-    16,
-    40,
-)  # offsets in the kernel's struct seccomp_data
+# Offsets in the kernel's struct seccomp_data.
+_NUMBER, _MACHINE = 0, 4
+_FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT, _FOURTH_ARGUMENT = 16, 24, 32, 40
 # SECCOMP_RET_ALLOW, _ERRNO and _KILL_PROCESS of linux/seccomp.h.
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
@@ -102,7 +99,8 @@ def program(*, counted: bool = True) -> bytes:
 
     Args:
         counted: a control group counts all memory. Without one, only memory that processes map can be
-            counted, so shared anonymous mappings are refused: their memory remains after they are unmapped.
+            counted, so shared anonymous mappings are refused (their memory remains after they are unmapped),
+            and buffers of sockets keep their default sizes.
 
     Raises:
         UsageError: this machine's architecture is not supported.
@@ -130,6 +128,15 @@ def program(*, counted: bool = True) -> bytes:
             _instruction(_LOAD, _FOURTH_ARGUMENT),
             _instruction(_ANY_OF, ANONYMOUS, otherwise=2),
             *_fails(_ANY_OF, SHARED, errno.EPERM),
+            _instruction(_RETURN, _ALLOW),
+            # Sizes of sockets' buffers are wishes: the call succeeds and changes nothing.
+            _instruction(_EQUALS, SETSOCKOPT[column], otherwise=7),
+            _instruction(_LOAD, _SECOND_ARGUMENT),
+            _instruction(_EQUALS, socket.SOL_SOCKET, otherwise=4),
+            _instruction(_LOAD, _THIRD_ARGUMENT),
+            _instruction(_EQUALS, socket.SO_SNDBUF, then=1),
+            _instruction(_EQUALS, socket.SO_RCVBUF, otherwise=1),
+            _instruction(_RETURN, _FAIL),
             _instruction(_RETURN, _ALLOW),
         ]
     lines += [

@@ -14,7 +14,9 @@ import secrets
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from gym_data.web.host_names import foreign_host
 
+_NAMES = ("127.0.0.1", "localhost")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -36,8 +38,7 @@ class Access:
     def __init__(self, port: int, token: str | None = None) -> None:
         self.token = token or secrets.token_urlsafe(24)
         self.port = port
-        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._origins = {f"http://{host}" for host in self._hosts}
+        self._origins = {f"http://{name}:{port}" for name in _NAMES}
         self._cookie = f"gym_viewer_{port}"  # cookies are shared by all ports of a host
 
     @property
@@ -49,7 +50,7 @@ class Access:
         """Why a request is refused, or None."""
         if request.method not in ("GET", "HEAD"):
             return "this server is only read from"
-        if request.headers.get("Host", "") not in self._hosts:
+        if foreign_host(request, _NAMES, only_at=self.port):
             return "this server answers to its own name only"
         if request.headers.get("Origin", f"http://127.0.0.1:{self.port}") not in self._origins:
             return "this server answers its own page only"

@@ -32,6 +32,7 @@ from gym_runtime.files.index import (
     sound,
 )
 from gym_runtime.own_files import open_own, private_folder
+from gym_runtime.timing import HEADERS_S
 
 from gym_view.access import Access
 from gym_view.indexing import IndexProgress
@@ -246,11 +247,14 @@ async def serve(
     system: SystemState | None = None,
     *,
     failures_as_zero: bool = False,
+    headers_s: float = HEADERS_S,
 ) -> AsyncGenerator[Access]:
     """Serve the page on the loopback address while the block runs; gives what its address is.
 
     With a ``system`` the page shows that too, and there need be no rollouts yet. With ``failures_as_zero``
     failed rollouts count with a reward of 0.
+
+    A connection has ``headers_s`` for the headers of each request.
 
     Raises:
         UsageError: there is nothing to show, the port is taken, or the cache cannot be used.
@@ -266,7 +270,7 @@ async def serve(
             app = web.Application(middlewares=[access.middleware])
             app.on_response_prepare.append(access.protect)
             app.add_routes(server.routes())
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=headers_s)
             await runner.setup()
             try:
                 await web.SockSite(runner, listener).start()

@@ -212,29 +212,6 @@ except PermissionError:
     assert await said(code) == 6 * ["EPERM"] + (["mapped", "1"] if counted else 2 * ["refused"])
 
 
-@pytest.mark.slow
-async def test_buffers_of_sockets_are_bounded_where_no_group_counts_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cgroups, "place", lambda process: cgroups.Place(why_not="a test"))
-    few = "import socket\nheld = [socket.socketpair() for _ in range(10)]\nprint(len(held))"
-    assert await said(few) == ["10"]
-    code = """
-import socket, time
-held = [socket.socketpair() for _ in range(100)]
-for one, other in held:
-    one.setblocking(False)
-    try:
-        while True:
-            one.send(bytes(65536))
-    except BlockingIOError:
-        pass
-time.sleep(600)
-"""
-    result = await run(code, SMALL)
-    assert b"sockets at a time, more than 32" in result.stderr
-
-
 async def test_what_isolates_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYM_SANDBOX", "weak")
     assert bubblewrap.kind() == "weak"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,36 @@ from sandbox.programs import MARK, NEEDS_ISOLATION, STUBBORN, living, run, said
 pytestmark = [pytest.mark.anyio, NEEDS_ISOLATION]
 
 
+def a_broken_one(folder: Path, text: str) -> str:
+    path = folder / "bwrap"
+    path.write_text(f"#!/bin/sh\necho {text} >&2; exit 1\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_systems_bubblewrap_comes_first_if_it_isolates(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    working = bubblewrap.binaries()[-1]
+    system = tmp_path / "bwrap"
+    try:
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        system.symlink_to(working)
+        bubblewrap.check.cache_clear()
+        assert bubblewrap.check(os.getpid()) == str(system)
+        system.unlink()
+        a_broken_one(tmp_path, "unknown option --size")
+        bubblewrap.check.cache_clear()
+        assert bubblewrap.check(os.getpid()) == working
+    finally:
+        bubblewrap.check.cache_clear()
+
+
 async def test_without_isolation_it_refuses_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def broken(text: str) -> Callable[[], str]:
-        path = tmp_path / "bwrap"
-        path.write_text(f"#!/bin/sh\necho {text} >&2; exit 1\n")
-        path.chmod(0o755)
-        return lambda: str(path)
-
-    monkeypatch.setattr(bubblewrap, "binary", broken("No permissions to create a new namespace"))
+    broken = a_broken_one(tmp_path, "No permissions to create a new namespace")
+    monkeypatch.setattr(bubblewrap, "binaries", lambda: [broken])
     bubblewrap.check.cache_clear()
     try:
         with pytest.raises(

@@ -26,6 +26,8 @@ from gym_resources.open_env.openenv_connection import Connection, InvalidAction,
 ACT = "act"
 _MCP = frozenset({"Action", "CallToolAction", "ListToolsAction"})
 """The titles of the schemas of environments that offer tools over MCP."""
+_NOT_SHOWN = frozenset({"metadata", "reward", "done"})
+"""The fields that every observation of OpenEnv has beside the environment's own."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -158,7 +160,11 @@ def _function(name: str, description: str, parameters: dict[str, Any]) -> dict[s
 
 
 def _text(observation: dict[str, Any]) -> str:
-    return _encode(observation).decode()
+    """What the model reads: the fields that the environment declares, without OpenEnv's own.
+
+    Since 0.4 servers put ``metadata`` among them, which is for the trainer and may hold the answer.
+    """
+    return _encode({name: value for name, value in observation.items() if name not in _NOT_SHOWN}).decode()
 
 
 def _rows(size: int | None, seed: int) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """One session with an environment of OpenEnv, over its server's WebSocket.
 
-Source: the messages of openenv-core 0.3, ``openenv.core.env_server.types``.
+Source: the messages of openenv 0.10, ``openenv.core.env_server.types``.
 """
 
 from __future__ import annotations

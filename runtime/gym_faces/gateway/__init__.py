@@ -6,7 +6,8 @@ the same dialect, as a stream if requested. `server` has the HTTP side, `respons
 dialects, and `capture` the calls of each rollout. `gym_faces.recordings` has the transcripts and the files.
 """
 
+from gym_data.web.listener import serving as serving
+
 from gym_faces.gateway.admission import Admission as Admission
 from gym_faces.gateway.gateway_server import Gateway as Gateway
-from gym_faces.gateway.listener import serving as serving
 from gym_faces.gateway.question import Question as Question

@@ -29,6 +29,7 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 from aiohttp import web
+from gym_data.web.host_names import own_names
 from gym_runtime import clock
 from gym_runtime.errors import GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger
@@ -98,7 +99,7 @@ class Gateway:
         self._models = {name: {"id": name, **about} for name in models}
         self._captures = captures
         self._anonymous = anonymous
-        self._hosts = callers.own_names(*hosts)
+        self._hosts = own_names(*hosts)
         self._timeout_s = timeout_s
         self._quiet_s = quiet_s
         self._write_s = write_s

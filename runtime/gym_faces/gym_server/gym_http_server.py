@@ -27,6 +27,7 @@ import anyio.to_thread
 import msgspec
 from aiohttp import web
 from anyio.abc import TaskStatus
+from gym_data.web.host_names import own_names
 from gym_runtime.client import Client, StandingRun
 from gym_runtime.client.streaming import background
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -81,7 +82,7 @@ class GymServer:
         self._client = client
         self._settings = settings
         self._key = key
-        self._hosts = callers.own_names(*hosts)
+        self._hosts = own_names(*hosts)
         self._runs: Runs | None = None
         self._standing: StandingRun | None = None
 

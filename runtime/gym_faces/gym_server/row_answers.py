@@ -10,12 +10,12 @@ from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
-from gym_runtime.rollout.result_row import OWN_FIELDS
+from gym_runtime.messages.own_fields import NUMBERS, is_mark, is_own
 from msgspec import Raw
 
 from gym_faces.gym_server.http_answers import Answer, of_fault
 
-_CLIENTS = ("agent_ref", "_ng_task_index", "_ng_rollout_index")
+_CLIENTS = ("agent_ref", *NUMBERS)
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -51,8 +51,9 @@ def of_record(record: RolloutRecord, asked: Mapping[str, Raw]) -> Answer:
 
 def of_verdict(verdict: Verdict, asked: Mapping[str, Raw]) -> Answer:
     """The request's row and response, with the verdict's fields."""
-    fields = {name: value for name, value in verdict.fields.items() if name not in OWN_FIELDS}
-    row = {**asked, **fields, "reward": verdict.reward}
+    said = {name: value for name, value in asked.items() if name in NUMBERS or not is_mark(name)}
+    fields = {name: value for name, value in verdict.fields.items() if not is_own(name)}
+    row = {**said, **fields, "reward": verdict.reward}
     if verdict.components:
         row["reward_components"] = verdict.components
     return Answer(200, _encode(row))

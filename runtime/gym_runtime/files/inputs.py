@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
+from gym_runtime.messages.own_fields import NUMBERS, is_mark
 
 NO_ROLLOUT = -1
 # Without row ids the key is the table, so that nothing is stored twice.
@@ -80,7 +81,7 @@ class StoredInputs:
         self._stack.close()
 
     def complete(self, row: bytes) -> bytes:
-        """A stored rollout with the fields of its input that it lacks.
+        """A stored rollout with the fields of its input that it lacks, without the input's own marks.
 
         Raises:
             TaskError: it is no JSON object, has no ``_ng_task_index``, or no input has its numbers.
@@ -96,7 +97,11 @@ class StoredInputs:
             rollout = "" if numbers.rollout is None else f", rollout {numbers.rollout}"
             raise TaskError(f"there is no input of task {numbers.task}{rollout} in --inputs")
         found = _decode_fields(self._line(place))
-        missing = {name: value for name, value in found.items() if name not in fields}
+        missing = {
+            name: value
+            for name, value in found.items()
+            if name not in fields and (name in NUMBERS or not is_mark(name))
+        }
         return _encode({**fields, **missing}) if missing else row
 
     def lines(self) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.diagnosis import Complaint, bad_encoding, bad_json, bad_value, locate
+from gym_runtime.messages.own_fields import may_have_marks
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.sampling import fold, refused
 
@@ -45,32 +46,12 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     responses_create_params: Raw | UnsetType = UNSET
     agent_ref: _AgentRef | UnsetType | None = UNSET
     task_index: _Index | UnsetType | None = msgspec.field(name="_ng_task_index", default=UNSET)
-    rollout_index: Raw | UnsetType = msgspec.field(name="_ng_rollout_index", default=UNSET)
-    attempt_index: Raw | UnsetType = msgspec.field(name="_ng_attempt_index", default=UNSET)
-    failure_class: Raw | UnsetType = msgspec.field(name="_ng_failure_class", default=UNSET)
-    failure_terminal: Raw | UnsetType = msgspec.field(name="_ng_failure_terminal", default=UNSET)
     gold: Raw | UnsetType = UNSET
 
     @property
     def ref(self) -> str | None:
         """The name in ``agent_ref``, if there is one."""
         return self.agent_ref.name if isinstance(self.agent_ref, _AgentRef) else None
-
-    @property
-    def plain(self) -> bool:
-        """The row carries nothing that has to be taken out before it is used."""
-        return all(
-            field is UNSET
-            for field in (
-                self.agent_ref,
-                self.task_index,
-                self.rollout_index,
-                self.attempt_index,
-                self.failure_class,
-                self.failure_terminal,
-                self.gold,
-            )
-        )
 
 
 _ROLE_CHARS = 40
@@ -177,7 +158,7 @@ class RowReader:
             environment=environment,
             agent_ref=_decode_ref(line).agent_ref if head.ref else None,
             task_index=head.task_index if isinstance(head.task_index, int) else None,
-            plain=head.plain,
+            plain=head.agent_ref is UNSET and head.gold is UNSET and not may_have_marks(line),
             ref=head.ref or "",
         )
 

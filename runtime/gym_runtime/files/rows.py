@@ -24,20 +24,13 @@ from gym_runtime.files.key_table import KeyTable
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.messages.comparison import GroupSpan
 from gym_runtime.messages.names import token
+from gym_runtime.messages.own_fields import is_mark
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.sampling import Sampling, lay_over
 
 _PARAMS = "responses_create_params"
-_TAKEN_OUT = (
-    "agent_ref",
-    "_ng_task_index",
-    "_ng_rollout_index",
-    "_ng_attempt_index",
-    "_ng_failure_class",
-    "_ng_failure_terminal",
-)
 
 _CARRIED = [
     one.name for one in dataclasses.fields(RolloutSettings) if one.name in RolloutSpec.__struct_fields__
@@ -254,9 +247,8 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
     """
     line = row.line
     if not row.plain:
-        fields = _decode_fields(line)
-        for name in _TAKEN_OUT:
-            fields.pop(name, None)
+        found = _decode_fields(line).items()
+        fields = {name: value for name, value in found if name != "agent_ref" and not is_mark(name)}
         if "gold" not in row.environment.resource.task_type.__struct_encode_fields__:
             fields.pop("gold", None)
         line = _encode(fields)

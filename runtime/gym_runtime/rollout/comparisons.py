@@ -27,9 +27,10 @@ from gym_runtime.messages.comparison import (
     is_comparison,
 )
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
+from gym_runtime.messages.own_fields import is_own
 from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use, role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.result_row import OWN_FIELDS, count_number, number_of
+from gym_runtime.rollout.result_row import count_number, number_of
 
 COMPARE = "compare"
 """The stage of a failure to compare."""
@@ -188,8 +189,12 @@ def _unjudged(why: str) -> Fault:
 
 def _task_row(row: Raw) -> Raw:
     """The dataset's row, from a result row that has no verdict."""
-    taken = OWN_FIELDS - {"responses_create_params"}
-    return Raw(_encode({name: value for name, value in _fields(row).items() if name not in taken}))
+    kept = {
+        name: value
+        for name, value in _fields(row).items()
+        if name == "responses_create_params" or not is_own(name)
+    }
+    return Raw(_encode(kept))
 
 
 def with_verdict(
@@ -217,7 +222,7 @@ def with_verdict(
         count_number(numbers, name, value)
     for name, value in verdict.fields.items():
         # A verifier must not replace what the runtime itself says.
-        if name not in OWN_FIELDS:
+        if not is_own(name):
             row[name] = value
             count_number(numbers, name, number_of(value))
     if verdict.components:

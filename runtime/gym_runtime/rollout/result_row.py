@@ -19,22 +19,13 @@ from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, RoleLog
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages.call_tokens import chained
 from gym_runtime.messages.outcomes import Outcome, RolloutRecord, Waiting
+from gym_runtime.messages.own_fields import is_own
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.role_use import RoleUse, role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.token_fields import with_tokens
 from gym_runtime.rollout.rollout import Rollout
 
-OWN_FIELDS = {
-    "responses_create_params",
-    "response",
-    "reward",
-    "reward_components",
-    "agent_ref",
-    "_ng_task_index",
-    "_ng_rollout_index",
-    "_gym",
-}
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -75,7 +66,7 @@ def make_record(
     if verdict is not None:
         row["reward"] = verdict.reward
     for name, value in row_fields.items():
-        if name not in OWN_FIELDS:
+        if not is_own(name):
             row[name] = value
             count_number(numbers, name, number_of(value))
     if verdict is not None:
@@ -83,7 +74,7 @@ def make_record(
             count_number(numbers, name, value)
         for name, value in verdict.fields.items():
             # A verifier must not replace what the runtime itself says.
-            if name not in OWN_FIELDS:
+            if not is_own(name):
                 row[name] = value
                 count_number(numbers, name, value)
         if verdict.components:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
+from gym_data.web.listener import serving
 from gym_faces.gateway.admission import Admission
 from gym_faces.gateway.capture import Captures
 from gym_faces.gateway.gateway_server import Gateway
-from gym_faces.gateway.listener import serving
 from gym_faces.gateway.model_pools import Pools
 from gym_runtime.rpc.router import Router
 from gym_testing.background import background, settled

@@ -10,8 +10,8 @@ import anyio
 import pytest
 from faces.gateway.gateway_calls import ALL, ANTHROPIC, CHAT, RESPONSES
 from faces.gateway.running_gateway import RunningGateway, standing
+from gym_data.web.listener import serving
 from gym_faces.gateway.gateway_server import Gateway
-from gym_faces.gateway.listener import serving
 from gym_runtime.errors import NoWorker, PayloadTooLarge, RuntimeFault
 from gym_runtime.messages.calls import ModelAnswer, Request, pack
 from gym_runtime.rpc.retry_budget import RetryBudget

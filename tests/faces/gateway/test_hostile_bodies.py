@@ -96,17 +96,6 @@ async def test_a_body_has_to_arrive_in_time(path: str, body: Any) -> None:
         assert status == 200
 
 
-async def test_a_connection_that_asks_nothing_is_closed() -> None:
-    async with standing(answer("x"), headers_s=0.5) as stand, connection(stand) as stream:
-        await stream.send(head(length=9)[:-10])
-        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
-            await stream.receive()
-        status, _, _ = await stand.post("/v1/responses", RESPONSES)  # one that asks stays
-        await anyio.sleep(0.6)
-        assert status == 200
-        assert (await stand.get("/health"))[0] == 200
-
-
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.slow
 async def test_a_client_that_does_not_read_gives_its_place_back(stream: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
-from gym_faces.gateway.listener import serving
+from gym_data.web.listener import serving
 from gym_faces.gym_server import GymServer
 from gym_faces.gym_server.asked_runs import Runs
 from gym_runtime.environment import catalogue

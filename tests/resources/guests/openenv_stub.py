@@ -110,7 +110,9 @@ class Stub:
     async def _seen(
         self, socket: web.WebSocketResponse, seen: dict[str, Any], reward: float | None, *, done: bool = False
     ) -> None:
-        await self._tell(socket, "observation", {"observation": seen, "reward": reward, "done": done})
+        # As OpenEnv has it since 0.4.
+        observation = {**seen, "metadata": {"answer": "stop"}}
+        await self._tell(socket, "observation", {"observation": observation, "reward": reward, "done": done})
 
     async def _tell(self, socket: web.WebSocketResponse, kind: str, data: dict[str, Any]) -> None:
         await socket.send_json({"type": kind, "data": data})

@@ -1,4 +1,4 @@
-"""Environments of OpenEnv behind a server: one that speaks its protocol, and openenv-core's own."""
+"""Environments of OpenEnv behind a server: one that speaks its protocol, and OpenEnv's own."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_addresses_and_rows() -> None:
         own_rows("openenv:http://host:1")
 
 
-# -- openenv-core's own server -----------------------------------------------------------------------------
+# -- OpenEnv's own server -----------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -203,13 +203,14 @@ async def real_server(kind: str) -> AsyncGenerator[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_openenvs_own_server_with_a_game() -> None:
-    pytest.importorskip("openenv", reason="needs openenv-core: pip install openenv-core")
+    pytest.importorskip("openenv", reason="needs openenv: pip install openenv")
     turns = [answer(act(f'{{"guess": {guess}}}', f"c{guess}")) for guess in range(1, 9)]
     async with real_server("higher") as name, guest(name, *turns) as system:
         records = await made(system, name, own_rows(name, 3), repeats=2)
         rewards = [record.reward for record in records]
         assert all(reward is not None and reward > 0 for reward in rewards)
         assert rewards[::2] == rewards[1::2]
+        assert not any("secret" in text for record in records for _, text in said(record))
         (cut,) = await made(system, name, own_rows(name, 1), max_turns=1)
         assert cut.reward in (1.0, -0.1)
     async with real_server("higher") as name, guest(name, answer(act('{"guess": 1001}'))) as system:
@@ -221,7 +222,7 @@ async def test_openenvs_own_server_with_a_game() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_openenvs_own_server_with_one_session() -> None:
-    pytest.importorskip("openenv", reason="needs openenv-core: pip install openenv-core")
+    pytest.importorskip("openenv", reason="needs openenv: pip install openenv")
     async with real_server("echo") as name, guest(name, answer("abc"), answer("de")) as system:
         records = await made(system, name, own_rows(name, 3))
     assert [record.reward for record in records] == [5.0] * 3

@@ -38,6 +38,12 @@ def test_a_row_gets_the_fields_that_it_lacks_and_keeps_its_own(tmp_path: Path) -
         assert inputs.complete(has_all) == has_all
 
 
+def test_a_row_gets_no_marks_of_its_input(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", numbered(0, x="a", _ng_failure_class="agent", _gym={}))
+    with StoredInputs([path]) as inputs:
+        assert complete(inputs, numbered(0, 1)) == numbered(0, 1, x="a")
+
+
 def test_rows_without_numbers_are_numbered_as_a_run_does(tmp_path: Path) -> None:
     first = write(tmp_path / "a.jsonl", {"x": "a"}, {"x": "b"}, {"x": "a"})
     second = write(tmp_path / "b.jsonl", {"x": "b"}, {"x": "c"})

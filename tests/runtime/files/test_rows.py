@@ -98,11 +98,14 @@ def test_seeds_join_what_extra_body_holds(line: Line) -> None:
         assert params(task)["metadata"] == {"extra_body": '{"seed":0}'}
 
 
-def test_the_row_loses_what_the_rollout_carries(line: Line) -> None:
-    mine = line(
-        gold="three", agent_ref=None, _ng_task_index=4, _ng_rollout_index=2, _ng_failure_class="x", kept=1
-    )
+@pytest.mark.parametrize("escaped", [False, True])
+def test_the_row_loses_what_the_rollout_carries(line: Line, escaped: bool) -> None:
+    marks = {name: {} for name in ("_ng_failure", "_ng_failure_class", "_ng_tomorrow", "_gym", "_gym_x")}
+    mine = line(gold="three", agent_ref=None, _ng_task_index=4, _ng_rollout_index=2, kept=1, **marks)
+    if escaped:
+        mine = line(kept=1, **marks).replace(b'"_', b'"\\u005f')
     (task,) = expand([mine], run="r", environment="counting")
+    assert task.task_index == (0 if escaped else 4)
     assert set(msgspec.json.decode(task.row)) == {"responses_create_params", "expected_count", "kept"}
 
 

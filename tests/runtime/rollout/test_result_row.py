@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from gym_runtime import Environment, Verdict
 from gym_runtime.errors import ModelRefused
+from gym_runtime.files.sample import sample_row
 from gym_runtime.messages.outcomes import Completed, Outcome, Truncated
 from gym_testing.small_system import (
     Engine,
@@ -158,12 +159,23 @@ async def test_a_row_that_is_no_task_is_kept_as_far_as_it_goes() -> None:
 
 
 async def test_a_verifier_cannot_overwrite_what_is_not_its_own() -> None:
-    theirs = dict.fromkeys(("response", "reward", "agent_ref", "_ng_task_index", "_gym"), "mine")
+    theirs = dict.fromkeys(
+        ("response", "reward", "agent_ref", "_ng_task_index", "_gym", "_ng_failure"), "mine"
+    )
     row = row_of(await make(verdict=Verdict(0.25, fields={**theirs, "goal": "changed"}), fields={"goal": 1}))
+    assert "_ng_failure" not in row
     assert row["reward"] == 0.25
     assert row["goal"] == "changed"
     assert row["response"]["output"][0]["content"][0]["text"] == "done"
     assert row["agent_ref"] == {"name": "sample"}
+
+
+async def test_a_dataset_cannot_make_a_success_look_failed() -> None:
+    marks = {"_ng_failure_class": "agent", "_ng_failure": {"kind": "task"}, "_ng_failure_judge_error": "x"}
+    record = await make(fields=marks)
+    assert isinstance(record.outcome, Completed)
+    sample = sample_row(bytes(record.row))
+    assert (sample.outcome, sample.failure) == ("completed", "")
 
 
 async def test_the_rows_own_bytes_are_kept() -> None:

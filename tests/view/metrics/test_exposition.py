@@ -139,6 +139,28 @@ async def test_with_old_figures_the_target_is_down(monkeypatch: pytest.MonkeyPat
             assert answer.status == 503
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 403),
+        ("127.0.0.1.nip.io:9000", 403),
+        ("", 403),
+        ("127.0.0.1:1", 200),
+        ("node17:9000", 200),
+        ("monitored.example.org", 200),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_foreign_host_is_refused(host: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "monitored.example.org")
+    async with (
+        running_client() as here,
+        serving(here.gym.driver.bus) as url,
+        aiohttp.request("GET", url, headers={"host": host}) as answer,
+    ):
+        assert answer.status == status
+
+
 @pytest.mark.anyio
 async def test_a_port_that_is_taken_is_said() -> None:
     async with running_client() as here, serving(here.gym.driver.bus) as url:

@@ -8,10 +8,10 @@ import sys
 from contextlib import AsyncExitStack
 
 import anyio
+from gym_data.web.listener import serving
 from gym_faces.gateway.admission import Admission
 from gym_faces.gateway.capture import Captures
 from gym_faces.gateway.gateway_server import Gateway
-from gym_faces.gateway.listener import serving
 from gym_faces.gateway.model_pools import Pools
 from gym_faces.gateway.rollout_names import RolloutNames
 from gym_faces.recordings.calls_file import CallsFile
@@ -22,7 +22,6 @@ from gym_runtime.cli import terminal
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.system_options import GatewayOptions
 from gym_runtime.cli.remote import unserved
-from gym_runtime.errors import UsageError
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
 
@@ -67,11 +66,7 @@ async def _stay(options: GatewayOptions) -> None:
             timeout_s=options.timeout_s,
         )
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
-        try:
-            url = await stack.enter_async_context(serving(served, host=options.host, port=options.port))
-        except OSError as error:
-            where = f"{options.host}:{options.port}"
-            raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
+        url = await stack.enter_async_context(serving(served, host=options.host, port=options.port))
         alive = [worker for worker in await all_workers(bus) if worker.kind == "model"]
         for line in unserved(alive, models=options.model_pool):
             logs.logger().warning(line)

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import anyio
-from gym_faces.gateway.listener import serving
+from gym_data.web.listener import serving
 from gym_faces.gym_server import GymServer, agents_yaml
 from gym_faces.gym_server.gym_http_server import USER
 
@@ -28,7 +28,6 @@ from gym_runtime.cli.model_choice import (
 from gym_runtime.cli.options.run_options import GymServerOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
-from gym_runtime.errors import UsageError
 
 KEY = "GYM_SERVER_KEY"
 _ANY = ("0.0.0.0", "::")
@@ -67,11 +66,7 @@ async def _stay(options: GymServerOptions) -> None:
         served = GymServer(gym, environments, options.settings, key=key or made, hosts=(options.host,))
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
         await stack.enter_async_context(served.working())
-        try:
-            url = await stack.enter_async_context(serving(served, host=options.host, port=options.port))
-        except OSError as error:
-            where = f"{options.host}:{options.port}"
-            raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another --port") from None
+        url = await stack.enter_async_context(serving(served, host=options.host, port=options.port))
         agents = sorted({agent for one in environments for agent in one.definition.agent_names})
         for line in unserved(await gym.workers(), agents=agents, models=[options.settings.model_pool]):
             logs.logger().warning(line)

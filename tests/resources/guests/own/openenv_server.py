@@ -1,4 +1,4 @@
-"""Environments on openenv-core's base classes, served by its own server: ``openenv_server.py KIND PORT``."""
+"""Environments on OpenEnv's base classes, served by its own server: ``openenv_server.py KIND PORT``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Higher(Environment[Move, Seen, State]):
             raise RuntimeError("the environment is broken")
         done = action.guess == self._secret
         hint = "" if done else "higher" if action.guess < self._secret else "lower"
-        return Seen(hint=hint, done=done, reward=1.0 if done else -0.1)
+        told = {"secret": self._secret}
+        return Seen(hint=hint, done=done, reward=1.0 if done else -0.1, metadata=told)
 
     @property
     def state(self) -> State:
