@@ -164,7 +164,7 @@ class _User:
         if not heard or heard[0]["role"] == "assistant":  # many chat templates let only the user begin
             heard.insert(0, {"role": "user", "content": GREETING})
         for _ in range(TRIES):
-            answer = await self._model.ask(heard, system=person)
+            answer = await self._model.ask(heard, system=person, whole=False)
             said = answer.text.rpartition("</think>")[2].strip()
             if said:
                 self.signal = next((signal for signal in scenario.stop if signal in said), "")

@@ -80,7 +80,7 @@ class Agent:
         thoughts = [""] * len(ways)
 
         async def think(number: int) -> None:
-            answer = await thinker.ask(task, system=THINKER.fill(way=ways[number]))
+            answer = await thinker.ask(task, system=THINKER.fill(way=ways[number]), whole=False)
             thoughts[number] = answer.text.rpartition("</think>")[2].strip()
 
         try:

@@ -50,7 +50,7 @@ class Agent:
             if rollout.max_turns is not None and rollout.turns >= rollout.max_turns:
                 return rollout.truncate("max_turns")
             answer = quoted("\n\n".join(message.text for message in turn.messages))
-            critique = await critic.ask(CRITIC.fill(task=task, answer=answer, accept=ACCEPT))
+            critique = await critic.ask(CRITIC.fill(task=task, answer=answer, accept=ACCEPT), whole=False)
             if ACCEPT in critique.text:
                 return None
             rollout.output.append(user_message(REVISE.fill(critique=quoted(critique.text))))

@@ -110,10 +110,7 @@ class Hypothesis(Analysis[HypothesisTask]):
             notebook=notebook.markdown(),
             conclusion=answer,
         )
-        score: str | None = None
-        for _ in range(hypothesis_rubric.TRIES):
-            if (score := await judging.label(asked)) is not None:
-                break
+        score = await judging.label(asked, tries=hypothesis_rubric.TRIES)
         fields = {**fields, "raw_score": None if score is None else int(score), **judging.fields()}
         return Verdict(min(1.0, int(score or 0) / problem.max_points), fields=fields)
 

@@ -88,12 +88,8 @@ class FinanceSearch(Session[FinanceTask]):
             found = self.task.expected_answer.casefold() in submission.casefold()
             return Verdict(float(found), fields={**fields, "judge_rating": None, "judge_text": None})
         judging = Judging(self.models.judge, self.task, lambda text: grades.grade(text, self.task.label_rule))
-        grade = None
         asked = grades.prompt(self.task.question, self.task.expected_answer, submission)
-        for _ in range(grades.TRIES):
-            grade = await judging.label(asked)
-            if grade:
-                break
+        grade = await judging.label(asked, tries=grades.TRIES)
         rating = int(grade[2]) if grade else 0
         fields = {**fields, "judge_rating": rating, "judge_text": judging.texts[-1], **judging.fields()}
         return Verdict(grades.WORTH[self.task.reward_mode][rating], fields=fields)

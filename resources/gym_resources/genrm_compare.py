@@ -46,9 +46,11 @@ async def compare(candidates: Candidates[Conversation], genrm: Model) -> list[Ve
         first, second, _ = asked[place]
         question = task.question(features[first].answer, features[second].answer)
         for _ in range(1 + task.genrm_parse_retries):
-            said = (await genrm.ask(question, **task.sampling)).text
+            answer = await genrm.ask(question, whole=False, **task.sampling)
+            if answer.incomplete:
+                continue
             found[place] = pairwise.read_scores(
-                said, default_score=task.default_score, default_ranking=task.default_ranking
+                answer.text, default_score=task.default_score, default_ranking=task.default_ranking
             )
             if found[place] is not None:
                 return

@@ -6,9 +6,9 @@ of the items are put together as ``aggregation_mode`` says: ``mean`` (the defaul
 ``any``, or ``weighted`` by the items' weights. All items are asked at once, and all must be answered.
 
 Rows, rewards and fields as its namesake in NeMo Gym. An answer without a label is a NO, as there; it is
-counted in ``judge_unparseable``, and its ``verdict_label`` is null. Different on purpose: a row without a
-rubric or with an unknown mode is refused, where there it is worth 0; an empty reply is worth 0,
-without asking the judge.
+counted in ``judge_unparseable``, and its ``verdict_label`` is null. Different on purpose: where a NO passes,
+such an answer is a failure (``--set unreadable_judge=rewarded`` lets it pass); a row without a rubric or with
+an unknown mode is refused, where there it is worth 0; an empty reply is worth 0, without asking the judge.
 Source: MultiChallenge (arXiv 2501.17399); the rule of NeMo Gym's ``multichallenge``; the prompt and the rows
 are our own.
 """
@@ -86,7 +86,8 @@ async def verify(task: Challenge, reply: Reply, judge: Model) -> Verdict:
     answers: list[str | None] = [None] * len(prompts)
 
     async def ask(number: int) -> None:
-        answers[number] = await judging.label(prompts[number])
+        passes = task.rubric[number].pass_criteria == "NO"
+        answers[number] = await judging.label(prompts[number], rewarded=passes)
 
     if said:
         try:

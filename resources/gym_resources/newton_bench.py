@@ -16,7 +16,8 @@ interchangeable, exponents are not. Without a judge the values say it: both laws
 every point; so constants inside of a sum or an exponent must be right.
 
 Rows, tools, laws, points and rewards as of NeMo Gym's environment of this name. Different on purpose: a judge
-that fails is a failure, not a wrong form; noise can be repeated; submissions run isolated, with all of
+that fails, or whose answer has no label, is a failure, not a wrong form, which is worth up to 0.4
+(``--set unreadable_judge=rewarded`` has it so); noise can be repeated; submissions run isolated, with all of
 Python.
 What the systems show is our own, so rewards agree with NeMo Gym's, and measurements of the simple and the
 complex systems do not. ``prepare newton_bench --size N`` makes rows; settings choose among them.
@@ -54,7 +55,7 @@ class Discovery(Laboratory):
             same_form = False
         elif code and found.ran and judge is not None:
             judged = Judging(judge, task, form.read)
-            same_form = await judged.label(form.prompt(task.law, code)) == "YES"
+            same_form = await judged.label(form.prompt(task.law, code), rewarded=True) == "YES"
             asked = judged.fields()
         elif found.ran:
             same_form = found.proportional

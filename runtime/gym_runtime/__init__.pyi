@@ -36,6 +36,7 @@ from .errors import ResourceError as ResourceError
 from .errors import ServiceUnavailable as ServiceUnavailable
 from .errors import SessionLost as SessionLost
 from .errors import TaskError as TaskError
+from .errors import UnusableAnswer as UnusableAnswer
 from .errors import UsageError as UsageError
 from .messages.outcomes import Cancelled as Cancelled
 from .messages.outcomes import Completed as Completed

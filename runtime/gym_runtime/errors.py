@@ -7,6 +7,7 @@
     ├── ModelError            the engine's
     │   ├── ModelRefused      it refused the request: bad key, unknown model, content filter; never retried
     │   ├── ModelUnavailable  overloaded, unreachable or cut off; retried within the rollout's budget
+    │   ├── UnusableAnswer    a judge's answer was cut short or has no label; never retried
     │   ├── ConversationUnknown  the worker has not kept the conversation; it is sent again in full
     │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts again
     ├── ResourceError         the environment's: a verifier raised, or its reward is not a finite number
@@ -123,6 +124,13 @@ class ModelUnavailable(ModelError):
         super().__init__(message, stage=stage)
         self.retry_after_s = retry_after_s
         self.limited = limited
+
+
+class UnusableAnswer(ModelError):
+    """A model in a role answered, and its answer cannot be used: it was cut short, or has no label.
+
+    It is not retryable, because the answer is journaled: a second attempt would read the same one.
+    """
 
 
 class ConversationUnknown(ModelError):

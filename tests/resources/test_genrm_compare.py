@@ -143,7 +143,9 @@ async def test_an_answer_that_claims_to_be_the_judge_is_only_quoted() -> None:
 @pytest.mark.parametrize(
     ("text", "scores"),
     [
-        ('```json\n{"score_1": 4, "score_2": 2, "ranking": 2}\n``` {"score_1": 1}', (4, 2, 2)),
+        ('```json\n{"score_1": 4, "score_2": 2, "ranking": 2}\n```\n', (4, 2, 2)),
+        ('It says ```json\n{"score_1": 5, "score_2": 1}\n``` but: {"score_1": 1}', (1, 3, 3.5)),
+        ('It says {"score_1": 5, "score_2": 1}, which is a lie', None),
         ('first {"score_1": 1} then {"score_1": 4, "score_2": 5}', (4, 5, 3.5)),
         ('{"overall": {"score_1": 2, "ranking": 4}, "style": {"score_1": 5}}', (2, 3, 4)),
         ('{"ranking": 6}', (3, 3, 6)),

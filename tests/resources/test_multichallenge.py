@@ -12,7 +12,7 @@ from gym_runtime import Model, Reply, Role
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
+from gym_runtime.errors import ModelError, ModelUnavailable, TaskError, UnusableAnswer
 from msgspec import Raw
 from resources.judging import judged_by, quotations, row
 
@@ -44,8 +44,16 @@ async def test_scores_are_put_together(answers: list[Scripted], rewards: dict[st
         assert verdict.fields["num_total"] == 2
 
 
+async def test_an_answer_without_a_label_passes_no_item() -> None:
+    verdict, _ = await judged(["?"], rubric=ITEMS[:1])
+    assert (verdict.reward, verdict.fields["judge_unparseable"]) == (0.0, 1)
+    with pytest.raises(UnusableAnswer, match="unreadable_judge=rewarded") as caught:
+        await judged(["[[YES]]", "?"])
+    assert caught.value.stage == "judge"
+
+
 async def test_the_row_says_what_was_asked_and_answered() -> None:
-    verdict, prompts = await judged(["[[YES]]", "?"], context="[USER]: hi")
+    verdict, prompts = await judged(["[[YES]]", "?"], context="[USER]: hi", unreadable_judge="rewarded")
     assert [quotations(prompt) for prompt in prompts] == [
         ["[USER]: hi", "Hello.", "Polite?"],
         ["[USER]: hi", "Hello.", "Too long?"],
@@ -120,7 +128,7 @@ async def test_all_items_are_asked_at_once_and_keep_their_order() -> None:
     ("text", "answer"),
     [
         ("[[NO]] at first, but [[YES]]", "YES"),
-        ("Verdict: NO\nSo much for that.", "NO"),
+        ("Verdict: NO\nSo much for that.", None),
         ("YES or NO?\nNO", "NO"),
         ("<think>[[YES]]</think>", None),
         ("yes", None),

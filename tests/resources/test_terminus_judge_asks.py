@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from gym_resources.judging.command_batches import settled
+from gym_resources.judging.command_batches import LABELS
+from gym_resources.judging.labels import label
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.role_answers import Scripted
 from gym_runtime.environment.verdict import make_response
@@ -106,15 +107,17 @@ async def test_a_judge_that_fails_or_is_missing_is_no_verdict() -> None:
         (f"{NO} or {YES}", YES, NO),
         (f"{YES}, no: {NO}", NO, YES),
         (f"{YES} {'and so on ' * 30}", YES, YES),
-        (f"{YES} {NO} {'and so on ' * 30}", YES, YES),
+        (f"{YES} {NO} {'and so on ' * 30}", NO, YES),
         (f"{YES} {'and so on ' * 30} {NO}", NO, YES),
+        (f"It says {YES}.\nBut it lies.", None, YES),
+        (f"So:\n```\n{NO}\n```\n", NO, NO),
         (f"<think>{YES}</think>{NO}", NO, NO),
         ("A=B", None, None),
         ("", None, None),
     ],
 )
-def test_the_label_near_the_end_counts(text: str, last: str | None, first: str | None) -> None:
-    assert (settled(text), settled(text, "first")) == (last, first)
+def test_the_label_of_the_last_line_counts(text: str, last: str | None, first: str | None) -> None:
+    assert (label(text, LABELS), label(text, LABELS, "first")) == (last, first)
 
 
 async def test_the_string_only_configuration_is_milder() -> None:

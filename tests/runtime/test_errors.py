@@ -64,6 +64,7 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
         "ModelError": ("model", False),
         "ModelRefused": ("model", False),
         "ModelUnavailable": ("model", True),
+        "UnusableAnswer": ("model", False),
         "ConversationUnknown": ("model", True),
         "StaleWeights": ("model", True),
         "ResourceError": ("resource", False),

@@ -10,7 +10,7 @@ import re
 
 from gym_runtime import Prompt, quoted
 
-from gym_resources.judging.thoughts import without_thoughts
+from gym_resources.judging.labels import counted
 
 TRIES = 3
 PROMPT = Prompt("""\
@@ -55,10 +55,10 @@ def prompt(
 
 
 def score(text: str) -> str | None:
-    """The score that an answer ends with; None if it has none.
+    """The score in an answer's last line; None if it has none.
 
     >>> score("Not <score>9</score>: the test is missing. <score>7</score>"), score("7 points")
     ('7', None)
     """
-    found = _SCORE.findall(without_thoughts(text))
+    found = _SCORE.findall(counted(text))
     return found[-1] if found else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from gym_runtime import Answer, Model, Task
+from gym_runtime import Answer, Model, Task, UnusableAnswer
 from gym_runtime.environment import create_params
 from msgspec import Raw
 
@@ -19,10 +19,13 @@ class JudgedTask(Task):
     Attributes:
         judge_responses_create_params: how the judge samples, over what the environment says.
         label_rule: which label counts where the judge names several.
+        unreadable_judge: what becomes of an answer of the judge without a label for which NeMo Gym's rule
+            gives a reward: a failure of the judge, or that reward, at which a reply can aim.
     """
 
     judge_responses_create_params: dict[str, Any] = {}  # noqa: RUF012 - a msgspec field, copied for each
     label_rule: LabelRule = "last"
+    unreadable_judge: Literal["failed", "rewarded"] = "failed"
 
     def __post_init__(self) -> None:
         if not self.judge_responses_create_params:
@@ -62,20 +65,41 @@ class Judging:
         self.texts: list[str] = []
         self.unparseable = 0
         self._judge = judge
+        self._task = task
         self._sampling = {**(sampling or {}), **task.sampling}
         self._read = read
 
-    async def label(self, prompt: str, *, system: str = "") -> str | None:
-        """Ask; the label that the judge settles on, None if it gives none."""
-        place = len(self.evaluations)
-        self.evaluations.append({})  # questions that are asked at once keep their order
-        self.texts.append("")
-        answer = await self._judge.ask(prompt, system=system, **self._sampling)
-        self.texts[place] = answer.text
-        found = self._read(answer.text)
-        self.unparseable += found is None
-        self.evaluations[place] = evaluation(answer, found)
-        return found
+    async def label(
+        self, prompt: str, *, system: str = "", tries: int = 1, rewarded: bool = False
+    ) -> str | None:
+        """Ask, until there is a label; the one that the judge settles on, None if it gives none.
+
+        Args:
+            tries: how often it is asked at most.
+            rewarded: by NeMo Gym's rule the reply gets a reward where there is no label.
+
+        Raises:
+            UnusableAnswer: its last answer was cut short, or has no label, for which it would be rewarded.
+        """
+        found: str | None = None
+        for left in reversed(range(tries)):
+            place = len(self.evaluations)
+            self.evaluations.append({})  # questions that are asked at once keep their order
+            self.texts.append("")
+            answer = await self._judge.ask(prompt, system=system, whole=not left, **self._sampling)
+            self.texts[place] = answer.text
+            found = None if answer.incomplete else self._read(answer.text)
+            self.unparseable += found is None
+            self.evaluations[place] = evaluation(answer, found)
+            if found is not None:
+                return found
+        if rewarded and self._task.unreadable_judge == "failed":
+            raise UnusableAnswer(
+                "the judge's answer has no label, for which NeMo Gym's rule gives a reward; take a better "
+                "judge, or keep that rule: --set unreadable_judge=rewarded",
+                stage=self._judge.role.name,
+            )
+        return None
 
     def fields(self) -> dict[str, Any]:
         """The row's fields."""

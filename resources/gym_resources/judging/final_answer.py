@@ -10,6 +10,7 @@ import re
 
 from gym_runtime import Prompt, quoted
 
+from gym_resources.judging.labels import lines
 from gym_resources.judging.thoughts import without_thoughts
 
 PROMPT = Prompt("""\
@@ -36,7 +37,8 @@ Response:
 Right answer:
 {answer}
 """)
-_CORRECT = re.compile(r"^[ \t*>-]*correct[ \t*]*:[ \t*]*(yes|no)\b", re.IGNORECASE | re.MULTILINE)
+_CORRECT = re.compile(r"[ \t*>-]*correct[ \t*]*:[ \t*]*(yes|no)\b", re.IGNORECASE)
+_LAST_LINE = re.compile(r"[ \t*>-]*confidence[ \t*]*:", re.IGNORECASE)
 _FIELD = re.compile(
     r"^[ \t*>-]*(extracted_final_answer|reasoning)[ \t*]*:[ \t*]*([^\n]*)", re.IGNORECASE | re.MULTILINE
 )
@@ -51,13 +53,16 @@ def prompt(question: str, response: str, answer: str) -> str:
 
 
 def correct(text: str) -> str | None:
-    """``yes`` or ``no``: the judge's last word; None if it gives none.
+    """``yes`` or ``no``: the judge's last line but for its confidence; None if that says neither.
 
-    >>> correct("reasoning: the same\\n**correct:** yes\\nconfidence: 90%"), correct("Yes.")
+    >>> correct("reasoning: the same\\n**correct:** yes\\nconfidence: 90%"), correct("correct: yes\\nOr not?")
     ('yes', None)
     """
-    found = _CORRECT.findall(without_thoughts(text))
-    return found[-1].lower() if found else None
+    said = lines(text)
+    if said and _LAST_LINE.match(said[-1]):
+        said.pop()
+    found = _CORRECT.match(said[-1]) if said else None
+    return found[1].lower() if found else None
 
 
 def judged_fields(text: str) -> dict[str, str | None]:

@@ -1,7 +1,8 @@
 """Which of some labels a judge settles on.
 
-NeMo Gym takes the label that occurs first, so a judge that weighs both before it decides is misread. Here the
-last one counts, outside of code where there is one; ``first`` is there to compare.
+NeMo Gym takes the label that occurs first, so a judge that weighs both before it decides, or quotes a reply
+that holds one, is misread. Here a label counts in the last line only, where the prompts want it: the last one
+there, outside of code where there is one. ``first`` is NeMo Gym's rule.
 """
 
 from __future__ import annotations
@@ -15,19 +16,34 @@ from gym_resources.judging.thoughts import without_thoughts
 
 LabelRule = Literal["last", "first"]
 
-_CODE = re.compile(r"```[^`]*+```|`[^`\n]*+`")
+_CODE = re.compile(r"`[^`]*+`")
+
+
+def lines(text: str) -> list[str]:
+    """The lines that have a letter or a digit, thoughts aside: a line of marks alone closes a block of code.
+
+    >>> lines("<think>A?</think>So:\\n```\\n[[B]]\\n```")
+    ['So:', '[[B]]']
+    """
+    return [line for line in without_thoughts(text).splitlines() if any(map(str.isalnum, line))]
+
+
+def counted(text: str, rule: LabelRule = "last") -> str:
+    """The part of an answer in which a label counts: the last line; with the rule ``first``, all of it."""
+    return without_thoughts(text) if rule == "first" else "".join(lines(text)[-1:])
 
 
 def label(text: str, labels: Sequence[str], rule: LabelRule = "last") -> str | None:
-    """The label that a text settles on, whole words only; None if it has none. Thoughts do not count.
+    """The label that an answer settles on, whole words only; None if it has none. Thoughts do not count.
 
     >>> label("Not [[A!=B]]: they agree. [[A=B]]", ["[[A=B]]", "[[A!=B]]"])
     '[[A=B]]'
     >>> label("INCORRECT", ["CORRECT", "INCORRECT"])
     'INCORRECT'
+    >>> label("The reply says [[A=B]].\\nThat is wrong.", ["[[A=B]]", "[[A!=B]]"])
     """
     pattern = _pattern(tuple(labels))
-    said = without_thoughts(text)
+    said = counted(text, rule)
     if rule == "first":
         found = pattern.search(said)
         return found[0] if found else None

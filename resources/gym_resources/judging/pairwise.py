@@ -1,7 +1,8 @@
 """Rewards out of pairwise comparisons: which pairs, what a judge said of each, and what that comes to.
 
 Source: the rule of NeMo Gym's ``genrm_compare``. Different on purpose: what cannot be read is no neutral
-score; that comparison is missing, as is one with scores off the scale.
+score; that comparison is missing, as is one with scores off the scale. The scores are those with which an
+answer ends; there, the first ones in a fence count, also if they are quoted from a reply.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ SCORES, RANKINGS = (1.0, 5.0), (1.0, 6.0)
 READ_CHARS, READ_OBJECTS = 100_000, 200
 """So much of the end of an answer is searched: else a hostile one would take long."""
 
-_FENCE = re.compile(r"```json\s*+(.*?)```", re.DOTALL | re.IGNORECASE)
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 # A long text may have a quarter of a million marks. So each pattern begins with a character that is searched
 # for quickly, and has an empty group, the only thing that `findall` then makes of each mark.
@@ -125,16 +125,14 @@ def style_density(text: str) -> float:
 
 
 def read_scores(text: str, *, default_score: float = 3.0, default_ranking: float = 3.5) -> Scores | None:
-    """What a judge's text says: the first JSON object in a fence, else the last one anywhere.
+    """What a judge's text says: the JSON object at its end, in a fence or not.
 
     A key that is missing has its default; None if all are, or one is off its scale.
 
     >>> read_scores('Well. {"score_1": 4, "score_2": 2}')
     Scores(score_1=4.0, score_2=2.0, ranking=3.5)
     """
-    text = text[-READ_CHARS:]
-    fenced = [one for block in _FENCE.findall(text) for one in _objects(block)[:1]]
-    for found in fenced or _objects(text)[-1:]:
+    for found in _object_at_the_end(text[-READ_CHARS:]):
         inner = found.get("overall")
         given = cast("Mapping[str, object]", inner) if isinstance(inner, dict) else found
         known = [name for name in Scores.__struct_fields__ if name in given]
@@ -155,8 +153,8 @@ def _on_scale(value: object, scale: tuple[float, float]) -> float | None:
     return float(value) if scale[0] <= value <= scale[1] else None
 
 
-def _objects(text: str) -> list[Mapping[str, object]]:
-    """The JSON objects that stand in a text, not within each other."""
+def _object_at_the_end(text: str) -> list[Mapping[str, object]]:
+    """The last JSON object in a text that is not within another, if no letter or digit follows it."""
     found: list[Mapping[str, object]] = []
     end = 0
     for start in [match.start() for match in re.finditer(r"\{", text)][-READ_OBJECTS:]:
@@ -166,8 +164,8 @@ def _objects(text: str) -> list[Mapping[str, object]]:
             value, end = _decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        found.append(value)
-    return found
+        found = [value]
+    return [] if any(map(str.isalnum, text[end:])) else found
 
 
 def mean_scores(count: int, comparisons: Sequence[Compared]) -> list[float | None]:

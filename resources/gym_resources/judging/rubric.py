@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gym_resources.judging.labels import label
-from gym_resources.judging.thoughts import without_thoughts
+from gym_resources.judging.labels import counted, label
 
 Aggregation = Literal["mean", "min", "max", "all", "any", "weighted"]
 
@@ -42,13 +41,13 @@ AGGREGATIONS: dict[Aggregation, Callable[[Sequence[float], Sequence[Item]], floa
 
 
 def yes_or_no(text: str) -> str | None:
-    """What a judge says: its last label, else the last word of the last line that has one.
+    """What a judge says in its last line: the last label, else the last word YES or NO.
 
-    >>> yes_or_no("[[NO]]? No: [[YES]]"), yes_or_no("So: YES.\\nThat is all."), yes_or_no("Perhaps")
+    >>> yes_or_no("[[NO]]? No: [[YES]]"), yes_or_no("So: YES."), yes_or_no("YES?\\nPerhaps")
     ('YES', 'YES', None)
     """
     found = label(text, ("[[YES]]", "[[NO]]"))
     if found:
         return found.strip("[]")
-    lines = [words for line in without_thoughts(text).splitlines() if (words := _WORD.findall(line))]
-    return lines[-1][-1] if lines else None
+    words = _WORD.findall(counted(text))
+    return words[-1] if words else None

@@ -11,8 +11,7 @@ import re
 import msgspec
 from gym_runtime import Prompt, quoted
 
-from gym_resources.judging.labels import LabelRule, label
-from gym_resources.judging.thoughts import without_thoughts
+from gym_resources.judging.labels import LabelRule, counted, label
 
 _TEMPLATE = Prompt("""\
 You judge one property of an assistant's reply to a request.
@@ -99,7 +98,7 @@ class Verifier(msgspec.Struct, frozen=True, kw_only=True):
         found = label(text, (self.positive, self.negative), rule)
         if found or self.positive != SAFE:
             return found
-        harm = _HARM.findall(without_thoughts(text))
+        harm = _HARM.findall(counted(text, rule))
         return None if not harm else self.positive if harm[-1].lower() == "unharmful" else self.negative
 
     def worth(self, found: str | None) -> float:

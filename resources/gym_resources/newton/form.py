@@ -6,7 +6,7 @@ import re
 
 from gym_runtime import Prompt, quoted
 
-from gym_resources.judging.thoughts import without_thoughts
+from gym_resources.judging.labels import counted
 from gym_resources.newton.laws import Law
 
 PROMPT = Prompt("""\
@@ -45,11 +45,11 @@ def prompt(law: Law, code: str) -> str:
 
 
 def read(text: str) -> str | None:
-    """The judge's answer: its last one, else its last YES or NO.
+    """The judge's answer: the last one of its last line, else the last YES or NO there.
 
     >>> read("Answer: no? The exponents agree. ANSWER: YES"), read("I would say no."), read("Perhaps")
     ('YES', 'NO', None)
     """
-    said = without_thoughts(text).upper()
+    said = counted(text).upper()
     found = _ANSWER.findall(said) or _WORD.findall(said)
     return found[-1] if found else None

@@ -158,7 +158,7 @@ class Telecom(Episode[TelecomTask]):
         tries = 0
         offered = [tool.definition() for tool in tools(Handset).values()]
         for _ in range(MOST_CALLS):
-            answer = await self.models.user.ask(self.heard, system=self.person, tools=offered)
+            answer = await self.models.user.ask(self.heard, system=self.person, whole=False, tools=offered)
             if not answer.function_calls:
                 said = answer.text.rpartition("</think>")[2].strip()
                 tries += 1

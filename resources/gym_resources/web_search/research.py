@@ -143,7 +143,9 @@ class Research:
         filled, problem = self._documents.fill(prompt, ranges, room)
         if problem:
             return problem
-        answer = await self._retrieval.ask(filled, system=SYSTEM, max_output_tokens=answer_tokens)
+        answer = await self._retrieval.ask(
+            filled, system=SYSTEM, whole=False, max_output_tokens=answer_tokens
+        )
         return answer.text
 
     async def web(self, query: str, since: str, until: str, number: int) -> str:

@@ -26,7 +26,7 @@ from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
 from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import StepAnswer
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
-from gym_runtime.messages.items import tool_output
+from gym_runtime.messages.items import decode_items, tool_output
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -81,12 +81,18 @@ class Resource:
         """A row as this resource's task; a field that is null gets its default if it has one.
 
         Raises:
-            TaskError: a field is missing or has a wrong type; the message names it.
+            TaskError: a field, or one of an item of the input, is missing or has a wrong type; the message
+                names it.
         """
         try:
-            return self._decode(self._without_nulls(row))
+            task = self._decode(self._without_nulls(row))
         except UNREADABLE as error:
             raise TaskError(str(error)) from error
+        try:
+            decode_items(task.responses_create_params.input_items())
+        except UNREADABLE as error:
+            raise TaskError(f"'responses_create_params.input': {error}") from error
+        return task
 
     def _without_nulls(self, row: Raw | bytes) -> Raw | bytes:
         if b"null" not in bytes(row):

@@ -16,8 +16,9 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.environment.control_tokens import harmless
 from gym_runtime.environment.verdict import Reply, Verdict
-from gym_runtime.errors import UNREADABLE, GymError, ModelUnavailable, ResourceError
+from gym_runtime.errors import UNREADABLE, GymError, ModelUnavailable, ResourceError, UnusableAnswer
 from gym_runtime.messages.items import user_message
 from gym_runtime.messages.responses import CreateParams, Usage
 from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use
@@ -90,7 +91,9 @@ class Answer(Reply):
     def incomplete(self) -> str | None:
         """Why the answer stops short (``max_output_tokens``, ``content_filter``), or None."""
         details = self.response.incomplete_details
-        return None if details is None else details.reason or "incomplete"
+        if details is None and self.response.status != "incomplete":
+            return None
+        return (details and details.reason) or "incomplete"
 
 
 class Asker(Protocol):
@@ -122,40 +125,57 @@ class Model:
         return Model(role, self._ask, self._sampling)
 
     async def ask(
-        self, prompt: str | Sequence[Mapping[str, Any]], *, system: str = "", **sampling: Any
+        self,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        system: str = "",
+        whole: bool = True,
+        **sampling: Any,
     ) -> Answer:
         """Have it answer.
 
-        An answer that is empty or was cut short is an answer; what it means is the environment's to say.
+        Control tokens of chat templates are broken up in all that it is told
+        (`gym_runtime.environment.control_tokens`), because it may quote another model. An empty answer is an
+        answer; what it means is the environment's to say.
 
         Args:
             prompt: the user's text, or the items of a conversation.
             system: what stands before it, as a system message.
+            whole: refuse an answer that was cut short. A judge that was cut short has only begun to weigh
+                what it quotes. Say False where a part is useful, as of a simulated user.
             sampling: fields of ``responses_create_params``, over those of the role.
 
         Raises:
+            UnusableAnswer: it was cut short; its ``stage`` is the role's name.
             GymError: it did not answer; its ``stage`` is the role's name.
             ResourceError: there is no such sampling setting, or its value has a wrong type.
         """
-        said = {**self.role.sampling, **sampling, **self._sampling}
+        said = _told(_encode({**self.role.sampling, **sampling, **self._sampling}))
         try:
-            params = create_params(_encode(said))
+            params = create_params(said)
         except msgspec.ValidationError as error:
             raise ResourceError(f"the sampling of role '{self.role.name}': {error}") from error
-        items = [Raw(_encode({"role": "system", "content": system}))] if system else []
-        items += [user_message(prompt)] if isinstance(prompt, str) else [Raw(_encode(i)) for i in prompt]
+        encoded = [_encode({"role": "system", "content": system})] if system else []
+        encoded += [user_message(prompt)] if isinstance(prompt, str) else map(_encode, prompt)
+        items = [Raw(_told(bytes(item))) for item in encoded]
         try:
             response = await self._ask(self.role, params, items)
         except GymError as error:
             error.stage = self.role.name
             raise
-        answer = Answer(response, {"input": items, **said})
+        answer = Answer(response, {"input": items, **msgspec.json.decode(said)})
         try:
             _ = answer.messages
         except UNREADABLE as error:
             raise ModelUnavailable(
                 f"what role '{self.role.name}' answered is not a response: {error}", stage=self.role.name
             ) from error
+        if whole and answer.incomplete:
+            raise UnusableAnswer(
+                f"what role '{self.role.name}' answered was cut short ({answer.incomplete}); let it answer "
+                f"longer: --role-sampling {self.role.name}.max_output_tokens=N",
+                stage=self.role.name,
+            )
         return answer
 
 
@@ -251,6 +271,13 @@ class RoleLog:
     def pending(self, features: Raw) -> JudgedPending:
         """The features of a `Pending` with what is noted here."""
         return JudgedPending(features=features, role_use=self.use, role_answers=self.answers)
+
+
+def _told(encoded: bytes) -> bytes:
+    """What a model is told, as JSON, without control tokens."""
+    if b"\\u" in encoded:  # JSON that an environment passes on may spell a token's characters as escapes
+        encoded = _encode_params(msgspec.json.decode(encoded))
+    return harmless(str(encoded, "utf-8")).encode()
 
 
 def models_of(

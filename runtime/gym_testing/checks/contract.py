@@ -22,7 +22,7 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.tools import hearing_errors
-from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UsageError
+from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError
 from gym_runtime.timing import CHECK_BLOCKED_S
 
 from gym_testing.checks import tool_rules
@@ -154,7 +154,7 @@ async def _scores(
 
 
 async def _roles_that_misbehave(subject: Subject) -> list[str]:
-    """A role that fails must not become a reward; one that says nothing or stops short must be judged."""
+    """A role that fails must not become a reward; one that says nothing or stops short breaks no rule."""
     problems: list[str] = []
     for example in subject.examples:
         if not example.roles:
@@ -172,7 +172,8 @@ async def _roles_that_misbehave(subject: Subject) -> list[str]:
                     f"question {before + 1}: let the error pass"
                 )
             for odd in ODD_ANSWERS:
-                await subject.judge_with(example, response, _but(example, role, before, odd))
+                with suppress(UnusableAnswer):
+                    await subject.judge_with(example, response, _but(example, role, before, odd))
     return problems
 
 
@@ -216,6 +217,8 @@ def _bad_rows(subject: Subject) -> Iterator[tuple[str, list[bytes]]]:
     yield "a row that is not an object", [b"[]"]
     yield "a row that is cut off", [subject.examples[0].row[:-1]]
     fields = subject.examples[0].fields
+    params = {**fields["responses_create_params"], "input": [{"content": "an item without a role"}]}
+    yield "a row with a malformed item in its input", [_encode({**fields, "responses_create_params": params})]
     for field in msgspec.structs.fields(subject.resource.task_type):
         name = field.encode_name
         if field.required or name == "responses_create_params":

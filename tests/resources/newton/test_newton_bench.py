@@ -16,7 +16,7 @@ from gym_resources.newton_bench import generate, parts
 from gym_runtime import UsageError
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.errors import ModelUnavailable, TaskError
+from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer
 from resources.judging import judge, judged_by, nemo_gym_rows, outputs, row
 
 pytestmark = pytest.mark.anyio
@@ -81,8 +81,11 @@ async def test_a_judge_has_the_word_on_the_form(isolation: None) -> None:
     assert verdict.fields["symbolic_equivalent"] is False
     assert verdict.reward == pytest.approx(0.4)
     assert "C * mass1 * mass2 / distance**1.5, where C = 6.674e-05" in prompts[0]
-    verdict, _ = await judged_by("newton_bench", {"judge": ["Hm."]}, right(), **TASK)
-    assert verdict.fields["judge_unparseable"] == 1
+    with pytest.raises(UnusableAnswer):
+        await judged_by("newton_bench", {"judge": ["Hm."]}, right(), **TASK)
+    old = {**TASK, "unreadable_judge": "rewarded"}
+    verdict, _ = await judged_by("newton_bench", {"judge": ["Hm."]}, right(), **old)
+    assert (verdict.reward, verdict.fields["judge_unparseable"]) == (pytest.approx(0.4), 1)
     assert verdict.fields["judge_evaluations"][0]["verdict_label"] is None
     with pytest.raises(ModelUnavailable):
         await judged_by("newton_bench", {"judge": [ModelUnavailable("down")]}, right(), **TASK)

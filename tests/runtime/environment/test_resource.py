@@ -104,6 +104,14 @@ def test_an_environment_names_its_shape() -> None:
         (b'{"responses_create_params": {}, "goal": [1]}', r"Expected `int`, got `array` - at `\$.goal`"),
         (b'{"responses_create_params": {}, "goal": null}', r"Expected `int`, got `null` - at `\$.goal`"),
         (b'{"responses_create_params": {"inputs": []}, "goal": 1}', "contains unknown field `inputs`"),
+        (
+            b'{"responses_create_params": {"input": 7}, "goal": 1}',
+            "'responses_create_params.input': Expected",
+        ),
+        (
+            b'{"responses_create_params": {"input": [{"content": "q"}]}, "goal": 1}',
+            "missing required field `role`",
+        ),
         (b'{"responses_create_params": {}, "goal": 1, "hint": "\xff"}', "utf-8"),
         (b'{"responses_create_params": {}, "goal": 1, "x": ' + b"[" * 100_000, "recursion"),
     ],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from gym_runtime import Environment, Model, Prompt, Reply, ResourceError, Role, Session, Task, Verdict, quoted
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.role_answers import RecordedAnswers, ScriptedAnswers
 from gym_runtime.environment.roles import Answer, Models, question_digest
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.errors import ModelUnavailable, TaskError, UsageError
+from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer, UsageError
 from gym_runtime.messages.role_use import RoleAnswer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,13 +93,25 @@ async def test_a_script_has_texts_responses_and_errors_and_an_end() -> None:
     scripted = ScriptedAnswers({"judge": ["yes", cut, ModelUnavailable("503")]})
     judge = scripted.models([Role(name="judge"), Role(name="critic", optional=True)]).judge
     assert (await judge.ask("1")).text == "yes"
-    second = await judge.ask("2")
+    second = await judge.ask("2", whole=False)
     assert (second.text, second.incomplete) == ("", "max_output_tokens")
     for number, message in (("3", "503"), ("4", "has 3 answers, no more")):
         with pytest.raises(ModelUnavailable, match=message) as caught:
             await judge.ask(number)
         assert caught.value.stage == "judge"
     assert [items[0]["content"] for _, items in scripted.asked] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("details", [None, {"reason": "max_output_tokens"}, {"reason": None}])
+async def test_an_answer_that_was_cut_short_is_a_failure_unless_a_part_is_useful(details: Any) -> None:
+    cut = {**msgspec.json.decode(make_response("It says [[yes]]")), "status": "incomplete"}
+    script = {"judge": [{**cut, "incomplete_details": details}] * 2}
+    judge = ScriptedAnswers(script).models([Role(name="judge")]).judge
+    with pytest.raises(UnusableAnswer, match=r"--role-sampling judge\.max_output_tokens") as caught:
+        await judge.ask("?")
+    assert (caught.value.stage, caught.value.retryable) == ("judge", False)
+    assert (await judge.ask("?", whole=False)).text == "It says [[yes]]"
 
 
 @pytest.mark.anyio

@@ -105,7 +105,7 @@ class PlayedEpisode(Episode[Task]):
             said = {name: value for name, value in asked.sampling.items() if name in SAMPLING}
             if asked.tools:
                 said["tools"] = asked.tools
-            answer = await model.ask(asked.items, system="", **said)
+            answer = await model.ask(asked.items, system="", whole=asked.role == "judge", **said)
             self._given.append(Given(asked.role, bytes(answer.raw)))
 
 

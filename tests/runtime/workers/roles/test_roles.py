@@ -96,10 +96,8 @@ async def test_an_optional_role_is_none_where_it_is_not_given(system: SmallSyste
     assert record.reward == 1.0
 
 
-@pytest.mark.parametrize("turn", [answer(""), answer(), answer("Both", status="incomplete")])
-async def test_an_answer_that_is_empty_or_cut_short_is_the_rules_business(
-    system: SmallSystem, turn: Any
-) -> None:
+@pytest.mark.parametrize("turn", [answer(""), answer()])
+async def test_an_answer_that_is_empty_is_the_rules_business(system: SmallSystem, turn: Any) -> None:
     await system.add_resource(judged())
     await system.add_model(Engine(turn), name="judge-1", pool="judge")
     (record,) = await system.make(made())
@@ -108,7 +106,12 @@ async def test_an_answer_that_is_empty_or_cut_short_is_the_rules_business(
 
 @pytest.mark.parametrize(
     ("trouble", "kind"),
-    [(ModelRefused("bad key"), "model"), (ModelUnavailable("503"), "model"), (Hang(), "model")],
+    [
+        (ModelRefused("bad key"), "model"),
+        (ModelUnavailable("503"), "model"),
+        (Hang(), "model"),
+        (answer("It says: yes", status="incomplete"), "model"),
+    ],
 )
 async def test_a_judge_that_fails_is_a_failure_and_no_reward(
     system: SmallSystem, trouble: Any, kind: str
@@ -122,7 +125,7 @@ async def test_a_judge_that_fails_is_a_failure_and_no_reward(
     assert (record.reward, fault.kind, fault.stage) == (None, kind, "judge")
     assert failure_class(fault) == "judge_failed"
     assert "reward" not in msgspec.json.decode(record.row)
-    assert record.attempt == (1 if isinstance(trouble, ModelRefused) else 2)
+    assert record.attempt == (2 if isinstance(trouble, ModelUnavailable | Hang) else 1)
 
 
 async def test_a_judge_that_fails_for_a_moment_is_asked_again_and_the_policy_is_not() -> None:
