@@ -390,6 +390,13 @@ CALLERS_LOOK_S = 0.25
 BLOCKED_S = 2.0
 """A step of the event loop that takes longer is reported: no other rollout of the worker runs meanwhile."""
 
+UNSERVED_CHECKED_S = 1.0
+"""How often a thread looks whether its worker serves (`gym_runtime.system.unserved`)."""
+
+UNSERVED_S = 15.0
+"""A worker whose service has ended, and which has not ended after so long, is ended. Longer than the 10 s
+that a resource worker has to close its sessions."""
+
 STAND_IN_S = 1.0
 """After how long a thread answers for a blocked event loop (`gym_runtime.system.stand_in`)."""
 

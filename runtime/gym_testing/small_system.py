@@ -175,6 +175,7 @@ class SmallSystem:
         self.client = Client(bus, tasks)
         self._tasks = tasks
         self._scopes: dict[str, anyio.CancelScope] = {}
+        self._agents: dict[str, AgentWorker] = {}
 
     async def add_agent(
         self, agents: Mapping[str, Agent] | None = None, *, name: str = "agent-1", slots: int = 8
@@ -185,7 +186,8 @@ class SmallSystem:
         def make(bus: Bus) -> AgentWorker:
             return AgentWorker(bus, worker=name, agents=known, slots=slots)
 
-        return await self._add(make, "agent", name, list(known))
+        worker = self._agents[name] = await self._add(make, "agent", name, list(known))
+        return worker
 
     async def add_resource(
         self, *environments: LoadedEnvironment, name: str = "resource-1", capacity: int = 100
@@ -248,6 +250,8 @@ class SmallSystem:
 
     def stop(self, name: str) -> None:
         """Cancel a worker, as its process does at the end."""
+        if name in self._agents:
+            self._agents[name].stop()
         self._scopes[name].cancel()
 
     def kill(self, name: str) -> None:

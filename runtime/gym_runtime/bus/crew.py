@@ -6,6 +6,9 @@ its last one costs 2 µs. Plain asyncio tasks would be as cheap, but are cancell
 end, and within shielded scopes too. These are tasks of the group: cancellation, shields and errors are as
 anyio has them.
 
+A job that ends as cancelled, though no scope was cancelled, ends alone: for the group it would be a reason to
+end all others (`gym_runtime.cancellation`).
+
 A job leaves nothing to the next one: a task whose context variables it changed is not used again. Nor is one
 whose scope was cancelled, which a job may have instead of a scope of its own.
 """
@@ -21,6 +24,7 @@ from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from gym_runtime import logs
+from gym_runtime.cancellation import asked_for, own, uncancel
 
 MOST_IDLE = 256
 """Tasks that wait for a job at most, of 3 KB each."""
@@ -67,21 +71,32 @@ class Crew:
     async def _member(self, job: _Job | None) -> None:
         task = asyncio.current_task()
         assert task is not None
+        own(task)
         # Before the copy is taken, and again after each job: only then are the two contexts comparable.
         logs.set_rollout("", 0)
         context = copy_context()
-        with CancelScope() as scope:
-            while job is not None:
-                work, arguments, in_scope = job
-                await (work(scope, *arguments) if in_scope else work(*arguments))
-                logs.set_rollout("", 0)
-                # A job may have swallowed a cancellation; the next job must not inherit it.
-                cancelled = scope.cancel_called or task.cancelling()
-                if self._closed or len(self._idle) >= MOST_IDLE or cancelled or copy_context() != context:
-                    return
-                # A waiting task must not keep the last job's payload in memory.
-                del job, work, arguments
-                waiting: asyncio.Future[_Job | None] = self._loop.create_future()
-                self._idle.append(waiting)
-                job = await waiting
-                del waiting
+        work: Work | None = None
+        try:
+            with CancelScope() as scope:
+                while job is not None:
+                    work, arguments, in_scope = job
+                    await (work(scope, *arguments) if in_scope else work(*arguments))
+                    logs.set_rollout("", 0)
+                    # A job may have swallowed a cancellation; the next job must not inherit it.
+                    cancelled = scope.cancel_called or task.cancelling()
+                    if self._closed or len(self._idle) >= MOST_IDLE or cancelled or copy_context() != context:
+                        break
+                    # A waiting task must not keep the last job's payload in memory.
+                    del job, arguments
+                    work = None
+                    waiting: asyncio.Future[_Job | None] = self._loop.create_future()
+                    self._idle.append(waiting)
+                    job = await waiting
+                    del waiting
+        except asyncio.CancelledError:
+            if asked_for():
+                raise
+            if work is not None:
+                logs.logger().error("a job was cancelled by code that it ran, and not by the runtime")
+        if task.cancelling() and not asked_for():
+            await uncancel(task)  # else the task would end as cancelled

@@ -44,7 +44,8 @@ from gym_runtime.bus.pull import (
 )
 from gym_runtime.bus.slots import Share, Slots
 from gym_runtime.bus.streams import Streams
-from gym_runtime.errors import ConnectionLost, GymError, TransportError
+from gym_runtime.cancellation import contained
+from gym_runtime.errors import ConnectionLost, GymError, RuntimeFault, TransportError
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, PULL_CLEANUP_S, PULL_TICK_S, RELEASE_S, RESTORE_S
 
 log = structlog.get_logger(__name__)
@@ -273,7 +274,8 @@ class Puller:
         delay_s = 0.0
         try:
             delivery.payload = await self._blobs.fetch(delivery.payload)
-            await self._handle(delivery)
+            async with contained(RuntimeFault, "agent"):
+                await self._handle(delivery)
         except anyio.get_cancelled_exc_class():
             # Stop asking before the slot is free, or this puller would be sent the task that it gives back.
             self._feed(Stopped())

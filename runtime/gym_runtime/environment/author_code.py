@@ -8,20 +8,25 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.blocked_loop import raised_at
+from gym_runtime.cancellation import contained
 from gym_runtime.environment.tools import ToolError
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.messages.items import user_message
+from gym_runtime.places import raised_at
 
 R = TypeVar("R")
 
 
 async def guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: object) -> R:
-    """Run an author's code, plain or async: its exceptions become `ResourceError`, never a reward."""
+    """Run an author's code, plain or async: its exceptions become `ResourceError`, never a reward.
+
+    So does a cancellation that comes from the code itself (`gym_runtime.cancellation`).
+    """
     try:
-        work = method(*args)
-        # Not by `inspect.isawaitable`, which costs an isolated verification ten pages for each answer.
-        return await cast("Awaitable[R]", work) if hasattr(work, "__await__") else cast("R", work)
+        async with contained(ResourceError, stage):
+            work = method(*args)
+            # Not by `inspect.isawaitable`, which costs an isolated verification ten pages for each answer.
+            return await cast("Awaitable[R]", work) if hasattr(work, "__await__") else cast("R", work)
     except GymError as error:
         error.stage = error.stage or stage
         raise

@@ -15,8 +15,9 @@ from typing import Any, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 
-from gym_runtime.environment.blocked_loop import raised_at
-from gym_runtime.errors import UNREADABLE, GymError, UsageError
+from gym_runtime.cancellation import contained
+from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
+from gym_runtime.places import raised_at
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -108,7 +109,8 @@ class Tool:
         """Call the tool; wrong arguments and the tool's own exceptions become the text that the model reads.
 
         Raises:
-            GymError: a part that the tool needs (a judge, another worker) failed; the model did not cause it.
+            GymError: a part that the tool needs (a judge, another worker) failed, or the tool's code raised a
+                cancellation; the model did not cause it.
         """
         try:
             decoded = self._decode(arguments)
@@ -119,9 +121,10 @@ class Tool:
         except UNREADABLE as error:
             return validation_answer(f"the arguments are not JSON: {error}")
         try:
-            answer = self._method(session, **{name: getattr(decoded, name) for name in self._names})
-            if inspect.isawaitable(answer):
-                answer = await answer
+            async with contained(ResourceError, "tool"):
+                answer = self._method(session, **{name: getattr(decoded, name) for name in self._names})
+                if inspect.isawaitable(answer):
+                    answer = await answer
             return render(answer)
         except ToolError as error:
             return str(error)

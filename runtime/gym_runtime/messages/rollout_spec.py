@@ -95,3 +95,14 @@ class RolloutIdentity(msgspec.Struct, frozen=True, kw_only=True):
 encode_spec = msgspec.json.Encoder().encode
 decode_spec = msgspec.json.Decoder(RolloutSpec).decode
 decode_identity = msgspec.json.Decoder(RolloutIdentity).decode
+
+
+def unread_spec(payload: bytes, agent: str) -> RolloutSpec:
+    """What identifies a rollout, of a task whose other fields cannot be decoded.
+
+    Raises:
+        UNREADABLE: that cannot be decoded either.
+    """
+    found = msgspec.structs.asdict(decode_identity(payload))
+    known = {name: value for name, value in found.items() if value is not msgspec.UNSET}
+    return RolloutSpec(**known, agent=agent, row=NULL)

@@ -7,19 +7,19 @@ does not count. All attempts, also those of other deliveries, share one deadline
 
 An error that an agent raises in a task group of its own has the same effect as the error alone. A
 cancellation from outside (the run is cancelled, the deadline passes, the worker stops) stays a cancellation,
-whatever other errors the group holds; a cancellation by the agent itself is an error of the agent.
+whatever other errors the group holds; a cancellation by the agent itself is an error of the agent
+(`gym_runtime.cancellation`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
 import anyio
-import anyio.lowlevel
 
 from gym_runtime import clock, logs
+from gym_runtime.cancellation import contained
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.errors import (
     DeadlineExceeded,
@@ -192,24 +192,10 @@ class Attempts:
 
     async def _ask_agent(self, rollout: Rollout) -> None:
         try:
-            await self._agent.run(rollout)
-        except (BaseExceptionGroup, anyio.get_cancelled_exc_class()) as raised:
-            # A cancellation from outside comes first: it is raised again here, whatever the group holds.
-            try:
-                await anyio.lowlevel.checkpoint_if_cancelled()
-            except anyio.get_cancelled_exc_class():
-                # From Python 3.13 on, asyncio's task group puts a cancellation of its own in the place of the
-                # scope's, which the scope would not catch. The scope repeats its own.
-                await anyio.lowlevel.checkpoint_if_cancelled()
-                raise
-            error = leaf(raised)
-            if not isinstance(error, anyio.get_cancelled_exc_class()):
-                raise error from None if error is raised else raised
-            # anyio's check above does not see a cancellation by asyncio itself, as when a loop is closed.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise error from None
-            raise RuntimeFault("the agent cancelled itself", stage="agent") from raised
+            async with contained(RuntimeFault, "agent"):
+                await self._agent.run(rollout)
+        except BaseExceptionGroup as group:
+            raise leaf(group) from group
 
     def _check_staleness(self, rollout: Rollout) -> None:
         allowed = self.task.max_staleness

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, RoleLog
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.errors import UNREADABLE, GymError
 from gym_runtime.messages.call_tokens import chained
-from gym_runtime.messages.outcomes import Outcome, RolloutRecord, Waiting
+from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord, Waiting
 from gym_runtime.messages.own_fields import is_own
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.role_use import RoleUse, role_numbers
@@ -133,6 +133,19 @@ def make_record(
         group=task.group,
         waiting=None if pending is None else _waiting(task, pending),
         tokens=tokens if task.packed_tokens else [],
+    )
+
+
+def refused_record(task: RolloutSpec, error: GymError, worker: str) -> RolloutRecord:
+    """The record of a rollout that was not begun."""
+    return make_record(
+        task,
+        Failed(fault=error.fault()),
+        attempt=task.attempt_base + 1,
+        rollout=None,
+        verdict=None,
+        duration_s=0.0,
+        worker=worker,
     )
 
 

@@ -21,7 +21,16 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Headers, Incoming
-from gym_runtime.errors import UNREADABLE, Busy, DeadlineExceeded, GymError, RuntimeFault
+from gym_runtime.cancellation import contained
+from gym_runtime.errors import (
+    UNREADABLE,
+    Busy,
+    DeadlineExceeded,
+    GymError,
+    ModelError,
+    ResourceError,
+    RuntimeFault,
+)
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
 from gym_runtime.messages.metric_names import REFUSED
@@ -57,6 +66,7 @@ class Service:
         handle: called with the pool's name, the request and its budget of retries; returns the answer's body.
 
     Attributes:
+        serving: requests can arrive.
         meter: counts for the worker.
         traced: name, kind and attributes of the spans of its requests, if they are to be special.
     """
@@ -68,12 +78,14 @@ class Service:
         self.worker = worker
         self.pools = tuple(pools)
         self.capacity = capacity
+        self.serving = False
         self.in_use = 0
         self.extra_load = 0.0
         self.meter = Meter()
         self.traced: tuple[str, tracing.Kind, tracing.Attributes] | None = None
         self._bus = bus
         self._handle = handle
+        self._fault = ModelError if kind == "model" else ResourceError
         self._working: dict[str, list[_Working]] = {}
         self._idle = anyio.Event()
         self._suspects = Suspects()
@@ -90,6 +102,7 @@ class Service:
 
         Raises:
             UsageError: the name of the worker or of a pool cannot be a token of a subject.
+            RuntimeFault: it ended, though it was not cancelled.
         """
         # The group is entered first: it must still be there while the subscriptions end.
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
@@ -111,8 +124,14 @@ class Service:
                 await stack.enter_async_context(self._bus.serve(f"abort.{subject}", self._abort))
                 # Last: from here on requests of this pool come, and what aborts them must be there.
                 await stack.enter_async_context(self._bus.serve(subject, receive, queue=subject))
+            self.serving = True
             ready()
-            await anyio.sleep_forever()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.serving = False
+        # One of its tasks was cancelled by asyncio's ``cancel``, which ends the group in silence.
+        raise RuntimeFault(f"the service of {self.kind} worker {self.worker} ended by itself")
 
     async def drained(self) -> None:
         """Return when nothing is in progress."""
@@ -224,7 +243,8 @@ class Service:
         budget = RetryBudget(MAX_RETRIES if request.retries is None else request.retries)
         try:
             with self._span(pool, request, incoming.headers):
-                body = await self._handle(pool, request, budget)
+                async with contained(self._fault, self.kind):
+                    body = await self._handle(pool, request, budget)
             return RpcReply(
                 body=body,
                 worker=self.worker,

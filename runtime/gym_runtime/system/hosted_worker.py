@@ -34,6 +34,7 @@ class HostedWorker(msgspec.Struct, frozen=True):
 
     hosted: _Runs
     pools: tuple[str, ...]
+    serving: Callable[[], bool]
     in_use: Callable[[], int]
     load: Callable[[], float]
     drain: Callable[[], Awaitable[None]]
@@ -67,7 +68,14 @@ def _agent_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
         return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
 
     return HostedWorker(
-        hosted, tuple(agents), lambda: hosted.in_use, lambda: hosted.load, hosted.drain, hosted.meter, detail
+        hosted,
+        tuple(agents),
+        lambda: hosted.serving,
+        lambda: hosted.in_use,
+        lambda: hosted.load,
+        hosted.drain,
+        hosted.meter,
+        detail,
     )
 
 
@@ -131,6 +139,7 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
     return HostedWorker(
         hosted,
         hosted.service.pools,
+        lambda: hosted.service.serving,
         lambda: len(hosted.sessions),
         lambda: hosted.service.load,
         drain,
@@ -199,6 +208,7 @@ async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
         yield HostedWorker(
             hosted,
             pool.names,
+            lambda: service.serving,
             lambda: service.in_use,
             lambda: service.load,
             lambda: _finish(bus, lambda: service.in_use, service.drained),

@@ -25,7 +25,7 @@ import msgspec
 from gym_sandbox.processes import priority
 from setproctitle import setproctitle
 
-from gym_runtime.errors import GymError, TransportError, UsageError, leaf
+from gym_runtime.errors import GymError, RuntimeFault, TransportError, UsageError, leaf
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.timing import RESTART_FIRST_PAUSE_S, RESTART_LONGEST_PAUSE_S, RESTART_WINDOW_S
 
@@ -244,5 +244,5 @@ def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: 
         if not isinstance(cause, GymError):
             raise
         os.write(report, str(cause).encode())
-        return IN_TROUBLE if isinstance(cause, TransportError) else 2
+        return IN_TROUBLE if isinstance(cause, TransportError | RuntimeFault) else 2
     return 0

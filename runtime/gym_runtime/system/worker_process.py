@@ -25,6 +25,7 @@ from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.nats import connect
 from gym_runtime.bus.nats_bus import NatsBus
 from gym_runtime.environment.blocked_loop import watching
+from gym_runtime.errors import RuntimeFault
 from gym_runtime.messages.figures import Count, Figures
 from gym_runtime.messages.metric_names import NETWORK
 from gym_runtime.rpc.announcing import announce
@@ -36,6 +37,7 @@ from gym_runtime.system.patience import Patience
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.system.stand_in import standing_in
 from gym_runtime.system.starting import ended_at_once
+from gym_runtime.system.unserved import end_when_unserved
 from gym_runtime.timing import BLOCKED_S, ORPHAN_DRAIN_S
 
 
@@ -127,6 +129,7 @@ class _Life:
             tasks.start_soon(announce, self._bus, self.heartbeat)
             tasks.start_soon(drained_on_request, self._bus, self.heartbeat, self._drain_s, self._leave)
             await anyio.lowlevel.checkpoint()  # the signals are handled now
+            end_when_unserved(self._serving)
             ready()
             await self._stop.wait()
             self._draining = True
@@ -135,11 +138,18 @@ class _Life:
                 self._limit.deadline = min(self._limit.deadline, anyio.current_time() + self._drain_s)
                 await self._member.drain()
             tasks.cancel_scope.cancel()
+        if not self._draining:
+            # One of the tasks was cancelled by asyncio's ``cancel``, which ends the group in silence.
+            raise _ended_by_itself()
+
+    def _serving(self) -> bool:
+        # The supervisor ends a worker that does not drain.
+        return self._member.serving() or self._stop.is_set()
 
     async def _host(self, started: anyio.Event) -> None:
         await self._member.hosted.run(ready=started.set)
-        # A worker whose service ends by itself leaves, as one that was told to.
-        self._stop.set()
+        if not self._stop.is_set():
+            raise _ended_by_itself()
 
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(DRAIN_SIGNAL, signal.SIGTERM, signal.SIGINT) as signals:
@@ -191,3 +201,7 @@ class _Life:
             cpu_s=cpu_s,
             memory_bytes=memory_bytes,
         )
+
+
+def _ended_by_itself() -> RuntimeFault:
+    return RuntimeFault("it stopped serving, and it had not been told to; see its log for what was cancelled")

@@ -3,8 +3,8 @@
 A delivery is acked after its record is committed (or found to be committed already). A task that lost
 `suspect_places.MAX_LOSSES` workers in a row, or that cannot be decoded, is committed as failed: no task is
 retried without end, and each has a record. While the client of an attached run is gone, its tasks go back to
-the queue. A worker that gives a task back stores that (`rollout.account`), so that it does not count as a
-loss, however often it happens.
+the queue. A worker that is stopped and gives a task back stores that (`rollout.account`), so that it does not
+count as a loss, however often it happens. One that ends by itself loses its tasks, as one that is killed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import anyio
-import msgspec
 
 from gym_runtime import clock, logs
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
@@ -23,15 +22,14 @@ from gym_runtime.errors import UNREADABLE, Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.metric_names import QUEUE_WAIT
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord, encode_record
-from gym_runtime.messages.responses import NULL
-from gym_runtime.messages.rollout_spec import RolloutSpec, decode_identity, decode_spec
+from gym_runtime.messages.outcomes import Cancelled, RolloutRecord, encode_record
+from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, unread_spec
 from gym_runtime.messages.run_info import CLOSED
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.attempt import Attempts
 from gym_runtime.rollout.journal import Journal, journal_subject
-from gym_runtime.rollout.result_row import make_record
+from gym_runtime.rollout.result_row import refused_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, GIVE_BACK_S, NOTE_S
@@ -51,13 +49,13 @@ class AgentWorker:
         slots: rollouts in flight at most, over all agents; any of them may use all.
 
     Attributes:
+        serving: it takes tasks.
         meter: what it has counted.
     """
 
     def __init__(self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int) -> None:
-        self.worker = worker
-        self.slots = slots
-        self.in_use = 0
+        self.worker, self.slots = worker, slots
+        self.serving, self.in_use = False, 0
         self._slots = Slots(slots)
         self._bus = bus
         self._agents = dict(agents)
@@ -81,9 +79,13 @@ class AgentWorker:
     def load(self) -> float:
         return self.in_use / self.slots
 
-    async def drain(self) -> None:
-        """Take no new tasks, and return when those in flight are finished."""
+    def stop(self) -> None:
+        """Take no new tasks. Those in flight are given back, not lost, when it is cancelled after this."""
         self._stop.set()
+
+    async def drain(self) -> None:
+        """As `stop`; return when those in flight are finished."""
+        self.stop()
         await self._finished.wait()
 
     async def run(self, *, ready: Callable[[], None]) -> None:
@@ -98,11 +100,19 @@ class AgentWorker:
                 await self._cancellations.load(self._bus)
                 ready()
                 async with anyio.create_task_group() as pulls:
+                    pulls.start_soon(self._serve)
                     for name in self._agents:
                         pulls.start_soon(self._pull, name)
             self._finished.set()
             # The watchers run for ever, and would keep the group.
             tasks.cancel_scope.cancel()
+
+    async def _serve(self) -> None:
+        self.serving = True  # in a task of its own: agents may keep the group from ending
+        try:
+            await self._stop.wait()
+        finally:
+            self.serving = False
 
     async def _pull(self, name: str) -> None:
         await self._bus.pull(
@@ -171,18 +181,8 @@ class AgentWorker:
         logger().error("a task is refused", subject=delivery.subject, error=what)
         # A task without a readable identity has no subject for a record; nothing is left but to remove it.
         with suppress(*UNREADABLE):
-            found = msgspec.structs.asdict(decode_identity(delivery.payload))
-            known = {name: value for name, value in found.items() if value is not msgspec.UNSET}
-            task = RolloutSpec(**known, agent=delivery.subject.split(".")[1], row=NULL)
-            record = make_record(
-                task,
-                Failed(fault=RuntimeFault(what).fault()),
-                attempt=task.attempt_base + 1,
-                rollout=None,
-                verdict=None,
-                duration_s=0.0,
-                worker=self.worker,
-            )
+            task = unread_spec(delivery.payload, agent=delivery.subject.split(".")[1])
+            record = refused_record(task, RuntimeFault(what), self.worker)
             await self._bus.commit(f"rollout.{rollout_token(task.rollout_id)}", encode_record(record))
         await delivery.ack()
 
@@ -232,8 +232,7 @@ class AgentWorker:
                 del record
                 if not await self._bus.commit(subject, stored):
                     logger().info("refused a second result", attempt=attempts.number)
-            # The result is stored. If the ack is lost, the next delivery finds it and acks.
-            has_it = False
+            has_it = False  # the result is stored; if the ack is lost, the next delivery finds it and acks
             await delivery.ack()
             if delivery.deliveries > 1:
                 # An attempt whose worker died may have left a session that this attempt does not know.
@@ -247,6 +246,10 @@ class AgentWorker:
                 attempts.leave()
             # Nor will the run's client free what this attempt has stored since, however young it is.
             since_s = -math.inf
+        except anyio.get_cancelled_exc_class():
+            # Else the worker ends by itself, perhaps because of this rollout: that is a loss.
+            has_it = has_it and self._stop.is_set()
+            raise
         finally:
             turn.give_up()
             # A second delivery of the rollout may have taken the place.

@@ -19,7 +19,8 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, RuntimeFault
+from gym_runtime.cancellation import contained
+from gym_runtime.errors import UNREADABLE, GymError, ModelError, ModelRefused, ModelUnavailable, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import shortened
@@ -53,6 +54,7 @@ async def ask_engine(
 
     Raises:
         ModelRefused, ModelUnavailable: what the engine said at the end.
+        ModelError: the adapter's code cancelled itself.
     """
     pause_s = ENGINE_FIRST_PAUSE_S
     for tries in range(1, MAX_TRIES + 1):
@@ -60,7 +62,8 @@ async def ask_engine(
             await pace.turn()
         started_s = clock.now()
         try:
-            answer = await adapter.respond(call, context)
+            async with contained(ModelError, "model"):
+                answer = await adapter.respond(call, context)
             health.answered(answer, _since(started_s))
             return answer
         except ModelRefused as error:
@@ -206,7 +209,8 @@ class ModelWorker:
             command = calls.decode_control(incoming.payload)
             if not isinstance(self._adapter, Controllable):
                 raise ModelRefused("this adapter cannot change weights; use the vllm adapter", stage="model")
-            answer = await self._adapter.control(command)
+            async with contained(ModelError, "model"):
+                answer = await self._adapter.control(command)
             self._learn(answer)
             reply = msgspec.structs.replace(reply, body=calls.pack(answer))
         except GymError as error:

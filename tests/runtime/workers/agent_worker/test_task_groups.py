@@ -66,7 +66,7 @@ async def test_an_error_in_an_agents_task_group_is_as_retryable_as_alone(
     [
         ([ModelUnavailable("503"), ModelRefused("no")], "model", "no"),
         ([ValueError("a bug"), asyncio.CancelledError()], "runtime", "a bug"),
-        ([asyncio.CancelledError()], "runtime", "the agent cancelled itself"),
+        ([asyncio.CancelledError()], "runtime", "its code raised CancelledError"),
     ],
 )
 async def test_an_agents_group_of_errors_fails_its_rollout_by_the_one_that_matters(
