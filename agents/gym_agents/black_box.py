@@ -82,7 +82,7 @@ class Agent:
             models=(rollout.task.model,),
             anonymous=False,  # harnesses of other rollouts run on this machine, too
             admission=Admission(CALLS_AT_ONCE),
-            timeout_s=max(1.0, rollout.deadline_s - clock.now()),
+            timeout_s=max(1.0, rollout.deadline_s - clock.monotonic()),
         )
         async with _folder() as folder, serving(gateway) as url:
             key = f"gym-{gateway.names.of(rollout.task.rollout_id)}"

@@ -174,7 +174,7 @@ class Adapter:
         async with self._starting:
             if self._process is not dead:
                 return
-            now_s = clock.now()
+            now_s = clock.monotonic()
             self._restarts = [at_s for at_s in self._restarts if at_s > now_s - _RESTART_WINDOW_S]
             if len(self._restarts) >= MAX_RESTARTS:
                 raise ModelUnavailable(

@@ -74,13 +74,13 @@ class Adapter:
         Raises:
             GymError: the other adapter's, or `UsageError` when the file cannot be written.
         """
-        asked_s = clock.now()
+        asked_s, began_s = clock.now(), clock.monotonic()
         try:
             answer: ModelAnswer = await self._inner.respond(call, context)
         except GymError as error:
-            self._write(call, error.fault(), context, asked_s)
+            self._write(call, error.fault(), context, asked_s, clock.monotonic() - began_s)
             raise
-        self._write(call, answer, context, asked_s)
+        self._write(call, answer, context, asked_s, clock.monotonic() - began_s)
         return answer
 
     async def control(self, command: Control) -> ControlAnswer:
@@ -93,7 +93,9 @@ class Adapter:
             raise ModelRefused("the recorded adapter does not change weights", stage="model")
         return await self._inner.control(command)
 
-    def _write(self, call: ModelCall, outcome: Any, context: CallContext, asked_s: float) -> None:
+    def _write(
+        self, call: ModelCall, outcome: Any, context: CallContext, asked_s: float, took_s: float
+    ) -> None:
         self._file.append(
             make_entry(
                 call,
@@ -102,7 +104,7 @@ class Adapter:
                 created_at=asked_s,
                 rollout_id=context.rollout,
                 attempt=context.attempt,
-                duration_s=round(clock.now() - asked_s, 4),
+                duration_s=round(took_s, 4),
             )
         )
 

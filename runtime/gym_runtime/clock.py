@@ -1,4 +1,7 @@
-"""The time of day, of which every deadline is a time, and a clock to measure with.
+"""The time of day, and the steady clock by which deadlines and durations are counted.
+
+The time of day may be set at any moment, so it is only stored and shown. A deadline is a time of the steady
+clock of one machine; what travels to another machine is the number of seconds that are left.
 
 All code reads the time here, so that a simulation can replace it (`gym_testing.virtual_clock`). Code
 that waits uses the event loop's time, which such a simulation advances together with these clocks.
@@ -10,29 +13,30 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-_source: Callable[[], float] = time.time
+_time_of_day: Callable[[], float] = time.time
 _steady: Callable[[], float] = time.monotonic
 
 
 def now() -> float:
-    """Seconds since the epoch."""
-    return _source()
+    """Seconds since the epoch. Not for deadlines and durations: it may be set, forward and back."""
+    return _time_of_day()
 
 
 def monotonic() -> float:
-    """Seconds of a clock that is never set, for the time between two events in one process.
+    """Seconds of a clock that is never set: every deadline is a time of it.
 
-    Only the difference of two values means something. It takes a quarter of the time of `anyio.current_time`.
+    Only the difference of two values of one machine means something. It takes a quarter of the time of
+    `anyio.current_time`.
     """
     return _steady()
 
 
 @contextmanager
-def reading(source: Callable[[], float]) -> Generator[None]:
-    """Have both clocks return ``source()`` within the context, in the whole process. Contexts may nest."""
-    global _source, _steady
-    before, _source, _steady = (_source, _steady), source, source
+def reading(time_of_day: Callable[[], float], steady: Callable[[], float]) -> Generator[None]:
+    """Have `now` and `monotonic` return these within the context, in the whole process. Contexts may nest."""
+    global _time_of_day, _steady
+    before, _time_of_day, _steady = (_time_of_day, _steady), time_of_day, steady
     try:
         yield
     finally:
-        _source, _steady = before
+        _time_of_day, _steady = before

@@ -49,6 +49,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stage: str = ""
     retryable: bool = False
 
+    @property
+    def outage(self) -> bool:
+        """Whether something outside the rollout was missing: an engine, a worker, the broker, or time."""
+        if self.kind == "transport":
+            return self.name != "PayloadTooLarge"
+        return self.kind == "deadline" or (self.kind == "model" and self.retryable)
+
 
 class GymError(Exception):
     """Any error of this runtime.

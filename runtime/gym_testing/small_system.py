@@ -103,7 +103,7 @@ class Engine:
     Attributes:
         calls: every call with its context, in the order of arrival.
         cancelled: the contexts of hanging calls that were cancelled.
-        asked_s: when each call arrived, in seconds since the epoch.
+        asked_s: when each call arrived, by `gym_runtime.clock.monotonic`.
     """
 
     def __init__(self, *turns: Turn, by_attempt: Mapping[int, Sequence[Turn]] | None = None) -> None:
@@ -126,7 +126,7 @@ class Engine:
         turns = self._by_attempt.get(context.attempt, self._turns)
         turn = turns[min(self._asked[context.rollout, context.attempt], len(turns) - 1)]
         self._asked[context.rollout, context.attempt] += 1
-        self.asked_s.append(clock.now())
+        self.asked_s.append(clock.monotonic())
         self.calls.put((call, context))
         if isinstance(turn, GymError):
             raise turn
@@ -178,13 +178,21 @@ class SmallSystem:
         self._agents: dict[str, AgentWorker] = {}
 
     async def add_agent(
-        self, agents: Mapping[str, Agent] | None = None, *, name: str = "agent-1", slots: int = 8
+        self,
+        agents: Mapping[str, Agent] | None = None,
+        *,
+        name: str = "agent-1",
+        slots: int = 8,
+        crashed: str = "",
     ) -> AgentWorker:
-        """Start an agent worker with these agents by name; by default with the tool loop."""
+        """Start an agent worker with these agents by name; by default with the tool loop.
+
+        ``crashed`` is the worker whose place it takes, if that one crashed.
+        """
         known = agents or {"tool_loop": cast("Agent", catalogue.load_class("agents", "tool_loop")())}
 
         def make(bus: Bus) -> AgentWorker:
-            return AgentWorker(bus, worker=name, agents=known, slots=slots)
+            return AgentWorker(bus, worker=name, agents=known, slots=slots, crashed=crashed)
 
         worker = self._agents[name] = await self._add(make, "agent", name, list(known))
         return worker

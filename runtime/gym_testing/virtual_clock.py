@@ -1,7 +1,8 @@
 """Virtual time: an event loop whose clock jumps to the next timer when nothing else is left to do.
 
 Hours pass in milliseconds, and the same program with the same seed runs the same way each time. While such
-a loop runs, `gym_runtime.clock.now` returns its time as well, so deadlines and waits agree.
+a loop runs, the clocks of `gym_runtime.clock` return its time as well, so deadlines and waits agree; the time
+of day can be set (`VirtualLoop.set_clock`), as an administrator does.
 
 In a script ``run(main, seed=7)``; in a test module a fixture for anyio's pytest plugin::
 
@@ -32,6 +33,8 @@ from gym_runtime import clock
 
 EPOCH_S = 1_800_000_000.0
 """The value of `gym_runtime.clock.now` when a virtual loop starts: in January 2027."""
+BOOTED_S = 1_000.0
+"""The value of `gym_runtime.clock.monotonic` then: another one, because the two must not be mixed up."""
 PATIENCE_S = 1.0
 """How long the loop waits for real I/O when no timer is set, in real seconds."""
 
@@ -65,6 +68,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Virtual seconds since the epoch."""
         return self._start_s + self._passed_s
 
+    def monotonic(self) -> float:
+        """Virtual seconds since the simulated machine was booted."""
+        return BOOTED_S + self._passed_s
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the time of day forward, or back where ``seconds`` is negative. No time passes."""
+        self._start_s += seconds
+
     def advance(self, seconds: float) -> None:
         """Let time pass, to simulate work that takes time without waiting, such as a computation."""
         then_s = self._passed_s + seconds
@@ -75,7 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._passed_s = then_s
 
     def run_forever(self) -> None:
-        with clock.reading(self.now):
+        with clock.reading(self.now, self.monotonic):
             super().run_forever()
 
     def call_soon(

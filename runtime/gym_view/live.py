@@ -26,7 +26,7 @@ _CALLS: dict[str, tuple[Metric, dict[str, str]]] = {
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """A system at one moment."""
+    """A system at one moment, a time of `gym_runtime.clock.monotonic`."""
 
     at_s: float
     status: Status

@@ -91,16 +91,16 @@ def cooking(*minutes: float) -> Any:
 
 
 async def test_tools_run_one_after_the_other_unless_the_environment_allows_more() -> None:
-    started_s = clock.now()
+    started_s = clock.monotonic()
     played = await play(cooking(3, 1, 2), answer("done"))
-    assert 360 <= clock.now() - started_s < 365
+    assert 360 <= clock.monotonic() - started_s < 365
     assert played.output[3:6] == [("c0", "3.0"), ("c1", "1.0"), ("c2", "2.0")]
 
 
 async def test_tools_at_once_keep_their_order_and_share_one_session() -> None:
-    started_s = clock.now()
+    started_s = clock.monotonic()
     played = await play(cooking(3, 1, 2), answer("done"), parallel_tools=True)
-    assert 180 <= clock.now() - started_s < 185
+    assert 180 <= clock.monotonic() - started_s < 185
     assert played.output[3:6] == [("c0", "3.0"), ("c1", "1.0"), ("c2", "2.0")]
     assert played.ledger == ["open", "cooked", "cooked", "cooked"]
     assert played.record.tool_calls == 3

@@ -102,7 +102,9 @@ async def measure(
         ) as adapter:
 
             async def respond(number: int) -> object:
-                context = CallContext(rollout=f"bench.{number}.0", attempt=1, deadline_s=time.time() + 600)
+                context = CallContext(
+                    rollout=f"bench.{number}.0", attempt=1, deadline_s=time.monotonic() + 600
+                )
                 return await adapter.respond(call, context)
 
             await case(f"{_name(api, tokens)}, adapter", respond)

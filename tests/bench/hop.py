@@ -71,11 +71,11 @@ async def _measure(url: str, broker_pid: int, requests: int) -> None:
     async with connect(url) as bus:
 
         async def worker_s() -> float:
-            return float(await bus.request("bench.spent", b"", deadline_s=time.time() + 5))
+            return float(await bus.request("bench.spent", b"", deadline_s=time.monotonic() + 5))
 
         async def lane(subject: str, payload: bytes, count: int) -> None:
             for _ in range(count):
-                await bus.request(subject, payload, deadline_s=time.time() + 20)
+                await bus.request(subject, payload, deadline_s=time.monotonic() + 20)
 
         async def burst(subject: str, payload: bytes, count: int) -> None:
             async with anyio.create_task_group() as tasks:

@@ -60,7 +60,7 @@ class LightAgent:
                 await anyio.sleep(MEMBER_ASKED_S)
 
     async def _ask(self, name: str) -> None:
-        await self._bus.request(f"alive.{name}", b"", deadline_s=time.time() + 60)
+        await self._bus.request(f"alive.{name}", b"", deadline_s=time.monotonic() + 60)
 
 
 def _ignore(_: Incoming) -> None:

@@ -53,7 +53,7 @@ async def converse(adapter: Adapter, name: str, said: argparse.Namespace, affini
     call = ModelCall(params=params, input=[first], return_tokens=True)
     for turn in range(said.turns):
         whose = name if affinity else f"{name}.{turn}"
-        context = CallContext(rollout=whose, attempt=1, deadline_s=time.time() + LIMIT_S)
+        context = CallContext(rollout=whose, attempt=1, deadline_s=time.monotonic() + LIMIT_S)
         answer = await adapter.respond(call, context)
         items = [*call.input, *decode_response(answer.response).output]
         new = [*items, user("go on " * (said.words // 4))]

@@ -1,13 +1,16 @@
-"""Machines whose clocks differ: what travels is the time that is left, so nothing fails for it."""
+"""Machines whose clocks differ or are set: what travels is the time that is left, so nothing fails for it."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from typing import Any
 
+import anyio
 import msgspec
 import pytest
-from gym_runtime import connect
+from gym_runtime import clock, connect
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
@@ -19,6 +22,10 @@ from gym_runtime.workers.adapter import ModelSettings
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
 SHIFTED = "import time\ntrue = time.time\ntime.time = lambda: true() + {shift_s}\n"
+STEPPED = (
+    "import os, time\ntrue = time.time\n"
+    "time.time = lambda: true() + ({step_s} if os.path.exists({path!r}) else 0)\n"
+)
 ROW = {"responses_create_params": {"input": "count"}, "initial_count": 3, "expected_count": 3}
 
 
@@ -56,3 +63,60 @@ async def test_a_worker_whose_clock_is_a_minute_off_fails_nothing(
         for system in systems:
             await system.stop()
         broker.stop()
+
+
+@pytest.mark.parametrize("kind", ["agent", "resource", "model", "client"])
+@pytest.mark.parametrize("step_s", [3600, -3600])
+async def test_a_clock_that_is_set_by_an_hour_fails_nothing_in_flight_and_no_duration_is_negative(
+    kind: str, step_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "set"
+    (tmp_path / "sitecustomize.py").write_text(STEPPED.format(step_s=step_s, path=str(switch)))
+    model = ModelSettings(provider="scripted", name="tool-then-message", options={"latency_s": 1.5})
+    pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
+    broker = Broker(tmp_path / "state")
+    url = broker.start()
+    systems = [launch(SystemSpec(pools=tuple(pool for pool in pools if pool.kind != kind), nats=(url,)))]
+    if off := tuple(pool for pool in pools if pool.kind == kind):
+        with monkeypatch.context() as patched:
+            patched.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+            systems.append(launch(SystemSpec(pools=off, nats=(url,))))
+    own_step_s = step_s if kind == "client" else 0
+    own = clock.reading(lambda: time.time() + own_step_s * switch.exists(), time.monotonic)
+
+    records: list[RolloutRecord] = []
+    try:
+        for system in systems:
+            await system.until("all_ready")
+        with own:
+            async with connect(nats=url) as gym, anyio.create_task_group() as tasks:
+
+                async def set_it() -> None:
+                    while not any(one.in_use for one in await gym.workers() if one.kind == "model"):
+                        await anyio.sleep(0.02)
+                    switch.touch()
+
+                tasks.start_soon(set_it)
+                lines = [msgspec.json.encode({**ROW, "number": number}) for number in range(5)]
+                specs = expand(lines, run="r", environment="example_session_state_mgmt", timeout_s=60.0)
+                await gym.driver.open_run(RunInfo(run="r", total=5))
+                await gym.driver.publish(specs)
+                assert await gym.driver.follow("r", 5, records.append)
+        assert switch.exists()
+        assert [type(record.outcome) for record in records] == [Completed] * 5
+        for record in records:
+            assert 0 < record.duration_s < 60
+            assert all(0 <= seconds < 60 for seconds in seconds_of(msgspec.json.decode(record.row)["_gym"]))
+    finally:
+        for system in systems:
+            await system.stop()
+        broker.stop()
+
+
+def seconds_of(found: Any, name: str = "") -> list[float]:
+    """All numbers whose names say that they are seconds."""
+    if isinstance(found, dict):
+        return [one for key, value in found.items() for one in seconds_of(value, key)]
+    if isinstance(found, list):
+        return [one for value in found for one in seconds_of(value, name)]
+    return [found] if name.endswith("_s") and isinstance(found, (int, float)) else []

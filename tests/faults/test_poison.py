@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +13,14 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import connect
-from gym_runtime.client import make_pools
+from gym_runtime.client import Client, make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.rollout.account import CLEARED_AT_MOST
 from gym_runtime.rpc.suspects import MAX_DEATHS
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime.workers.suspect_places import MAX_LOSSES
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]
 
@@ -140,3 +143,30 @@ async def test_a_rollout_that_ends_an_agent_worker_after_each_turn() -> None:
     assert list(failed) == [POISON]
     assert "agent workers in a row were lost" in failed[POISON]
     assert restarts == {"agent": CLEARED_AT_MOST + 2}
+
+
+async def test_a_slow_rollout_whose_agent_workers_are_killed_from_outside_is_completed() -> None:
+    """Each worker is killed before the first turn is stored, more often than a rollout may crash workers."""
+    settings = ModelSettings(provider="scripted", name="message", options={"latency_s": 10.0})
+    pools = make_pools(["poison"], settings)
+    killed: set[int] = set()
+
+    async def kill(gym: Client) -> None:
+        while len(killed) <= MAX_LOSSES:
+            for worker in await gym.workers():
+                if worker.kind == "agent" and worker.in_use and worker.pid not in killed:
+                    killed.add(worker.pid)
+                    os.kill(worker.pid, signal.SIGKILL)
+            await anyio.sleep(0.05)
+
+    async with (
+        running(SystemSpec(pools=pools)) as system,
+        connect(nats=system.url) as gym,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(kill, gym)
+        rows = [row(0, poison=False, takes_s=0.0)]
+        records = [record async for record in gym.rollouts(rows, environment="poison")]
+        tasks.cancel_scope.cancel()
+    assert len(killed) == MAX_LOSSES + 1
+    assert [type(record.outcome) for record in records] == [Completed]

@@ -40,7 +40,7 @@ def context(*, limit_s: float = 15.0, rollout: str = "run.0.0", **headers: str) 
     return CallContext(
         rollout=rollout,
         attempt=1,
-        deadline_s=time.time() + limit_s,
+        deadline_s=time.monotonic() + limit_s,
         headers={name.replace("_", "-"): value for name, value in headers.items()},
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -136,7 +138,19 @@ def test_an_error_of_the_program_comes_out() -> None:
 
 
 def test_readings_nest() -> None:
-    with epoch.reading(lambda: 1.0):
-        with epoch.reading(lambda: 2.0):
-            assert epoch.now() == 2.0
-        assert epoch.now() == 1.0
+    with epoch.reading(lambda: 1.0, lambda: 10.0):
+        with epoch.reading(lambda: 2.0, lambda: 20.0):
+            assert (epoch.now(), epoch.monotonic()) == (2.0, 20.0)
+        assert (epoch.now(), epoch.monotonic()) == (1.0, 10.0)
+
+
+def test_setting_the_time_of_day_changes_no_duration_and_wakes_no_one() -> None:
+    async def main() -> None:
+        loop = cast("virtual_clock.VirtualLoop", asyncio.get_running_loop())
+        before_s, began_s = epoch.now(), epoch.monotonic()
+        loop.set_clock(-3600)
+        await anyio.sleep(5)
+        assert epoch.now() == pytest.approx(before_s - 3595)
+        assert epoch.monotonic() == pytest.approx(began_s + 5)
+
+    virtual_clock.run(main)

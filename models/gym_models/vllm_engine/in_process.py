@@ -93,7 +93,7 @@ class InProcess(Pool):
         headers: Mapping[str, str] | None,
         deadline_s: float,
     ) -> Answer:
-        remaining_s = deadline_s - clock.now()
+        remaining_s = deadline_s - clock.monotonic()
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed before the model was called", stage="model")
         sent = {**self.endpoint.headers, **(headers or {})}

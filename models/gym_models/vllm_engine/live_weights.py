@@ -105,7 +105,7 @@ async def _post(engine: VllmEngine, path: str, body: Any = None, limit_s: float 
 async def _answer(
     engine: VllmEngine, method: str, path: str, body: Any = None, limit_s: float = LIMIT_S
 ) -> Answer:
-    url, deadline_s = engine.root + path, clock.now() + limit_s
+    url, deadline_s = engine.root + path, clock.monotonic() + limit_s
     if method == "GET":
         return await engine.pool.get(url, deadline_s=deadline_s)
     return await engine.pool.post(url, msgspec.json.encode(body or {}), deadline_s=deadline_s)

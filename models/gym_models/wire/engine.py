@@ -88,16 +88,17 @@ class Engine:
         answer = await self._post(
             native_responses.PATH, native_responses.request(call, self.model, self._extra_body), context
         )
+        foreign = None
         if answer.status not in NO_SUCH_API:
             try:
                 found = self._response(answer, call)
             # Something else answers at that path, such as a proxy: that decides nothing.
-            except ForeignAnswer:
-                pass
+            except ForeignAnswer as error:
+                foreign = (answer, error)
             else:
                 self.api = "responses"
                 return found
-        found = await self._chat(call, context)
+        found = await self._chat(call, context, foreign=foreign)
         # Only after an answer: an error does not show which API the engine has.
         self.api = "chat"
         return found
@@ -119,9 +120,18 @@ class Engine:
         except FailedAnswer as error:
             raise failed(answer, self.endpoint) from error
 
-    async def _chat(self, call: ModelCall, context: CallContext, beyond: Sequence[str] = ()) -> ModelAnswer:
+    async def _chat(
+        self,
+        call: ModelCall,
+        context: CallContext,
+        beyond: Sequence[str] = (),
+        foreign: tuple[Answer, ForeignAnswer] | None = None,
+    ) -> ModelAnswer:
         body = chat_request.request(call, self.model, self._extra_body, self._dialect, context.notes)
         answer = await self._post(chat_request.PATH, body, context)
+        if foreign is not None and answer.status in NO_SUCH_API:
+            # There is no such API to be asked; what answered in the other one's place is the error.
+            return self._foreign(foreign[0], call, foreign[1])
         if beyond and self.api != "chat" and answer.status in NO_SUCH_API:
             said = failure(answer, self.endpoint).message
             raise ModelRefused(

@@ -86,7 +86,7 @@ class Pool:
     ) -> Answer:
         """``POST`` a JSON body; any status is an answer.
 
-        ``deadline_s`` is absolute, in seconds since the epoch. Cancelling closes the connection.
+        ``deadline_s`` is a time of `gym_runtime.clock.monotonic`. Cancelling closes the connection.
 
         Raises:
             ModelUnavailable: the connection was refused, or broke before the answer was complete.
@@ -104,7 +104,7 @@ class Pool:
         headers: Mapping[str, str] | None,
         deadline_s: float,
     ) -> Answer:
-        remaining_s = deadline_s - clock.now()
+        remaining_s = deadline_s - clock.monotonic()
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed before the model was called", stage="model")
         login: Mapping[str, str] = await self._authorize() if self._authorize is not None else {}
@@ -117,7 +117,7 @@ class Pool:
             encoding = found.get("content-encoding", "")
             if not encoding:
                 return Answer(status, found, limited_answer.counted(packed), login)
-            with anyio.fail_after(deadline_s - clock.now()):
+            with anyio.fail_after(deadline_s - clock.monotonic()):
                 return Answer(status, found, await limited_answer.unpacked(status, encoding, packed), login)
         except limited_answer.TooLarge:
             raise ModelRefused(

@@ -41,7 +41,7 @@ async def check(engine: Engine, *, check_model: bool = True) -> None:
         NotThereYet: nothing answers there.
         UsageError: the key is refused, or the model is missing; within 5 s.
     """
-    deadline_s = clock.now() + LIMIT_S
+    deadline_s = clock.monotonic() + LIMIT_S
     if engine.endpoint.lists:
         await _ask_models(engine, deadline_s, check_model)
     if not engine.model:

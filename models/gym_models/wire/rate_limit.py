@@ -113,7 +113,7 @@ class Pace:
             ModelUnavailable: the limit ends after the deadline.
         """
         while self._left < 1:
-            now_s = clock.now()
+            now_s = clock.monotonic()
             if now_s >= self._reset_s:
                 self._left, self._reset_s = self._limit, now_s + self._period_s
             elif self._reset_s >= deadline_s:
@@ -131,14 +131,13 @@ class Pace:
 
     def answered(self, number: int, status: int, headers: Mapping[str, str]) -> None:
         """Update the limit from the answer to the call with that number."""
-        now_s = clock.now()
-        found = read(status, headers, now_s)
+        found = read(status, headers, clock.now())
         # Answers overtake each other; an older one counts only if it says that nothing is left.
         if found is None or (number < self._newest and found.left):
             return
         self._newest = max(self._newest, number)
         self._left = max(0.0, found.left - (self._sent - number))
-        self._reset_s, self._period_s = now_s + found.reset_s, found.reset_s
+        self._reset_s, self._period_s = clock.monotonic() + found.reset_s, found.reset_s
         if found.limit < inf:
             self._limit = found.limit
         # As many as may go now; the others would wake up for nothing.

@@ -79,7 +79,7 @@ class Replica(Generic[E]):
             ModelError: the connection was refused or broke.
         """
         try:
-            await self.engine.pool.get(self._root + HEALTH, deadline_s=clock.now() + limit_s)
+            await self.engine.pool.get(self._root + HEALTH, deadline_s=clock.monotonic() + limit_s)
         except DeadlineExceeded:
             self.state.missed += 1
         else:
@@ -93,7 +93,7 @@ class Replica(Generic[E]):
         """
         try:
             answer = await self.engine.pool.get(
-                self._root + load.PATH, deadline_s=clock.now() + METRICS_LIMIT_S
+                self._root + load.PATH, deadline_s=clock.monotonic() + METRICS_LIMIT_S
             )
         except DeadlineExceeded:
             return

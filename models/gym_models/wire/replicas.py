@@ -124,7 +124,7 @@ class Replicas(Generic[E]):
     async def _admit(self, context: CallContext) -> Replica[E]:
         replica = self._choose(context)
         if replica is None:
-            with anyio.move_on_after(max(0.0, context.deadline_s - clock.now())):
+            with anyio.move_on_after(max(0.0, context.deadline_s - clock.monotonic())):
                 replica = await self._turns.wait(lambda: self._choose(context))
         if replica is None:
             states = self.states()

@@ -160,7 +160,7 @@ class Gateway:
             model=asked.model,
             call=await self._continued(rollout, asked.call),
             key=key,
-            deadline_s=clock.now() + self._timeout_s,
+            deadline_s=clock.monotonic() + self._timeout_s,
         )
         if asked.stream:
             return await self._stream(dialect, request, asked, question)
@@ -173,7 +173,7 @@ class Gateway:
 
     async def _body(self, dialect: ApiDialect, asked: Asked, question: Question) -> bytes | Problem:
         """The answer in its dialect, whole or as events; or the problem."""
-        started_s = clock.now()
+        started_s = clock.monotonic()
         try:
             outcome = await self._outcome(question)
             await self._capture(dialect, question, outcome, started_s)
@@ -239,7 +239,7 @@ class Gateway:
             created_at=started_s,
             rollout_id=question.rollout,
             api=dialect.name,
-            duration_s=round(clock.now() - started_s, 4),
+            duration_s=round(clock.monotonic() - started_s, 4),
         )
         await self._captures.add(entry, question.call.input, None if failed else outcome.tokens)
 

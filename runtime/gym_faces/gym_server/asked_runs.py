@@ -48,7 +48,7 @@ class AskedRun:
         self.answer: Answer | None = None
         self.delivered = False
         self.waiting = 0
-        self.left_s = clock.now()
+        self.left_s = clock.monotonic()
         self.done = anyio.Event()
         self.scope = anyio.CancelScope()
 
@@ -91,7 +91,7 @@ class Runs:
             yield run
         finally:
             run.waiting -= 1
-            run.left_s = clock.now()
+            run.left_s = clock.monotonic()
             if run.delivered and not run.named and not run.waiting:
                 self._forget(run)
 
@@ -124,7 +124,7 @@ class Runs:
         """One look of `sweep`."""
         idle = [run for runs in self._known.values() for run in runs if not run.waiting]
         idle.sort(key=lambda run: run.left_s, reverse=True)
-        oldest_s, kept_bytes = clock.now() - self._kept_s, 0
+        oldest_s, kept_bytes = clock.monotonic() - self._kept_s, 0
         for run in idle:
             kept_bytes += len(run.answer.body) if run.answer else 0
             if run.left_s < oldest_s or kept_bytes > MAX_KEPT_BYTES:

@@ -60,7 +60,7 @@ class SeededSessions:
             opened = self._client.session(asked.row, environment=asked.environment.name)
             session = await stack.enter_async_context(opened)
             cookie = token_urlsafe(24)
-            expires_s = clock.now() + asked.environment.definition.timeout_s
+            expires_s = clock.monotonic() + asked.environment.definition.timeout_s
             seeded = self._known[cookie] = SeededSession(session, stack.pop_all(), expires_s)
         return cookie, seeded
 
@@ -85,7 +85,7 @@ class SeededSessions:
     async def end(self, seeded: SeededSession, request: bytes, answer: Answer) -> None:
         """Release a session that has its verdict."""
         seeded.verdict = request, answer
-        seeded.expires_s = clock.now() + RUN_KEPT_S
+        seeded.expires_s = clock.monotonic() + RUN_KEPT_S
         await seeded.stack.aclose()
 
     async def sweep(self) -> None:
@@ -93,7 +93,7 @@ class SeededSessions:
         try:
             while True:
                 await anyio.sleep(SEEDED_SWEPT_S)
-                now_s = clock.now()
+                now_s = clock.monotonic()
                 await self._release([name for name, one in self._known.items() if one.expires_s < now_s])
         finally:
             with anyio.CancelScope(shield=True):  # each has a limit of its own

@@ -130,7 +130,7 @@ class Blobs:
         if (
             sent is None
             # A blob must outlive the message that is about to name it.
-            or sent.alive_until_s < clock.now() + life_s
+            or sent.alive_until_s < clock.monotonic() + life_s
             or not await self._is_whole(sent.reference)
         ):
             sent = await self._store(payload, run, life_s)
@@ -153,7 +153,7 @@ class Blobs:
         root = self._streams.names.subject(reference.root)
         kept_s = int(life_s * SPARE)
         # Counted from before the first chunk is stored: that one expires first.
-        alive_until_s = clock.now() + kept_s
+        alive_until_s = clock.monotonic() + kept_s
         headers = {"Nats-TTL": str(kept_s)}
         for number in range(reference.chunks):
             chunk = payload[number * chunk_bytes : (number + 1) * chunk_bytes]

@@ -144,7 +144,7 @@ class Bus(Protocol):
         run: str = "",
         stop: Stop | None = None,
     ) -> bytes:
-        """Ask and wait for the answer. ``deadline_s`` is in seconds since the epoch.
+        """Ask and wait for the answer. ``deadline_s`` is a time of `gym_runtime.clock.monotonic`.
 
         ``run`` is the run that this is part of; a large payload is forgotten with it.
 

@@ -69,7 +69,7 @@ class NatsBus:
         return self._link.crowded
 
     async def ease(self, deadline_s: float) -> None:
-        with anyio.move_on_after(deadline_s - clock.now()):
+        with anyio.move_on_after(deadline_s - clock.monotonic()):
             await self._link.ease()
 
     async def request(
@@ -82,14 +82,14 @@ class NatsBus:
         run: str = "",
         stop: Stop | None = None,
     ) -> bytes:
-        within_s = deadline_s - clock.now()
+        within_s = deadline_s - clock.monotonic()
         if within_s <= 0:
             raise DeadlineExceeded(f"the deadline passed before {subject!r} was asked")
         fits = self._inline.takes_request(len(payload), self._link.max_payload)
         # An inline payload that begins like a reference would be taken for one by its receiver.
         if not fits or is_reference(payload):
             payload = await self._before(deadline_s, subject, self._blobs.put(subject, payload, run=run))
-            within_s = deadline_s - clock.now()
+            within_s = deadline_s - clock.monotonic()
         header = encode_headers(headers) if headers else b""
         # After `put`: a reference in place of a large payload counts nothing.
         counted = self._inline.sent(len(payload))
@@ -111,7 +111,7 @@ class NatsBus:
         return self._inline.takes(len(payload), self._link.max_payload) and not is_reference(payload)
 
     async def _before(self, deadline_s: float, subject: str, work: Awaitable[bytes]) -> bytes:
-        with anyio.move_on_after(deadline_s - clock.now()):
+        with anyio.move_on_after(deadline_s - clock.monotonic()):
             return await work
         raise DeadlineExceeded(f"the deadline passed while a large payload for {subject!r} was on its way")
 

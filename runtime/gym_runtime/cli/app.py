@@ -38,6 +38,7 @@ COMMANDS: dict[str, list[Callable[..., int | None]]] = {
 RENAMED = {
     "return_tokens": "return-token-ids",
     "timeout_s": "timeout",
+    "call_timeout_s": "call-timeout",
     "drain_s": "drain",
     "wait_s": "wait",
     "linger_s": "linger",

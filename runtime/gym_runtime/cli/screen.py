@@ -19,6 +19,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Sparkline, Static
 
+from gym_runtime import clock
 from gym_runtime.cli import formatting, system_tables
 from gym_runtime.cli.table_view import Lines
 from gym_runtime.client.status import Status
@@ -144,7 +145,7 @@ class Top(App[None]):
         except GymError as error:
             self._say(f"the system does not answer: {error}")
             return
-        now = Reading(time.time(), status)
+        now = Reading(clock.monotonic(), status)
         self._view = view(now, self._before)
         if self._before is None or now.at_s - self._before.at_s >= EVERY_S / 2:
             # After a command it asks at once; a rate over a few milliseconds would say nothing.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
 from gym_view.limit import limit
 from gym_view.live import Reading, run_view, view
 
+from gym_runtime import clock
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.messages.run_info import RunInfo
 
@@ -16,7 +16,7 @@ from gym_runtime.messages.run_info import RunInfo
 def full_status(found: Status) -> dict[str, Any]:
     """A system's state."""
     return {
-        "limit": limit(view(Reading(time.time(), found))),
+        "limit": limit(view(Reading(clock.monotonic(), found))),
         "workers": [_in_full(worker) for worker in found.workers],
         "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
         "runs": [full_run(run, found.progress) for run in found.runs],

@@ -24,7 +24,7 @@ async def control(
     answers: dict[str, calls.ControlAnswer] = {}
 
     async def ask(worker: str) -> None:
-        deadline_s = clock.now() + limit_s
+        deadline_s = clock.monotonic() + limit_s
         data = await bus.request(
             f"control.{token(worker, 'worker')}", calls.encode(command), deadline_s=deadline_s
         )

@@ -69,6 +69,6 @@ class ServedEnvironments:
         return {pool for worker in workers if worker.kind == "resource" for pool in worker.pools}
 
     async def _ask(self, name: str) -> LoadedEnvironment:
-        request = calls.Request(body=calls.Declare(), deadline_s=clock.now() + DECLARED_S)
+        request = calls.Request(body=calls.Declare(), deadline_s=clock.monotonic() + DECLARED_S)
         answer = await self._router().ask("resource", name, request, RetryBudget())
         return loaded(decode_declaration(answer.body))

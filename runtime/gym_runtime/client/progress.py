@@ -74,7 +74,7 @@ class Counter:
 
     def __init__(self, since_s: float = 0.0) -> None:
         self.done = self.failed = 0
-        self.started_s = clock.now()
+        self.started_s, self._began_s = clock.now(), clock.monotonic()
         self._meter = Meter(since_s)
 
     def add(self, record: RolloutRecord) -> None:
@@ -130,7 +130,7 @@ class Counter:
 
     def detail(self) -> dict[str, str]:
         """As a heartbeat carries it. The rate is by this machine's clock: others may be set differently."""
-        elapsed_s = max(clock.now() - self.started_s, 1e-3)
+        elapsed_s = max(clock.monotonic() - self._began_s, 1e-3)
         return {"done": str(self.done), "failed": str(self.failed), "rate": f"{self.done / elapsed_s:.4g}"}
 
 

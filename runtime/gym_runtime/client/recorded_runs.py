@@ -140,6 +140,7 @@ class RecordedRuns(NewRuns):
         output: str | Path,
         *,
         resume: bool,
+        retry_failed: bool,
     ) -> AsyncGenerator[RecordedRun]:
         """A recorded run of these rows; when the context ends its summary is written."""
         files = OutputFiles.beside(output)
@@ -160,6 +161,7 @@ class RecordedRuns(NewRuns):
                         model=info.model,
                         settings={"model_options": served.options} if served else None,
                         resume=resume,
+                        retry_failed=retry_failed,
                     )
                 )
                 try:

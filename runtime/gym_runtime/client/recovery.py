@@ -117,7 +117,9 @@ async def _failed(bus: Bus, subject: str) -> bool:
 
 async def _answers(bus: Bus, run: str) -> bool:
     try:
-        await bus.request(f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.now() + CLIENT_ANSWER_S)
+        await bus.request(
+            f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.monotonic() + CLIENT_ANSWER_S
+        )
     except (NoWorker, BrokerError):
         # No client answers, or these credentials may not ask; the files' lock still prevents two writers.
         return False

@@ -50,6 +50,7 @@ class Rollouts(RecordedRuns):
         track: TrackerName | None = None,
         output: str | Path | None = None,
         resume: bool = False,
+        retry_failed: bool = False,
         **keywords: Any,
     ) -> AsyncGenerator[RolloutRecord]:
         """Have rollouts made of dataset rows; yields each record once, in the order of completion.
@@ -71,6 +72,7 @@ class Rollouts(RecordedRuns):
                 a row is there within moments. All rows are read before anything starts.
             resume: go on with the files of ``output``: what they have is not made, and not yielded. The rows
                 and the settings must be the same; without files it is a new run.
+            retry_failed: with ``resume``: make all failed rollouts again, those that failed for good too.
             keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
                 over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
                 those of ``responses_create_params``.
@@ -83,9 +85,12 @@ class Rollouts(RecordedRuns):
         _refuse_one_row(rows)
         if resume and output is None:
             raise UsageError("resume goes on with the files of an output: give output=FILE too")
+        if retry_failed and not resume:
+            raise UsageError("retry_failed is for a run that exists: give resume=True too")
         # Not a generator itself: the checks above are made at the call, not at the first record.
+        begun = partial(self._begun, rows, settings, environment, in_flight, output, resume, retry_failed)
         return self._rollouts(
-            partial(self._begun, rows, settings, environment, in_flight, output, resume, keywords),
+            partial(begun, keywords),
             ordered,
             track,
             (settings or RolloutSettings()).with_keywords(keywords),
@@ -127,13 +132,17 @@ class Rollouts(RecordedRuns):
         in_flight: int,
         output: str | Path | None,
         resume: bool,
+        retry_failed: bool,
         keywords: Mapping[str, Any],
         expecting: Expecting | None,
     ) -> AsyncGenerator[_Begun]:
         """What makes the records, while they are read."""
         if output is not None:
             chosen = self._settings(settings, keywords)
-            async with self._recording(rows, chosen, environment, output, resume=resume) as recorded:
+            recording = self._recording(
+                rows, chosen, environment, output, resume=resume, retry_failed=retry_failed
+            )
+            async with recording as recorded:
                 made = self.recorded(recorded, in_flight=in_flight, expecting=expecting)
                 yield _Begun(made, recorded.plan.info(recorded.run, recorded.missing, recorded.model))
             return

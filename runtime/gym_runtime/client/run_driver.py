@@ -107,7 +107,7 @@ class RunDriver(Following):
             here.cancel()
 
     async def _tidy(self) -> None:
-        now_s, looked_s = clock.now(), self._tidied_s
+        now_s, looked_s = clock.monotonic(), self._tidied_s
         if looked_s is not None and now_s < looked_s + TIDIED_S:
             return
         self._tidied_s = now_s

@@ -207,7 +207,7 @@ class Runs:
     async def _answers(self, subject: str) -> bool:
         """Whether a client serves a subject; if that is not known, it may."""
         try:
-            await self.bus.request(subject, b"", deadline_s=clock.now() + CLIENT_ANSWER_S)
+            await self.bus.request(subject, b"", deadline_s=clock.monotonic() + CLIENT_ANSWER_S)
         except NoWorker:
             return False
         except (ConnectionLost, DeadlineExceeded):

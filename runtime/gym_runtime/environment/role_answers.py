@@ -73,11 +73,13 @@ class RoleAnswers:
         self._sampling = sampling
 
     async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
-        started_s = clock.now()
+        started_s = clock.monotonic()
         model = self._models.get(role.name)
         self.asked = self.asked or model is not None
         response = await (model or self._recorded)(role, params, items)
-        self.log.note(role.name, question_digest(role.name, params, items), response, clock.now() - started_s)
+        self.log.note(
+            role.name, question_digest(role.name, params, items), response, clock.monotonic() - started_s
+        )
         return response
 
     def models(self, roles: Sequence[Role]) -> Models:

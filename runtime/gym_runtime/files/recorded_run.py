@@ -29,6 +29,7 @@ class RecordedRun:
         notes: what may change between its parts. Never a secret.
         resume: go on with the rows that are there; without files it is a new run.
         extend: a run that is resumed may have more rows and repeats than before.
+        retry_failed: failures of a run that is resumed that are final otherwise are made again.
         overwrite: the files of an earlier run are removed.
 
     Attributes:
@@ -51,6 +52,7 @@ class RecordedRun:
         notes: Mapping[str, Any] | None = None,
         resume: bool = False,
         extend: bool = False,
+        retry_failed: bool = False,
         overwrite: bool = False,
         failures_as_zero: bool = False,
     ) -> None:
@@ -72,6 +74,7 @@ class RecordedRun:
             self.manifest,
             resume=resume,
             extend=extend,
+            retry_failed=retry_failed,
             overwrite=overwrite,
             metrics=self.metrics,
             dataset=plan.dataset,

@@ -1,8 +1,9 @@
 """Starting a run on its output files, or going on with one that was interrupted.
 
 A rollout is done when the rollouts file has it. A failed one is made again, unless its failure is
-terminal or stands in the failures file `MAX_FAILURES` times, or its group was compared without it; cancelled
-ones are always made again. Going
+terminal or stands in the failures file `MAX_FAILURES` times, or its group was compared without it. Outages
+(`gym_runtime.errors.Fault.outage`) do not count towards that limit, and cancelled rollouts are always made
+again. With ``retry_failed`` all failed ones are made again whose group was not compared without them. Going
 on needs the same input rows and the same settings, or more rows and repeats where the run is to grow
 (`gym_runtime.files.growth`). No row of an earlier run is removed, unless the new one is to replace it.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.errors import UNREADABLE, Fault, UsageError
 from gym_runtime.files import growth
 from gym_runtime.files.appender import repair_tail
 from gym_runtime.files.dataset import Dataset
@@ -37,6 +38,7 @@ class _FailureRow(msgspec.Struct, frozen=True, kw_only=True):
     failure_class: str = msgspec.field(name="_ng_failure_class", default="")
     terminal: bool = msgspec.field(name="_ng_failure_terminal", default=False)
     attempt_index: int = msgspec.field(name="_ng_attempt_index", default=0)
+    fault: Fault | None = msgspec.field(name="_ng_failure", default=None)
 
 
 class _About(msgspec.Struct, frozen=True):
@@ -98,8 +100,11 @@ class Progress:
             for _, line in lines_of(path):
                 yield line
 
-    def read(self, files: OutputFiles, metrics: Metrics) -> None:
+    def read(self, files: OutputFiles, metrics: Metrics, *, retry_failed: bool = False) -> None:
         """Read what is there, and take the settled rollouts into the metrics.
+
+        Args:
+            retry_failed: no failure is final.
 
         Raises:
             UsageError: a line other than the last is no rollout row.
@@ -124,11 +129,12 @@ class Progress:
             self.notices.append(
                 f"{files.rollouts}: {twice} rows stand there more than once; the first counts"
             )
-        self._read_failures(files.failures, metrics)
+        self._read_failures(files.failures, metrics, retry_failed)
 
-    def _read_failures(self, path: Path, metrics: Metrics) -> None:
+    def _read_failures(self, path: Path, metrics: Metrics, retry_failed: bool) -> None:
         """Twice over the file: which failures are final is known only at its end."""
         times = KeyCounts()
+        counted = KeyCounts()  # without outages
         terminal = KeyCounts()
         for number, line in lines_of(path):
             try:
@@ -140,11 +146,14 @@ class Progress:
             self._attempts.put(*key, max(self._attempts.get(*key), row.attempt_index + 1))
             if row.failure_class != CANCELLED:
                 times.increase(*key)
+                if row.fault is None or not row.fault.outage:
+                    counted.increase(*key)
                 if row.terminal:
                     terminal.put(*key, 1)
         # Only now: a later line may show that a failure is final.
-        for key, count in times.items():
-            final = key in terminal or count >= MAX_FAILURES or (key[0], 0) in self._compared
+        for key, _ in times.items():
+            failed = key in terminal or counted.get(*key) >= MAX_FAILURES
+            final = (failed and not retry_failed) or (key[0], 0) in self._compared
             if key not in self.done and final:
                 self.given_up.put(*key, 1)
         for number, line in lines_of(path):
@@ -163,6 +172,7 @@ def start_run(
     *,
     resume: bool,
     extend: bool = False,
+    retry_failed: bool = False,
     overwrite: bool = False,
     metrics: Metrics,
     dataset: Dataset | None = None,
@@ -174,6 +184,7 @@ def start_run(
         manifest: of the run to be started.
         extend: a run that is resumed may have more rows and repeats than before; needs ``dataset`` (opened
             with the earlier part's ``earlier_rows``) and ``tasks``.
+        retry_failed: failures that are final otherwise are made again.
         overwrite: the files of an earlier run are removed.
         metrics: takes in what is settled already.
         dataset, tasks: the rows and the rollouts made of them, to name the rows that changed.
@@ -218,7 +229,7 @@ def start_run(
         _refuse_differences(files, previous, manifest, dataset, tasks)
     progress = Progress(previous)
     # Before the manifest is saved: rows that cannot be read must leave everything as it was.
-    progress.read(files, metrics)
+    progress.read(files, metrics, retry_failed=retry_failed)
     if tasks is not None and previous.rollouts != manifest.rollouts:
         growth.write_inputs(files, tasks())
     manifest.save(files.manifest)

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Raw
 
+from gym_runtime import clock
 from gym_runtime.errors import Fault
 from gym_runtime.messages.call_tokens import Prefix as Prefix
 from gym_runtime.messages.call_tokens import Tokens as Tokens
@@ -25,8 +26,9 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
     Attributes:
         left_s: seconds from sending until the deadline. A duration, because clocks of machines differ; None
             from peers that only know ``deadline_s``.
-        deadline_s: the same deadline in seconds since the epoch. On the wire it is a time of the sender's
-            clock, for peers that do not know ``left_s``; the receiver replaces it by a time of its own clock.
+        deadline_s: the same deadline, within a process a time of `gym_runtime.clock.monotonic`. On the wire
+            it is a time of day of the sender, in seconds since the epoch, for peers that do not know
+            ``left_s`` (`encode_request`, `receive_request`).
         key: the same for every delivery of the same call, so that it is executed once.
         rollout: the rollout that makes the call (``<run_id>.<task_index>.<rollout_index>``), for logs and
             affinity.
@@ -42,6 +44,8 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
         durable: what models in roles answer is journaled, so that it is not asked for again.
         repeated: another delivery of this request may have been worked on, so a journal may hold answers; of
             an ``attempt`` above 1 that is known without it.
+        call_timeout_s: how long a call of an engine for it may take, in seconds, 0 for no limit; None for one
+            that the model worker learns.
     """
 
     body: Body
@@ -57,6 +61,7 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
     role_sampling: dict[str, dict[str, Any]] = {}
     durable: bool = False
     repeated: bool = False
+    call_timeout_s: float | None = None
 
     @property
     def run(self) -> str:
@@ -259,6 +264,23 @@ decode_control_answer = msgspec.json.Decoder(ControlAnswer).decode
 decode_resource_call = msgspec.json.Decoder[ResourceCall | Declare](ResourceCall | Declare).decode
 decode_tool_answer = msgspec.json.Decoder(ToolAnswer).decode
 decode_step_answer = msgspec.json.Decoder(StepAnswer).decode
+
+
+def encode_request(request: Request[Any]) -> bytes:
+    """A request as it is sent now: with the seconds that are left, and the time of day when they are over."""
+    left_s = request.deadline_s - clock.monotonic()
+    return encode(msgspec.structs.replace(request, left_s=left_s, deadline_s=clock.now() + left_s))
+
+
+def receive_request(payload: bytes) -> Request[Raw]:
+    """A request as it is received now: its deadline is a time of this machine's steady clock.
+
+    Raises:
+        msgspec.DecodeError: it is no request.
+    """
+    request = decode_request(payload)
+    left_s = request.deadline_s - clock.now() if request.left_s is None else request.left_s
+    return msgspec.structs.replace(request, deadline_s=clock.monotonic() + left_s)
 
 
 def opens(call: SessionCall) -> bool:

@@ -38,6 +38,8 @@ class RolloutSettings:
         seed_repeats: Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
         timeout_s: Seconds that all attempts of a rollout together may take; by default the environment's.
+        call_timeout_s: Seconds that one call of an engine may take; then it is aborted as hanging and asked
+            again. 0 for no limit; by default a generous one, learned from the engine's own answers.
         max_attempts: Times that a rollout is tried before it counts as failed.
         durability: turn: another worker continues a rollout at the turn where its worker died. result: such
             a rollout starts again.
@@ -58,6 +60,7 @@ class RolloutSettings:
     seed_repeats: bool = False
     max_turns: AtLeastOne | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    call_timeout_s: Annotated[float, Meta(ge=0)] | None = None
     max_attempts: AtLeastOne = 3
     durability: Durability = "turn"
     return_tokens: bool = False

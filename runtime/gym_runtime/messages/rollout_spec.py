@@ -25,6 +25,8 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         role_sampling: how the models in roles sample, over what the environment says.
         timeout_s: how long the rollout may take, in seconds, over all of its attempts; the time counts while
             an attempt is being made.
+        call_timeout_s: how long one call of an engine may take, in seconds, 0 for no limit; None for one that
+            its worker learns.
         max_attempts: how many tries may fail before the rollout counts as failed. A try that ended because a
             worker was lost, or the task was given back, does not count.
         max_turns: model calls per attempt at most; None leaves it to the environment.
@@ -71,6 +73,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     candidates: list[Candidate] = []
     agent_options: dict[str, Any] = {}
     packed_tokens: bool = False
+    call_timeout_s: float | None = None
 
     @property
     def rollout_id(self) -> str:

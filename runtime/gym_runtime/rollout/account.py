@@ -42,6 +42,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         lost: agent workers that were lost with it in all.
         turns: how many turns the journal had when the last delivery began.
         working: a worker has the rollout; if the next delivery finds this set, that worker was lost.
+        worker: that worker.
     """
 
     used_s: float = 0.0
@@ -52,6 +53,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: int = 0
     turns: int = 0
     working: bool = False
+    worker: str = ""
 
     @property
     def cleared_by_turns(self) -> bool:
@@ -67,21 +69,32 @@ class Account:
     """One rollout's limits, as one delivery counts them.
 
     Args:
+        worker: the worker that has this delivery.
         rollouts: how many it stands for; the comparison of a group may take the retries of all its rollouts.
 
     Attributes:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
         queued_s: how long it waited for its first delivery; 0 where that is not known.
+        lost_worker: the worker of the delivery before, if it was lost and is known.
     """
 
     def __init__(
-        self, bus: Bus, journal_subject: str, limit_s: float, queued_s: float = 0.0, *, rollouts: int = 1
+        self,
+        bus: Bus,
+        journal_subject: str,
+        limit_s: float,
+        queued_s: float = 0.0,
+        *,
+        worker: str = "",
+        rollouts: int = 1,
     ) -> None:
         self.spent = Spent()
         self._retries = RETRIES * rollouts
         self.budget = RetryBudget(self._retries)
         self.queued_s = queued_s
+        self.lost_worker = ""
+        self._worker = worker
         self._bus = bus
         self._subject = f"{journal_subject}.spent"
         self._limit_s = limit_s
@@ -104,6 +117,7 @@ class Account:
             lost = int(delivered_before)
             before = Spent(attempts=lost, losses=lost, lost=lost)
         if before.working:
+            self.lost_worker = before.worker
             # The lost worker could not count its own last attempt.
             before = msgspec.structs.replace(before, attempts=before.attempts + 1)
             if delivered_before:
@@ -182,6 +196,7 @@ class Account:
                 used_s=self._before.used_s + self._used_s,
                 retries=self._before.retries + self.budget.spent,
                 working=working,
+                worker=self._worker,
             )
             sequence = await self._bus.append(self._subject, _encode(self.spent), expect=self._sequence)
             if sequence is None:

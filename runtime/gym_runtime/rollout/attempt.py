@@ -72,7 +72,7 @@ class Attempts:
         self._worker = worker
         self._scope = anyio.CancelScope()
         self._rollout: Rollout | None = None
-        self._started_s = clock.now()
+        self._started_s = clock.monotonic()
         self._lost: list[str] = []
         self._cancelled = False
         self.detached = False
@@ -117,7 +117,7 @@ class Attempts:
                 await self._note()
             while True:
                 logs.set_rollout(self.task.rollout_id, self.number)
-                self._started_s = clock.now()
+                self._started_s = clock.monotonic()
                 # A rollout that fails before it is made must not report the attempt before.
                 self._rollout = None
                 losses = self.account.budget.losses
@@ -250,7 +250,7 @@ class Attempts:
             outcome=outcome,
             row=NULL,
             attempt=self.number,
-            duration_s=clock.now() - self._started_s,
+            duration_s=clock.monotonic() - self._started_s,
             worker=self._worker,
             comparison=comparison,
         )
@@ -264,7 +264,7 @@ class Attempts:
             attempt=self.number,
             rollout=self._rollout,
             verdict=verdict,
-            duration_s=clock.now() - self._started_s,
+            duration_s=clock.monotonic() - self._started_s,
             worker=self._worker,
             role_use=self.account.budget.role_use,
             started_anew=self._lost,

@@ -67,7 +67,7 @@ class AttemptState:
     @property
     def used_s(self) -> float:
         """The seconds that all attempts together have taken so far."""
-        return self.task.timeout_s - (self.deadline_s - clock.now())
+        return self.task.timeout_s - (self.deadline_s - clock.monotonic())
 
     def truncate(self, reason: str) -> None:
         """Note that a limit ends this rollout; it is still judged, with the outcome ``truncated``."""

@@ -16,14 +16,13 @@ class Envelope:
     It holds no reference to the rollout, which would keep the whole transcript in memory.
 
     Attributes:
-        deadline_s: the rollout's, in seconds since the epoch by this machine's clock. A request carries the
-            seconds that are left.
+        deadline_s: the rollout's, a time of `gym_runtime.clock.monotonic`.
     """
 
     __slots__ = ("_attempt", "_rollout", "_task", "deadline_s")
 
     def __init__(self, task: RolloutSpec, attempt: int, left_s: float) -> None:
-        self.deadline_s = clock.now() + left_s
+        self.deadline_s = clock.monotonic() + left_s
         self._task = task
         self._rollout = task.rollout_id
         self._attempt = attempt
@@ -41,7 +40,7 @@ class Envelope:
             DeadlineExceeded: there is no time left for it.
         """
         # Here, so that no request leaves that its receiver would refuse for its deadline.
-        if clock.now() >= self.deadline_s:
+        if clock.monotonic() >= self.deadline_s:
             raise DeadlineExceeded(
                 f"the rollout took longer than {self._task.timeout_s:.0f} s", stage="agent"
             )
@@ -55,4 +54,5 @@ class Envelope:
             role_sampling=self._task.role_sampling if with_roles else {},
             durable=with_roles and bool(self._task.roles) and self._task.durability == "turn",
             repeated=repeated,
+            call_timeout_s=self._task.call_timeout_s,
         )

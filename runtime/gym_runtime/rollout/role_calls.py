@@ -93,7 +93,7 @@ class RoleCalls:
             raise kind(error.message) from error
 
     async def _answer(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
-        started_s = clock.now()
+        started_s = clock.monotonic()
         # Before the first await, so that it counts the questions in the order in which they were asked.
         number = next(self._counter)
         digest = question_digest(role.name, params, items)
@@ -104,7 +104,7 @@ class RoleCalls:
             response = await self._asked(role, params, items)
             if subject:
                 await self._router.bus.append(subject, bytes(response))
-        self.log.note(role.name, digest, response, clock.now() - started_s)
+        self.log.note(role.name, digest, response, clock.monotonic() - started_s)
         # In the order of the questions: the same one, asked twice at once, may have had two answers.
         place = bisect(self._noted, number)
         self._noted.insert(place, number)
@@ -123,7 +123,7 @@ class RoleCalls:
     async def _send(self, role: Role, call: calls.ModelCall) -> Raw:
         asked = self._request
         pool = asked.roles.get(role.name, role.name)
-        deadline_s = min(asked.deadline_s, clock.now() + role.timeout_s)
+        deadline_s = min(asked.deadline_s, clock.monotonic() + role.timeout_s)
         request = calls.Request(
             body=call,
             deadline_s=deadline_s,
@@ -131,6 +131,7 @@ class RoleCalls:
             key=f"{self._worker}.{next(_numbers)}",
             rollout=asked.rollout,
             attempt=asked.attempt,
+            call_timeout_s=asked.call_timeout_s,
         )
         try:
             return (await self._router.ask("model", pool, request, self._budget)).body

@@ -45,7 +45,7 @@ class Rollout(AttemptState):
 
     Attributes:
         task: the rollout's spec, including its limits.
-        deadline_s: the rollout's, in seconds since the epoch by this machine's clock.
+        deadline_s: the rollout's, a time of `gym_runtime.clock.monotonic`.
         params: the row's ``responses_create_params``.
         turns: model calls made so far.
         input: the items of the row's input, and behind them those that `reset` added.

@@ -13,7 +13,7 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
-from gym_runtime.messages.calls import CloseSession, Request, encode
+from gym_runtime.messages.calls import CloseSession, Request, encode_request
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.timing import CLOSED_TOGETHER_S, SESSION_CLOSED_S
@@ -73,7 +73,7 @@ class Closings:
         first, *more = sessions
         request = Request(
             body=CloseSession(session=first, more=more),
-            deadline_s=clock.now() + SESSION_CLOSED_S,  # not the rollouts', which may have passed
+            deadline_s=clock.monotonic() + SESSION_CLOSED_S,  # not the rollouts', which may have passed
         )
         subject = f"resource.{token(environment, 'environment')}.{token(worker, 'worker')}"
-        await self._bus.publish(subject, encode(request))
+        await self._bus.publish(subject, encode_request(request))

@@ -83,7 +83,9 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
 
     async def ask(worker: Heartbeat) -> None:
         try:
-            data = await bus.request(f"drain.{worker.name}", b"", deadline_s=clock.now() + DRAIN_ANSWER_S)
+            data = await bus.request(
+                f"drain.{worker.name}", b"", deadline_s=clock.monotonic() + DRAIN_ANSWER_S
+            )
             answers[worker.worker] = calls.decode_draining(data)
         except NoWorker:
             # It has left already, which is what was wanted.

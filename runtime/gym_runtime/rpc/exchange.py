@@ -17,7 +17,7 @@ from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Headers
 from gym_runtime.bus.stop import Stopped
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, from_fault
-from gym_runtime.messages.calls import Request, RpcReply, decode_reply, encode
+from gym_runtime.messages.calls import Request, RpcReply, decode_reply, encode_request
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.rpc.closings import Closings
@@ -90,8 +90,6 @@ class Exchanges:
         sent = msgspec.structs.replace(
             request,
             retries=max(0, budget.left),
-            # The two machines' clocks may differ; the seconds that are left mean the same on both.
-            left_s=request.deadline_s - clock.now(),
             deaths=deaths,
         )
         headers = tracing.headers()
@@ -160,14 +158,14 @@ class Exchanges:
         if budget.deaths_of(call_name(view.kind, request)) >= ALONE_AT:
             raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
         # A frozen worker must not hold the question until it is declared gone; another may answer the next.
-        deadline_s = min(request.deadline_s, clock.now() + MEMBER_ANSWER_S)
+        deadline_s = min(request.deadline_s, clock.monotonic() + MEMBER_ANSWER_S)
         # Without a key it asks for no place, so the worker takes other calls as before.
         asking = msgspec.structs.replace(request, key="", deadline_s=deadline_s, place=True)
         hop = InFlightRequest(view.kind, pool, None, "")
         try:
             worker = (await self._ask_before(view, hop, asking)).worker
         except DeadlineExceeded:
-            if clock.now() >= request.deadline_s:
+            if clock.monotonic() >= request.deadline_s:
                 what = f"the deadline passed while waiting for {hop.name}"
                 raise DeadlineExceeded(what, stage=view.kind) from None
             raise NoWorker(f"no worker of {hop.name} answered", stage=view.kind) from None
@@ -177,7 +175,7 @@ class Exchanges:
     async def _ask_before(self, view: WorkerRegistry, hop: InFlightRequest, asking: Request[Any]) -> RpcReply:
         """The answer to a question that comes before a request."""
         # Without the body: a large one need not travel to a worker that may be full.
-        asking = msgspec.structs.replace(asking, body=NULL, left_s=asking.deadline_s - clock.now())
+        asking = msgspec.structs.replace(asking, body=NULL)
         data = await self._exchange(view, hop, asking, None)
         if data is None:
             raise NoWorker(f"{hop.name} is gone")
@@ -211,7 +209,7 @@ class Exchanges:
             # No name here for what is sent: a large request is not held while its answer is awaited.
             return await self._bus.request(
                 hop.subject,
-                encode(request),
+                encode_request(request),
                 deadline_s=request.deadline_s,
                 headers=headers,
                 run=request.run,

@@ -60,7 +60,7 @@ class InFlightRequest(Stop):
         self.pool = pool
         self.worker = worker
         self.key = key
-        self.since_s = clock.now()
+        self.since_s = clock.monotonic()
         self.due_s = self.since_s + IN_FLIGHT_FIRST_S
         self.lost = False
         self._wait_s = IN_FLIGHT_FIRST_S
@@ -76,13 +76,13 @@ class InFlightRequest(Stop):
         return f"{self.kind} '{self.pool}'" + (f" (worker {self.worker})" if self.worker else "")
 
     def waited_s(self) -> float:
-        return clock.now() - self.since_s
+        return clock.monotonic() - self.since_s
 
     def held(self) -> None:
         """A worker executes it; the next question comes later."""
         self._misses = 0
         self._wait_s = min(IN_FLIGHT_LONGEST_S, self._wait_s * 2)
-        self.due_s = clock.now() + self._wait_s
+        self.due_s = clock.monotonic() + self._wait_s
 
     def unknown(self) -> None:
         """No worker knows it."""
@@ -114,7 +114,7 @@ class LostAnswers:
 
     async def look(self) -> None:
         """Ask the workers about requests that have waited long enough."""
-        now_s = clock.now()
+        now_s = clock.monotonic()
         due = [
             request
             for requests in self._waiting.values()
@@ -161,7 +161,7 @@ class LostAnswers:
         # In portions, so that a question stays small enough to travel inline.
         for start in range(0, len(keys), KEYS_AT_ONCE):
             body = encode_keys(keys[start : start + KEYS_AT_ONCE])
-            deadline_s = clock.now() + IN_FLIGHT_ANSWER_S
+            deadline_s = clock.monotonic() + IN_FLIGHT_ANSWER_S
             try:
                 answer = await self._bus.request(
                     f"holds.{token(worker, 'worker')}", body, deadline_s=deadline_s

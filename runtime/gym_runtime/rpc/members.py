@@ -185,7 +185,7 @@ class Members:
 
     async def _verify(self, view: WorkerRegistry, heartbeat: Heartbeat) -> None:
         try:
-            deadline_s = clock.now() + MEMBER_ANSWER_S
+            deadline_s = clock.monotonic() + MEMBER_ANSWER_S
             await self._bus.request(f"alive.{heartbeat.name}", b"", deadline_s=deadline_s)
         except (NoWorker, DeadlineExceeded):
             view.lose(heartbeat.worker)

@@ -24,7 +24,7 @@ async def answer(bus: Bus, name: str, questions: int, wanted: Callable[[], bool]
     """
     answers: list[Heartbeat] = []
     failures: list[Exception] = []
-    deadline_s = clock.now() + questions * MEMBER_ANSWER_S
+    deadline_s = clock.monotonic() + questions * MEMBER_ANSWER_S
 
     async def ask(over: anyio.CancelScope) -> None:
         try:
@@ -49,7 +49,7 @@ async def answer(bus: Bus, name: str, questions: int, wanted: Callable[[], bool]
 async def reaches_broker(bus: Bus) -> bool:
     """Whether the broker answers us; "no responders" for a name without listeners is an answer."""
     try:
-        await bus.request("alive.unknown.unknown", b"", deadline_s=clock.now() + MEMBER_ANSWER_S)
+        await bus.request("alive.unknown.unknown", b"", deadline_s=clock.monotonic() + MEMBER_ANSWER_S)
     except NoWorker:
         return True
     except GymError:

@@ -39,6 +39,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         round_trip_s: how long its pings to the broker take; 0 while that is not known.
         places: it understands requests for a place (`gym_runtime.rpc.suspects`).
         closes_many: it understands a `CloseSession` for several sessions.
+        crashed: the worker before it at its supervisor's slot, if that one crashed: it was not ended from
+            outside, but ended itself or was ended by the kernel for what it did.
         detail: further information for users, such as a model's name.
         figures: what it has counted since it began; only in answers on ``alive``, and at its end.
     """
@@ -56,6 +58,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     round_trip_s: float = 0.0
     places: bool = False
     closes_many: bool = False
+    crashed: str = ""
     detail: dict[str, str] = {}
     figures: Figures | None = None
 
@@ -113,7 +116,7 @@ class WorkerRegistry:
         known = self._alive.get(heartbeat.worker)
         self.missing.pop(heartbeat.worker, None)
         self._alive[heartbeat.worker] = heartbeat
-        self._loads[heartbeat.worker] = (heartbeat.load, clock.now())
+        self._loads[heartbeat.worker] = (heartbeat.load, clock.monotonic())
         if known is None or known.pools != heartbeat.pools or known.draining != heartbeat.draining:
             self._note_change()
 
@@ -161,7 +164,7 @@ class WorkerRegistry:
         """Store the load that came with a worker's answer."""
         # The answer may have come from a worker that has just been lost.
         if worker in self._loads:
-            self._loads[worker] = (load, clock.now())
+            self._loads[worker] = (load, clock.monotonic())
 
     def begin(self, worker: str, request: Stop) -> None:
         """A request to a worker starts; it is stopped if the worker is lost before `end`."""
@@ -255,7 +258,7 @@ class WorkerRegistry:
         heartbeat = self._alive[worker]
         own = len(self._in_flight.get(worker, ())) / heartbeat.capacity
         # What this caller has under way is known exactly, also while the worker's own figure is old.
-        busy = max(load, own) if clock.now() - heard_s < LOAD_FRESH_S else own
+        busy = max(load, own) if clock.monotonic() - heard_s < LOAD_FRESH_S else own
         return busy + 1 - SLOW_LINK_S / heartbeat.round_trip_s if heartbeat.slow else busy
 
     def _by_pool(self) -> dict[str, list[str]]:

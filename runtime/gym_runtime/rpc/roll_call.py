@@ -36,7 +36,7 @@ async def listed(bus: Bus, kind: str) -> list[Heartbeat]:
     tries = LIST_TRIES
     while True:
         try:
-            return _decode(await bus.request(f"members.{kind}", b"", deadline_s=clock.now() + LIST_S))
+            return _decode(await bus.request(f"members.{kind}", b"", deadline_s=clock.monotonic() + LIST_S))
         except (ConnectionLost, DeadlineExceeded):
             # The follower that the broker chose may be frozen; the broker may choose another one next time.
             tries -= 1
@@ -77,7 +77,7 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
 
     async def ask(name: str) -> None:
         async with limit:
-            deadline_s = clock.now() + MEMBER_ANSWER_S
+            deadline_s = clock.monotonic() + MEMBER_ANSWER_S
             try:
                 found[name] = decode_heartbeat(await bus.request(f"alive.{name}", b"", deadline_s=deadline_s))
             except NoWorker:

@@ -78,8 +78,8 @@ class Router(Exchanges):
                     view.lose(worker)
                     request = _repeated(request)
                     continue
-                lonely_since = lonely_since or clock.now()
-                if clock.now() - lonely_since > NO_WORKER_GRACE_S:
+                lonely_since = lonely_since or clock.monotonic()
+                if clock.monotonic() - lonely_since > NO_WORKER_GRACE_S:
                     raise NoWorker(
                         f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; "
                         f"start one with: gym-runtime start {kind}",
@@ -123,8 +123,8 @@ class Router(Exchanges):
                 return await self.ask_worker(view, pool, worker, request, budget)
             except NoWorker as error:
                 # After a restart of the broker a worker is back a moment later than its callers.
-                missing_since = missing_since or clock.now()
-                if view.knows(worker) and clock.now() - missing_since < SESSION_GRACE_S:
+                missing_since = missing_since or clock.monotonic()
+                if view.knows(worker) and clock.monotonic() - missing_since < SESSION_GRACE_S:
                     await anyio.sleep(SESSION_GRACE_S / 5)
                     continue
                 view.lose(worker)
@@ -149,7 +149,7 @@ def _repeated(request: Request[Any]) -> Request[Any]:
 async def _pause(pause_s: float, deadline_s: float, error: GymError) -> float:
     """Wait a jittered moment; returns how long to wait the next time."""
     wait_s = pause_s * random.uniform(0.5, 1.5)
-    if clock.now() + wait_s >= deadline_s:
+    if clock.monotonic() + wait_s >= deadline_s:
         raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)
     await anyio.sleep(wait_s)
     return min(pause_s * 2, RETRY_PAUSE_S[1])

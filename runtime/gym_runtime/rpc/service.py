@@ -32,7 +32,7 @@ from gym_runtime.errors import (
     RuntimeFault,
 )
 from gym_runtime.logs import logger, set_rollout
-from gym_runtime.messages.calls import Request, RpcReply, decode_request, encode
+from gym_runtime.messages.calls import Request, RpcReply, encode, receive_request
 from gym_runtime.messages.metric_names import REFUSED
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.in_flight import decode_keys, encode_keys
@@ -52,7 +52,7 @@ class _Working(msgspec.Struct, frozen=True, eq=False):
 
     scope: anyio.CancelScope
     due_s: float
-    """When its deadline passes, by `gym_runtime.clock.monotonic`: the time of day may be set."""
+    """When its deadline passes, by `gym_runtime.clock.monotonic`."""
 
 
 class Service:
@@ -141,15 +141,12 @@ class Service:
 
     def _receive(self, tasks: Crew, incoming: Incoming) -> None:
         try:
-            request = decode_request(incoming.payload)
+            request = receive_request(incoming.payload)
         except UNREADABLE as error:
             logger().error("a request cannot be decoded", subject=incoming.subject, error=str(error))
             return
         pool = incoming.subject.split(".", 2)[1]
-        if request.left_s is not None:
-            # From here on the deadline is a time of this machine's clock; the caller's clock may differ.
-            request = msgspec.structs.replace(request, deadline_s=clock.now() + request.left_s)
-        if request.deadline_s <= clock.now():
+        if request.deadline_s <= clock.monotonic():
             tasks.start_soon(self._answer, incoming, self._too_late(pool), request.run)
             return
         if request.place:
@@ -197,10 +194,10 @@ class Service:
     async def _serve(
         self, scope: anyio.CancelScope, tasks: Crew, pool: str, request: Request[Raw], incoming: Incoming
     ) -> None:
-        left_s = request.deadline_s - clock.now()
+        left_s = request.deadline_s - clock.monotonic()
         # The reply subject is unique, so a request without a key is not mistaken for another.
         key = request.key or incoming.reply
-        working = _Working(scope, clock.monotonic() + left_s)
+        working = _Working(scope, request.deadline_s)
         exact = left_s < EXACT_S
         if exact:
             scope.deadline = anyio.current_time() + left_s

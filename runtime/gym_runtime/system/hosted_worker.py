@@ -43,14 +43,14 @@ class HostedWorker(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def hosted_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[HostedWorker]:
-    """The worker of a pool, for as long as the context lasts.
+async def hosted_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> AsyncGenerator[HostedWorker]:
+    """The worker of a pool, for as long as the context lasts; ``crashed`` is the one whose place it takes.
 
     Raises:
         UsageError: it cannot be made; the message says why.
     """
     if pool.kind == "agent":
-        yield _agent_worker(pool, bus, worker)
+        yield _agent_worker(pool, bus, worker, crashed)
     elif pool.kind == "resource":
         yield _resource_worker(pool, bus, worker)
     else:
@@ -58,11 +58,11 @@ async def hosted_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             yield member
 
 
-def _agent_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
+def _agent_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> HostedWorker:
     from gym_runtime.workers.agent_worker import AgentWorker
 
     agents = {catalogue.known_name("agents", name): _made("agents", name) for name in pool.names}
-    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots)
+    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, crashed=crashed)
 
     def detail() -> dict[str, str]:
         return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
@@ -165,7 +165,7 @@ async def _has_callers(bus: Bus) -> bool:
     follower answers.
     """
     try:
-        await bus.request("members.none", b"", deadline_s=clock.now() + CALLERS_GONE_S)
+        await bus.request("members.none", b"", deadline_s=clock.monotonic() + CALLERS_GONE_S)
     except NoWorker:
         return False
     except GymError:

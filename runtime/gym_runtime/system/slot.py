@@ -41,6 +41,8 @@ longer.
 TITLE_CHARS = 60
 IN_TROUBLE = 75
 """A worker's exit status when a restart may help (EX_TEMPFAIL)."""
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The signals by which others end a process. Any other one shows that the process has crashed."""
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that the supervisor handles; its children reset them."""
 READY_LINE, DRAIN_LINE, WAITING = "ready\n", "drain\n", "waiting for "
@@ -89,6 +91,7 @@ class Slot:
         awaits: what its process waits for before it can start; empty for nothing.
         told: the supervisor has told its process to drain.
         retired: its process left as it was asked to; the slot stays empty.
+        crashed: the name of its last process, if that crashed; empty if it was ended from outside.
     """
 
     def __init__(self, pool: PoolSpec) -> None:
@@ -101,6 +104,7 @@ class Slot:
         self.awaits = ""
         self.told = False
         self.retired = False
+        self.crashed = ""
         self.start_at_s = 0.0
         self._worked = False
         self._said = ""
@@ -143,7 +147,7 @@ class Slot:
             # Standard input is the supervisor's line to its owner.
             os.dup2(null, 0)
             os.dup2(2, 1)  # standard output belongs to the supervisor's events
-            status = _work(system, self.pool, self.name, ours, report)
+            status = _work(system, self.pool, self.name, self.crashed, ours, report)
         except BaseException:  # noqa: BLE001 - the child must end here, on any error
             traceback.print_exc()
         finally:
@@ -195,6 +199,8 @@ class Slot:
         self.retired = self.asked_s > 0 and self.told
         # A slot that has worked will work again: only the broker is missing.
         passing = self._worked and code == IN_TROUBLE
+        crash = code not in (0, IN_TROUBLE) and -code not in FROM_OUTSIDE
+        self.crashed = self.name if crash else ""
         self._false_starts = 0 if self.ready or passing else self._false_starts + 1
         if passing:
             how, reason = f"ended: {reason}", ""
@@ -215,7 +221,7 @@ class Slot:
         self.start_at_s = time.monotonic() + pause_s
 
 
-def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: int) -> int:
+def _work(system: SystemSpec, pool: PoolSpec, name: str, crashed: str, lifeline: int, report: int) -> int:
     import anyio
 
     from gym_runtime.system.worker_process import work
@@ -234,7 +240,16 @@ def _work(system: SystemSpec, pool: PoolSpec, name: str, lifeline: int, report: 
         os.write(report, f"{WAITING}{' '.join(what.split())}\n".encode())
 
     async def main() -> None:
-        await work(system, pool, name, lifeline=lifeline, ready=ready, leave=leave, waiting=waiting)
+        await work(
+            system,
+            pool,
+            name,
+            crashed=crashed,
+            lifeline=lifeline,
+            ready=ready,
+            leave=leave,
+            waiting=waiting,
+        )
 
     try:
         anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})

@@ -54,6 +54,7 @@ async def work(
     pool: PoolSpec,
     worker: str,
     *,
+    crashed: str,
     lifeline: int,
     ready: Callable[[], None],
     leave: Callable[[], None],
@@ -62,6 +63,7 @@ async def work(
     """Run a worker until it is told to stop.
 
     Args:
+        crashed: the worker whose place it takes, if that one crashed.
         lifeline: the pipe that closes when the supervisor ends.
         ready: called once it works.
         leave: called when somebody else than the supervisor asks it to leave; it goes on until it is told.
@@ -79,9 +81,9 @@ async def work(
             with ended_at_once(lifeline):
                 patience = Patience(system.wait_s, waiting)
                 bus = await patience.enter(stack, lambda: _bus(system, pool, worker))
-                member = await patience.enter(stack, lambda: hosted_worker(pool, bus, worker))
+                member = await patience.enter(stack, lambda: hosted_worker(pool, bus, worker, crashed))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
-            life = _Life(system, pool, worker, bus, member, leave)
+            life = _Life(system, pool, worker, crashed, bus, member, leave)
             await stack.enter_async_context(standing_in(lambda: _bus(system, pool, worker), life.heartbeat))
             await life.live(lifeline, ready)
     finally:
@@ -102,12 +104,14 @@ class _Life:
         system: SystemSpec,
         pool: PoolSpec,
         worker: str,
+        crashed: str,
         bus: NatsBus,
         member: HostedWorker,
         leave: Callable[[], None],
     ) -> None:
         self._pool = pool
         self._worker = worker
+        self._crashed = crashed
         self._bus = bus
         self._member = member
         self._leave = leave
@@ -183,6 +187,7 @@ class _Life:
             round_trip_s=round(self._bus.round_trip_s, 3),
             places=True,
             closes_many=True,
+            crashed=self._crashed,
             detail=self._member.detail(),
             figures=self._figures(),
         )

@@ -156,7 +156,7 @@ class ConversationNotes(dict[str, Any]):
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The rollout that makes a call, and its deadline.
+    """The rollout that makes a call, and its deadline, a time of `gym_runtime.clock.monotonic`.
 
     The adapter sends ``headers`` (the trace context) to the engine, and may use ``notes``.
     """

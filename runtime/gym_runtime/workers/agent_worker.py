@@ -1,10 +1,10 @@
 """The agent worker: pulls rollouts by credit, runs them, commits each result once.
 
-A delivery is acked after its record is committed (or found to be committed already). A task that lost
-`suspect_places.MAX_LOSSES` workers in a row, or that cannot be decoded, is committed as failed: no task is
-retried without end, and each has a record. While the client of an attached run is gone, its tasks go back to
-the queue. A worker that is stopped and gives a task back stores that (`rollout.account`), so that it does not
-count as a loss, however often it happens. One that ends by itself loses its tasks, as one that is killed.
+A delivery is acked after its record is committed (or found to be committed already). A task that lost too
+many workers in a row (`workers.suspect_places`), or that cannot be decoded, is committed as failed: no task
+is retried without end, and each has a record. While the client of an attached run is gone, its tasks go back
+to the queue. A worker that is stopped and gives a task back stores that (`rollout.account`), so that it does
+not count as a loss, however often it happens. One that ends by itself loses its tasks, as one that is killed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gym_runtime.workers import rollout_span
 from gym_runtime.workers.cancellations import Cancellations
 from gym_runtime.workers.client_watch import ClientWatch
 from gym_runtime.workers.closed_runs import ClosedRuns
-from gym_runtime.workers.suspect_places import MAX_LOSSES, SuspectPlace, SuspectPlaces
+from gym_runtime.workers.suspect_places import MAX_KILLED, MAX_LOSSES, SuspectPlace, SuspectPlaces
 
 
 class AgentWorker:
@@ -47,17 +47,21 @@ class AgentWorker:
         worker: this worker's id.
         agents: by name; the worker pulls from the queue of each.
         slots: rollouts in flight at most, over all agents; any of them may use all.
+        crashed: the worker whose place it takes, if that one crashed.
 
     Attributes:
         serving: it takes tasks.
         meter: what it has counted.
     """
 
-    def __init__(self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int) -> None:
+    def __init__(
+        self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int, crashed: str = ""
+    ) -> None:
         self.worker, self.slots = worker, slots
         self.serving, self.in_use = False, 0
         self._slots = Slots(slots)
         self._bus = bus
+        self._crashed = crashed
         self._agents = dict(agents)
         self._router = Router(bus, own=worker)
         self.meter = self._router.meter
@@ -190,7 +194,12 @@ class AgentWorker:
         journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         journal = Journal(self._bus if task.durability == "turn" else None, journal_at)
         account = Account(
-            self._bus, journal_at, task.timeout_s, queued_s, rollouts=max(1, len(task.candidates))
+            self._bus,
+            journal_at,
+            task.timeout_s,
+            queued_s,
+            worker=self.worker,
+            rollouts=max(1, len(task.candidates)),
         )
         known = delivery.deliveries > 1 or task.taken_up
         if known:
@@ -269,7 +278,7 @@ class AgentWorker:
 
     async def _made(self, attempts: Attempts, turn: SuspectPlace, *, known: bool) -> RolloutRecord:
         losses = attempts.account.spent.losses
-        if losses >= MAX_LOSSES:
+        if losses >= MAX_KILLED or (losses >= MAX_LOSSES and self._has_crashed(attempts.account.lost_worker)):
             return attempts.failed(
                 RuntimeFault(
                     f"{losses} agent workers in a row were lost while they worked on this rollout, and at "
@@ -277,6 +286,11 @@ class AgentWorker:
                 )
             )
         return await attempts.run(known=known, wait=turn.take if turn.limited else None)
+
+    def _has_crashed(self, worker: str) -> bool:
+        """Whether a lost agent worker crashed, as far as its successor has said so."""
+        known = {self._crashed, *(one.crashed for one in self._router.views["agent"].alive())}
+        return bool(worker) and worker in known
 
     async def _note_given_back(self, attempts: Attempts) -> None:
         """Store that this worker gives the task back; otherwise the next delivery would count a loss."""

@@ -43,20 +43,20 @@ class ClientWatch:
         """Whether the client is alive. An unknown one is asked: its announcement may not have arrived yet."""
         if not self._clients.knows(run) and not await self._answers(run):
             # `setdefault`: the time counts from when it was first missed.
-            self._gone_since_s.setdefault(run, clock.now())
+            self._gone_since_s.setdefault(run, clock.monotonic())
             return False
         self._gone_since_s.pop(run, None)
         return True
 
     def gone_s(self, run: str) -> float:
         """For how long a client has been gone, in seconds."""
-        return clock.now() - self._gone_since_s.get(run, clock.now())
+        return clock.monotonic() - self._gone_since_s.get(run, clock.monotonic())
 
     async def _answers(self, run: str) -> bool:
         """Whether the client may be alive: False only if the broker reports that it does not listen."""
         try:
             name = token(run, "run")
-            deadline_s = clock.now() + MEMBER_ANSWER_S
+            deadline_s = clock.monotonic() + MEMBER_ANSWER_S
             data = await self._bus.request(f"alive.client.{name}", b"", deadline_s=deadline_s)
             self._members.learn(decode_heartbeat(data))
         except NoWorker:

@@ -101,7 +101,7 @@ class Conversations:
         notes = ConversationNotes() if notes is None else notes
         size_bytes = _size_bytes(call.params, items, prefix) + notes.size_bytes
         mark = next(self._marks)
-        now_s = clock.now()
+        now_s = clock.monotonic()
         kept = _Kept(call.params, items, size_bytes, now_s, mark, prefix, notes)
         # Removed and put in again: that moves it to the end, as the latest used.
         self._drop(call.conversation)

@@ -72,8 +72,8 @@ class EngineHealth:
         self._since_s = 0.0
         self._words = ""
 
-    def answered(self, answer: calls.ModelAnswer, took_s: float) -> None:
-        """A call has its answer."""
+    def answered(self, answer: calls.ModelAnswer, took_s: float) -> int:
+        """A call has its answer. Returns how many tokens it has, as far as it says."""
         self._answered = True
         self._meter.observe(ENGINE_DURATION, took_s, *self._model, "")
         with suppress(*UNREADABLE):  # whether it is a response is checked where it is used
@@ -81,6 +81,8 @@ class EngineHealth:
             if usage is not None:
                 self._meter.observe(ENGINE_TOKENS, usage.input_tokens, *self._model, "input")
                 self._meter.observe(ENGINE_TOKENS, usage.output_tokens, *self._model, "output")
+                return usage.output_tokens
+        return 0
 
     def retried(self, error: GymError) -> None:
         """The engine is asked again."""
@@ -90,12 +92,12 @@ class EngineHealth:
         """A call has failed; it may be tried again."""
         self._meter.observe(ENGINE_DURATION, took_s, *self._model, type(error).__name__)
         if not self._errors:
-            self._since_s = clock.now()
+            self._since_s = clock.monotonic()
         self._errors += 1
         self._words = str(error)
 
     @property
     def only_errors(self) -> str:
         """The engine's last error, if it has answered only errors for `ENGINE_ONLY_ERRORS_S`; else empty."""
-        waited = clock.now() - self._since_s >= ENGINE_ONLY_ERRORS_S
+        waited = clock.monotonic() - self._since_s >= ENGINE_ONLY_ERRORS_S
         return self._words if not self._answered and self._errors >= ONLY_ERRORS and waited else ""

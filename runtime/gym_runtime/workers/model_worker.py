@@ -2,9 +2,11 @@
 
 A call that the engine refused for good is not retried. After overload or a broken connection it is, with
 jittered pauses no shorter than the engine asks for, as often as the rollout's budget allows and only before
-the deadline. The worker keeps the conversations of its rollouts (`workers.conversations`), and changes the
-engine's weights: a `Control` arrives on ``control.<worker>``. Before its first call the engine
-has the weights that the trainer gave the others (`workers.current_weights`).
+the deadline. A call that hangs is aborted and asked again (`workers.call_limits`).
+
+The worker keeps the conversations of its rollouts (`workers.conversations`), and changes the engine's
+weights: a `Control` arrives on ``control.<worker>``. Before its first call the engine has the weights that
+the trainer gave the others (`workers.current_weights`).
 """
 
 from __future__ import annotations
@@ -29,16 +31,13 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.service import Service
 from gym_runtime.timing import ENGINE_FIRST_PAUSE_S, ENGINE_LONGEST_PAUSE_S
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
+from gym_runtime.workers.call_limits import CallLimits, CallTimeout
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.current_weights import load_current
 from gym_runtime.workers.engine_health import EngineHealth, Notices, decode_used
 from gym_runtime.workers.pace import Pace
 
 MAX_TRIES = 8
-
-
-def _since(started_s: float) -> float:
-    return max(0.0, clock.now() - started_s)  # the time of day may be set back
 
 
 async def ask_engine(
@@ -49,6 +48,8 @@ async def ask_engine(
     notices: Notices,
     health: EngineHealth,
     pace: Pace | None = None,
+    limits: CallLimits | None = None,
+    call_timeout_s: float | None = None,
 ) -> calls.ModelAnswer:
     """An engine's answer, asked for again where that may help, within the deadline and the budget.
 
@@ -56,29 +57,33 @@ async def ask_engine(
         ModelRefused, ModelUnavailable: what the engine said at the end.
         ModelError: the adapter's code cancelled itself.
     """
-    pause_s = ENGINE_FIRST_PAUSE_S
+    limits = limits or CallLimits()
+    pause_s, hung = ENGINE_FIRST_PAUSE_S, 0
     for tries in range(1, MAX_TRIES + 1):
         if pace is not None:
             await pace.turn()
-        started_s = clock.now()
+        started_s = clock.monotonic()
         try:
-            async with contained(ModelError, "model"):
-                answer = await adapter.respond(call, context)
-            health.answered(answer, _since(started_s))
+            with limits.limited(call_timeout_s, call.params, again=hung):
+                async with contained(ModelError, "model"):
+                    answer = await adapter.respond(call, context)
+            took_s = clock.monotonic() - started_s
+            limits.answered(took_s, health.answered(answer, took_s))
             return answer
         except ModelRefused as error:
-            health.failed(error, _since(started_s))
+            health.failed(error, clock.monotonic() - started_s)
             raise
         except ModelUnavailable as error:
-            health.failed(error, _since(started_s))
+            health.failed(error, clock.monotonic() - started_s)
+            hung += isinstance(error, CallTimeout)
             # Jitter only for our own pause: an engine that names one means it.
             wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
             # No pause that would end after the deadline: the caller learns the engine's own error instead.
-            if tries == MAX_TRIES or clock.now() + wait_s >= context.deadline_s:
+            if tries == MAX_TRIES or clock.monotonic() + wait_s >= context.deadline_s:
                 raise
             budget.spend(error)
             health.retried(error)
-            say = logger().warning if notices.is_news(str(error), clock.now()) else logger().info
+            say = logger().warning if notices.is_news(str(error), clock.monotonic()) else logger().info
             say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
             await anyio.sleep(wait_s)
             pause_s = min(pause_s * 2, ENGINE_LONGEST_PAUSE_S)
@@ -120,6 +125,7 @@ class ModelWorker:
         self._pools = pools
         self._bus = bus
         self._adapter = adapter
+        self._limits = CallLimits()
         self._conversations = Conversations()
         self._notices = Notices()
         self._pace = Pace(per_minute) if per_minute else None
@@ -152,6 +158,7 @@ class ModelWorker:
             async with self._bus.serve(f"control.{token(self._worker, 'worker')}", control):
                 await self._look()
                 await self._load_current()
+                tasks.start_soon(self._limits.watch, lambda: self.paused)
 
                 def announced() -> None:
                     ready()
@@ -191,7 +198,15 @@ class ModelWorker:
             notes=notes,
         )
         answer = await ask_engine(
-            self._adapter, call, context, budget, self._notices, self._health, self._pace
+            self._adapter,
+            call,
+            context,
+            budget,
+            self._notices,
+            self._health,
+            self._pace,
+            self._limits,
+            request.call_timeout_s,
         )
         # An answer without a version leaves the one that is known.
         self.weight_version = answer.weight_version or self.weight_version

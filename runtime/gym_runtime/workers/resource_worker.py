@@ -136,7 +136,7 @@ class ResourceWorker:
         if isinstance(call, calls.Declare):
             return calls.pack(declaration(environment))
         # "cancelled" stands if neither line below is reached.
-        started_s, error = clock.now(), "cancelled"
+        started_s, error = clock.monotonic(), "cancelled"
         operation = _OPERATIONS[type(call)]
         tracing.note({"gym.environment": pool, "gym.operation": operation})
         try:
@@ -148,7 +148,7 @@ class ResourceWorker:
             error = type(raised).__name__
             raise
         finally:
-            took_s = max(0.0, clock.now() - started_s)
+            took_s = clock.monotonic() - started_s
             self.meter.observe(RESOURCE_DURATION, took_s, pool, operation, error)
             for (service, how), times in usage.taken().items():
                 self.meter.add(OUTSIDE, service, how, by=times)
@@ -173,7 +173,7 @@ class ResourceWorker:
                 return await self._compared(environment, call, _models(environment, request))
         entry = await self._entry(environment, call, request)
         entry.calls += 1
-        entry.used_s = clock.now()
+        entry.used_s = clock.monotonic()
         try:
             answer = await entry.once(request.key, lambda: self._answered(environment, entry, call, budget))
             entry.known = True

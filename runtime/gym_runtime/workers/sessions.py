@@ -51,7 +51,7 @@ class HeldSession:
         self.expires_s = expires_s
         self.row: Raw | None = None
         self.calls = 0
-        self.used_s = clock.now()
+        self.used_s = clock.monotonic()
         self.rollout = ""
         self.known = False
         self.asked = RoleLog()
@@ -165,7 +165,7 @@ class Sessions:
 
     def idle(self, idle_s: float) -> list[tuple[str, str]]:
         """The sessions without a call for ``idle_s`` seconds, with their rollouts; the longest idle first."""
-        before_s = clock.now() - idle_s
+        before_s = clock.monotonic() - idle_s
         idle = [
             (entry.used_s, name, entry.rollout)
             for name, entry in self._entries.items()
@@ -184,7 +184,7 @@ class Sessions:
         """Close sessions whose rollout's deadline has passed, until cancelled."""
         while True:
             await anyio.sleep(SESSIONS_SWEPT_S)
-            now_s = clock.now()
+            now_s = clock.monotonic()
             overdue = [name for name, entry in self._entries.items() if entry.expires_s < now_s]
             for name in overdue:
                 logger().warning("a session outlived its rollout and is closed", session=name)

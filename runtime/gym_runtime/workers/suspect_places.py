@@ -10,8 +10,13 @@ losses when the rollout begins
 0      at once
 1      when fewer than `GROUP` such rollouts have a place
 2      when no rollout has a place; until it gives its own up, no other one begins
-3      never: the last worker ended while no other rollout there was new, so this one has failed
+3      as with 2, if the last worker was ended from outside, as a spot instance is; never, if it
+       crashed: no other rollout there was new, so this one has failed
+6      never: also what ends its worker by too much memory looks like a kill from outside
 ====== ==================================================================================
+
+A supervisor knows whether a worker crashed, and the worker that it starts in that one's place says so
+(`Heartbeat.crashed`).
 
 The rollout that ends its workers gathers losses; the others store a turn, which clears their losses, up to
 `rollout.account.CLEARED_AT_MOST` times. From then on a rollout keeps its place to its end.
@@ -25,6 +30,7 @@ GROUP = 64
 GROUP_AT = 1
 ALONE_AT = 2
 MAX_LOSSES = 3
+MAX_KILLED = 6
 
 
 class SuspectPlace:

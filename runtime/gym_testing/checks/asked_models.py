@@ -30,7 +30,7 @@ class AskedModel:
     async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         self._places = self._places or anyio.Semaphore(role.concurrency)
         async with self._places:
-            context = CallContext(rollout="", attempt=1, deadline_s=clock.now() + role.timeout_s)
+            context = CallContext(rollout="", attempt=1, deadline_s=clock.monotonic() + role.timeout_s)
             call = ModelCall(params=params, input=list(items))
             answer = await ask_engine(
                 self._adapter, call, context, RetryBudget(RETRIES), self._notices, self._health

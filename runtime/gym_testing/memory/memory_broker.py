@@ -38,7 +38,7 @@ class MemoryBroker:
     """Everything that `MemoryBus` connections share. Belongs to the event loop it is first used on.
 
     Args:
-        now: seconds since the epoch, by which deadlines are counted.
+        now: the clock by which deadlines are counted, in seconds.
         faults: what happens to messages on their way.
         seed: of all chance in the broker: the choice among a queue's subscribers, and the faults.
         max_bytes: the largest payload.
@@ -48,7 +48,7 @@ class MemoryBroker:
     def __init__(
         self,
         *,
-        now: Callable[[], float] = clock.now,
+        now: Callable[[], float] = clock.monotonic,
         faults: Faults = NO_FAULTS,
         seed: int = 0,
         max_bytes: int = BLOB_BYTES,

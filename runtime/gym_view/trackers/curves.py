@@ -51,7 +51,7 @@ class Curves:
     """
 
     def __init__(
-        self, repeats: int = 1, before: Summary | None = None, now: Callable[[], float] = clock.now
+        self, repeats: int = 1, before: Summary | None = None, now: Callable[[], float] = clock.monotonic
     ) -> None:
         self._repeats = repeats
         self._now = now

@@ -47,7 +47,7 @@ async def test_each_role_can_do_all_of_its_work(url: str, folder: Path) -> None:
                 tasks.start_soon(model.publish, incoming.reply, incoming.payload)
 
             async with model.serve("model.policy", answer, queue="model.policy"):
-                deadline_s = time.time() + 10
+                deadline_s = time.monotonic() + 10
                 assert await agent.request("model.policy", large, deadline_s=deadline_s) == large
             tasks.start_soon(lambda: agent.pull("task.all.>", consumer="agent-all", slots=1, handle=handle))
             await done.wait()

@@ -66,7 +66,7 @@ async def adapter() -> AsyncIterator[Adapter]:
 async def load(adapter: Adapter) -> int:
     engine = adapter.own
     assert engine is not None
-    answer = await engine.pool.get(URL.removesuffix("/v1") + "/metrics", deadline_s=clock.now() + 10)
+    answer = await engine.pool.get(URL.removesuffix("/v1") + "/metrics", deadline_s=clock.monotonic() + 10)
     found = read(answer.body)
     assert found is not None
     return found.running + found.waiting

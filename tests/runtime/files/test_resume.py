@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.manifest import Manifest, load_manifest
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, failure_row
 from gym_runtime.files.resume import MAX_FAILURES, Progress, start_run
 from gym_runtime.files.rows import expand
 from gym_runtime.files.run_metrics import Metrics
-from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
+from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,6 +156,29 @@ def test_failures_are_made_again_until_their_limit(
     assert [index for index in range(7) if progress.settled(index, 0)] == [0, 2, 3, 5]
     assert metrics.summary().outcomes == {"completed": 1, "truncated": 0, "failed": 3, "cancelled": 0}
     assert metrics.failures == {"model": 2, "task": 1}
+
+
+@pytest.mark.parametrize("kind", ["transport", "model", "deadline"])
+def test_outages_give_no_rollout_up(files: OutputFiles, make_run: MakeRun, record: Record, kind: str) -> None:
+    fault = Fault(kind=kind, retryable=kind != "deadline")
+    out = record(0, reward=None, outcome=Failed(fault=fault))
+    start_run(files, make_run(), resume=False, metrics=Metrics())
+    write(files, *[out] * (MAX_FAILURES + 2))
+    metrics = Metrics()
+    progress = go_on(files, make_run(), metrics)
+    assert keys(progress.remaining(make_tasks(1))) == [(0, 0)]
+    assert metrics.summary().outcomes["failed"] == 0
+
+
+def test_all_failed_ones_are_made_again_on_request(
+    files: OutputFiles, make_run: MakeRun, record: Record, failure: Record
+) -> None:
+    start_run(files, make_run(), resume=False, metrics=Metrics())
+    write(files, record(0), failure(1, kind="task"), *[failure(2)] * MAX_FAILURES)
+    run, metrics = make_run(), Metrics()
+    progress = start_run(files, run, resume=True, retry_failed=True, metrics=metrics)
+    assert keys(progress.remaining(make_tasks(3))) == [(1, 0), (2, 0)]
+    assert metrics.summary().outcomes["failed"] == 0
 
 
 def test_rows_that_stand_twice_count_once(files: OutputFiles, make_run: MakeRun, record: Record) -> None:

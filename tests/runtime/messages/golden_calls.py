@@ -68,6 +68,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"body":[],"role_sampling":{"judge":{"temperature":0}}}',
     ),
     (calls.decode_request, Request(body=Raw(b"[]"), left_s=0.5), b'{"body":[],"left_s":0.5}'),
+    (
+        calls.decode_request,
+        Request(body=Raw(b"[]"), call_timeout_s=9.0),
+        b'{"body":[],"call_timeout_s":9.0}',
+    ),
     (calls.decode_reply, RpcReply(), b"{}"),
     (calls.decode_reply, RpcReply(retries=3), b'{"retries":3}'),
     (

@@ -97,6 +97,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Heartbeat(worker="one", kind="resource", pools=["shop"], closes_many=True),
         b'{"worker":"one","kind":"resource","pools":["shop"],"closes_many":true}',
     ),
+    (
+        decode_heartbeat,
+        Heartbeat(worker="one", kind="resource", pools=["shop"], crashed="zero"),
+        b'{"worker":"one","kind":"resource","pools":["shop"],"crashed":"zero"}',
+    ),
     (decode_run, RunInfo(run="r", total=1), b'{"run":"r","total":1}'),
     (
         decode_run,

@@ -43,6 +43,7 @@ def account(bus: MemoryBus) -> Account:
             Spent(attempts=3, losses=1, lost=3, turns=4),
             b'{"attempts":3,"losses":1,"lost":3,"turns":4}',
         ),
+        (Spent(working=True, worker="agent-1"), b'{"working":true,"worker":"agent-1"}'),
     ],
 )
 def test_golden_bytes(spent: Spent, golden: bytes) -> None:

@@ -47,12 +47,12 @@ class LoseAnswers:
 async def test_a_lost_answer_is_asked_for_again_within_seconds(sender: str, asked: int) -> None:
     faults = LoseAnswers(sender, 1)
     async with running_client(*[answer(CALL)] * asked, answer("done"), faults=faults) as here:
-        start_s = clock.now()
+        start_s = clock.monotonic()
         (record,) = [record async for record in here.rollouts(1)]
         assert record.outcome == Completed()
         assert record.reward == 1.0
         assert faults.left == 0
-        assert clock.now() - start_s < SOON_S + 5
+        assert clock.monotonic() - start_s < SOON_S + 5
 
 
 async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> None:

@@ -98,7 +98,7 @@ class Callers:
         async def one(number: int) -> None:
             name = f"r.{number}"
             request = calls.Request(
-                body=Raw(b"{}"), deadline_s=clock.now() + limit_s, key=f"{name}.1.x.1", rollout=name
+                body=Raw(b"{}"), deadline_s=clock.monotonic() + limit_s, key=f"{name}.1.x.1", rollout=name
             )
             try:
                 await self.routers[number % 2].ask("resource", "shop", request, RetryBudget())

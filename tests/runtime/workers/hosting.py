@@ -68,13 +68,15 @@ async def serving(
 
 
 def request(body: object = 0, *, key: str = "", within_s: float = 60.0, **more: Any) -> calls.Request:
-    return calls.Request(body=calls.pack(body), deadline_s=clock.now() + within_s, key=key, **more)
+    return calls.Request(body=calls.pack(body), deadline_s=clock.monotonic() + within_s, key=key, **more)
 
 
 async def call(bus: Bus, subject: str, asked: calls.Request | None = None) -> calls.RpcReply:
     """Ask, without a router."""
     asked = asked or request()
-    return calls.decode_reply(await bus.request(subject, calls.encode(asked), deadline_s=asked.deadline_s))
+    return calls.decode_reply(
+        await bus.request(subject, calls.encode_request(asked), deadline_s=asked.deadline_s)
+    )
 
 
 class Gate:

@@ -97,7 +97,7 @@ class Weighted(Engine):
 
 async def control(system: SmallSystem, command: object) -> calls.RpcReply:
     body = calls.encode(command)
-    answered = await system.bus.request("control.model-1", body, deadline_s=clock.now() + 60)
+    answered = await system.bus.request("control.model-1", body, deadline_s=clock.monotonic() + 60)
     return calls.decode_reply(answered)
 
 

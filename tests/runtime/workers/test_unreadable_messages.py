@@ -54,7 +54,7 @@ async def disturb(system: SmallSystem, text: bytes) -> int:
             await stranger.publish(subject, text)
             with anyio.move_on_after(1):
                 with suppress(GymError):
-                    await stranger.request(subject, text, deadline_s=clock.now() + 0.5)
+                    await stranger.request(subject, text, deadline_s=clock.monotonic() + 0.5)
         await stranger.enqueue("task.tool_loop.sample.other", text)
     return len(listening)
 

@@ -76,7 +76,7 @@ class Simulation:
             self.note(bus.name, f"{delivery.payload.decode()}/{delivery.deliveries}")
             try:
                 ask = partial(bus.request, "service.reverse", delivery.payload)
-                answer = await self.patiently(lambda: ask(deadline_s=clock.now() + 10))
+                answer = await self.patiently(lambda: ask(deadline_s=clock.monotonic() + 10))
                 subject = f"rollout.r.{delivery.payload.decode()}"
                 stored = await self.patiently(partial(bus.commit, subject, answer))
                 self.note(bus.name, f"{subject} {stored}")

@@ -78,6 +78,8 @@ class _Run:
         options = self._options
         if options.extend and not options.resume:
             raise UsageError("--extend is for a run that exists: --resume --extend")
+        if options.retry_failed and not options.resume:
+            raise UsageError("--retry-failed is for a run that exists: --resume --retry-failed")
         if options.overwrite and options.resume:
             raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
         environments = [catalogue.environment(name) for name in options.names]
@@ -203,6 +205,7 @@ class _Run:
             notes={"input": str(options.input or ""), "model_urls": list(self._models.policy.urls)},
             resume=options.resume,
             extend=options.extend,
+            retry_failed=options.retry_failed,
             overwrite=options.overwrite,
             failures_as_zero=options.failures_as_zero,
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 from gym_view.limit import limit
 from gym_view.live import Reading, view
 
+from gym_runtime import clock
 from gym_runtime.cli import remote, system_tables, terminal
 from gym_runtime.cli.options.shared_options import BrokerOptions
 from gym_runtime.cli.state_json import full_status
@@ -30,7 +29,7 @@ def _show_status(found: Status) -> None:
     if not found.workers:
         console.print("no workers are alive; 'gym-runtime start --nats URL' starts some")
     else:
-        now = view(Reading(time.time(), found))
+        now = view(Reading(clock.monotonic(), found))
         console.print(limit(now), soft_wrap=True)
         console.print()
         console.print(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import anyio
 from gym_view.limit import limit
 from gym_view.live import Reading, View, view
 
+from gym_runtime import clock
 from gym_runtime.cli import system_tables, terminal
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.shared_options import BrokerOptions
@@ -46,9 +46,9 @@ def top(broker: BrokerOptions, *, once: bool, as_json: bool) -> int:
 
 async def _look_twice(client: Client) -> View:
     """Rates need two readings."""
-    before = Reading(time.time(), await client.status())
+    before = Reading(clock.monotonic(), await client.status())
     await anyio.sleep(BETWEEN_S)
-    return view(Reading(time.time(), await client.status()), before)
+    return view(Reading(clock.monotonic(), await client.status()), before)
 
 
 def _print(found: View, *, as_json: bool) -> None:

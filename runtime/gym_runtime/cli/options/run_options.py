@@ -89,6 +89,7 @@ class RunOptions:
         resume: Continue an interrupted run.
         extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input. What
             was made stays.
+        retry_failed: With --resume: make all failed rollouts again, those that failed for good too.
         overwrite: Replace the files of an earlier run.
         role_sampling: ROLE.FIELD=VALUE, how the model of a role samples, such as judge.temperature=0;
             repeatable. It replaces what the environment says.
@@ -113,6 +114,7 @@ class RunOptions:
     output: Output = None
     resume: bool = False
     extend: bool = False
+    retry_failed: bool = False
     overwrite: bool = False
     keep_going: bool = False
     track: Literal["wandb", "mlflow", "tensorboard", "trackio"] | None = None

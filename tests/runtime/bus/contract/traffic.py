@@ -85,7 +85,7 @@ def silent(incoming: Incoming) -> None:
 async def ask(
     bus: Bus, subject: str, payload: bytes = b"", *, within_s: float = SOON_S, **options: Any
 ) -> bytes:
-    return await bus.request(subject, payload, deadline_s=clock.now() + within_s, **options)
+    return await bus.request(subject, payload, deadline_s=clock.monotonic() + within_s, **options)
 
 
 async def take(bus: Bus, pattern: str, count: int, *, after: int = 0) -> list[Record]:

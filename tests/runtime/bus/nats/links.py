@@ -14,7 +14,7 @@ _numbers = itertools.count()
 
 
 def soon(seconds: float = 10.0) -> float:
-    return time.time() + seconds
+    return time.monotonic() + seconds
 
 
 def link_of(bus: NatsBus) -> Connection:

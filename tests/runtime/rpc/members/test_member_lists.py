@@ -121,10 +121,10 @@ async def test_one_who_does_not_follow_gets_the_list_from_a_follower_and_loads_f
 
     async with background(lambda: announce(bus, current)):
         await anyio.sleep(1)
-        asked_s = clock.now()
+        asked_s = clock.monotonic()
         workers = await all_workers(asker)
         assert sorted(worker.name for worker in workers) == ["agent.a", "model.one", "resource.two"]
-        assert clock.now() - asked_s < 0.01
+        assert clock.monotonic() - asked_s < 0.01
         load = 0.75
         assert {worker.name: worker.load for worker in await fresh(asker, workers)}["model.one"] == 0.75
         cluster.broker["two"].freeze()

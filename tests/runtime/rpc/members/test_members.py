@@ -85,9 +85,9 @@ async def test_a_worker_that_freezes_or_dies_is_gone_within_its_time_and_no_soon
     bus = await cluster.worker("one")
     await anyio.sleep(10 + phase_s)
     {"freeze": bus.freeze, "cut": bus.cut}[action]()
-    struck_s = clock.now()
+    struck_s = clock.monotonic()
     await all_know(followers, no_model("one"), within_s=MEMBER_GONE_S + SLACK_S)
-    assert clock.now() - struck_s >= (MEMBER_MISSES - 1) * MEMBER_ANSWER_S
+    assert clock.monotonic() - struck_s >= (MEMBER_MISSES - 1) * MEMBER_ANSWER_S
     {"freeze": bus.thaw, "cut": bus.mend}[action]()
     await all_know(followers, model("one"), within_s=UNASKED_S + STATE_CHECKED_S + 1)
 

@@ -150,7 +150,9 @@ class Overtaken(Unlucky):
         task = rollout.task
         (turn,) = await self.system.bus.latest(journal_subject(task.run, task.task_index, task.rollout_index))
         known = calls.Verify(session=msgspec.json.decode(turn.payload)["session"], response=NULL)
-        request = calls.Request(body=known, deadline_s=clock.now() + 5, key="x.3", rollout=task.rollout_id)
+        request = calls.Request(
+            body=known, deadline_s=clock.monotonic() + 5, key="x.3", rollout=task.rollout_id
+        )
         with pytest.raises(SessionLost):
             await Router(self.system.bus, "resource", watches=False).ask_session(
                 task.environment, "resource-2", request, RetryBudget()

@@ -65,7 +65,7 @@ async def test_a_session_is_closed_also_by_a_worker_that_is_full(
         async with background(partial(running.reply, body)):
             await ledger.until(3)
             close = request(calls.CloseSession(session="s"))
-            await running.bus.publish("resource.counter.one", calls.encode(close))
+            await running.bus.publish("resource.counter.one", calls.encode_request(close))
             assert await ledger.until(4) == ["open", "open", "hang", "close"]
 
 
