@@ -23,9 +23,14 @@ from gym_runtime.logs import logger
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.system.private_broker import die_with_parent, find_binary
 from gym_runtime.system.signals import received
-from gym_runtime.timing import BROKER_AGAIN_S, SERVER_STOP_S, SIGNALLED_S
+from gym_runtime.timing import SIGNALLED_S
 
 from gym_deploy.broker_plan import BrokerPlan, configure
+
+BROKER_AGAIN_S = 0.5
+"""How often a broker looks for its streams, and for workers that are still there."""
+SERVER_STOP_S = 20.0
+"""How long a broker for others may take to end after it was asked to."""
 
 
 async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:

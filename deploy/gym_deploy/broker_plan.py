@@ -9,9 +9,12 @@ from pathlib import Path
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.timing import BROKER_LINGER_S
 
 from gym_deploy import identities
+
+BROKER_LINGER_S = 28.0
+"""How long it stays for workers that finish their work: a little longer than `DRAIN_S`, and less than
+platforms wait."""
 
 ROUTE_PORT = 6222
 LEAF_PORT = 7422

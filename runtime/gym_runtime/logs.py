@@ -19,11 +19,13 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from gym_runtime import tracing
 from gym_runtime.errors import UsageError
-from gym_runtime.timing import LOG_EXPORT_S
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.sdk._logs import LoggerProvider
+
+LOG_EXPORT_S = 2.0
+"""How long one export of logs may take; the end of a process waits for a collector so long at most."""
 
 _provider: LoggerProvider | None = None
 _exported: Logger | None = None

@@ -17,8 +17,8 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
-from gym_runtime.timing import CONVERSATION_IDLE_S
 from gym_runtime.workers.adapter import ModelSettings
+from gym_runtime.workers.conversations import CONVERSATION_IDLE_S
 from gym_sandbox.verifiers import WarmProcesses
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio]

@@ -21,7 +21,10 @@ import msgspec
 from gym_runtime.assets import LOCK, Asset, Fetched, cached, digest_of, read_lock
 from gym_runtime.errors import UsageError
 from gym_runtime.own_files import replacing
-from gym_runtime.timing import FETCH_SILENCE_S
+
+FETCH_SILENCE_S = 60.0
+"""How long a server may send nothing while a file is fetched."""
+
 
 _BLOCK_BYTES = 1 << 20
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}

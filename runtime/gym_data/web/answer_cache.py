@@ -18,9 +18,11 @@ import anyio.to_thread
 import msgspec
 from gym_runtime.assets import cache_folder
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.timing import ANSWER_KEPT_S
 
 from gym_data.web.web_request import WebAnswer
+
+ANSWER_KEPT_S = 7 * 24 * 3600.0
+"""How long a stored answer is used in place of the service's."""
 
 FOLDER_BYTES = 16 << 20
 

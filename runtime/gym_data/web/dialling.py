@@ -6,8 +6,12 @@ import socket
 import time
 
 import anyio
-from gym_runtime.timing import OUTSIDE_DIAL_S, OUTSIDE_DIALLED_S
 from yarl import URL
+
+OUTSIDE_DIAL_S = 3.0
+"""How long a host is tried that may be out of reach: offline must fail within seconds."""
+OUTSIDE_DIALLED_S = 10.0
+"""For how long the result of that counts."""
 
 _found: dict[str, tuple[float, bool]] = {}
 

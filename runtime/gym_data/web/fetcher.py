@@ -23,7 +23,6 @@ import anyio
 import msgspec
 from gym_runtime.environment import usage
 from gym_runtime.errors import ServiceUnavailable
-from gym_runtime.timing import HOST_PAUSE_S, SERVICE_LONGEST_PAUSE_S, SERVICE_PAUSES_S, SERVICE_RESTS_S
 from yarl import URL
 
 from gym_data.web import answer_cache, dialling, ledger
@@ -31,6 +30,15 @@ from gym_data.web.outside_service import Said, Service, turns, without
 from gym_data.web.unavailable import PageUnavailable, Unreachable
 from gym_data.web.web_recording import Recording
 from gym_data.web.web_request import Bounds, Guard, WebAnswer, WebRequest
+
+SERVICE_PAUSES_S = (1.0, 2.0, 4.0)
+"""Between the tries of a service; each is shortened or lengthened by up to a half, by chance."""
+SERVICE_LONGEST_PAUSE_S = 30.0
+"""A service that asks for a longer one counts as unavailable now."""
+SERVICE_RESTS_S = 900.0
+"""How long a key is not used that is used up or was not taken."""
+HOST_PAUSE_S = 0.2
+"""Between two pages of one host."""
 
 TEXTS = ("text/", "application/xhtml", "application/xml", "application/json")
 PAGE = Bounds(timeout_s=20.0, size_bytes=5_000_000, media_types=TEXTS)

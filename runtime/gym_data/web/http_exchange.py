@@ -15,7 +15,6 @@ from typing import Any
 import aiohttp
 import anyio.lowlevel
 from aiohttp.abc import AbstractResolver, ResolveResult
-from gym_runtime.timing import HTTP_CONNECT_S
 from multidict import CIMultiDictProxy
 from yarl import URL
 
@@ -23,6 +22,9 @@ from gym_data.web.decompression import decompressor
 from gym_data.web.public_addresses import is_public
 from gym_data.web.unavailable import PageUnavailable, Unreachable
 from gym_data.web.web_request import Bounds, Guard, WebAnswer, WebRequest
+
+HTTP_CONNECT_S = 10.0
+"""How long connecting may take, where the whole exchange may take longer."""
 
 REDIRECTS = 5
 _CHUNK_BYTES = 64 << 10

@@ -17,7 +17,9 @@ import msgspec
 from gym_runtime.assets import cache_folder
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.own_files import open_own
-from gym_runtime.timing import SERVICE_RESTS_LONGEST_S
+
+SERVICE_RESTS_LONGEST_S = 24 * 3600.0
+"""A ledger's time to wait that is longer counts as an error of the clock, which was set back."""
 
 
 class _Ledger(msgspec.Struct):

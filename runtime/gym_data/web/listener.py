@@ -9,7 +9,12 @@ from typing import Protocol
 import anyio
 from aiohttp import web
 from gym_runtime.errors import UsageError
-from gym_runtime.timing import GATEWAY_STOP_S, HEADERS_S, LINGER_S
+from gym_runtime.timing import HEADERS_S
+
+GATEWAY_STOP_S = 5.0
+"""How long calls in progress may take when the gateway stops."""
+LINGER_S = 2.0
+"""How long a refused body is still read, so that the client reads the refusal."""
 
 
 class HasApp(Protocol):

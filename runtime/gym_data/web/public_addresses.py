@@ -15,7 +15,10 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 import anyio
-from gym_runtime.timing import RESOLVE_S
+
+RESOLVE_S = 5.0
+"""How long a name may take to be resolved."""
+
 
 _V4 = tuple(
     map(

@@ -11,9 +11,12 @@ from contextlib import contextmanager
 
 import anyio
 from aiohttp import web
-from gym_runtime.timing import BODY_S, RETRY_AFTER_S, WRITE_S
+from gym_runtime.timing import RETRY_AFTER_S, WRITE_S
 
 from gym_faces.gateway.dialect import Problem, Refusal
+
+BODY_S = 60.0
+"""How long a client may take to send a request's body."""
 
 MAX_BODY_BYTES = 32 * 2**20
 """As Anthropic has it."""

@@ -34,7 +34,7 @@ from gym_runtime import clock
 from gym_runtime.errors import GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.timing import QUIET_S, WRITE_S
+from gym_runtime.timing import WRITE_S
 
 from gym_faces.gateway import callers, captured
 from gym_faces.gateway.admission import Admission, write, written
@@ -47,6 +47,9 @@ from gym_faces.gateway.question import Ask, Question
 from gym_faces.gateway.responses_api import RESPONSES
 from gym_faces.gateway.rollout_names import RolloutNames
 from gym_faces.recordings.entry import make_entry
+
+QUIET_S = 15.0
+"""How often a stream that waits for the engine sends a comment, so that proxies keep it open."""
 
 DIALECTS = (RESPONSES, CHAT, MESSAGES)
 CAPACITY = 1024

@@ -29,9 +29,12 @@ from gym_runtime.errors import (
     TaskError,
     TransportError,
 )
-from gym_runtime.timing import LONGEST_WAIT_S, RETRY_AFTER_S
+from gym_runtime.timing import RETRY_AFTER_S
 
 from gym_faces.gateway.dialect import ApiDialect, Problem
+
+LONGEST_WAIT_S = 3600
+"""The longest `Retry-After` that is passed on from an engine."""
 
 
 def problem_of(error: GymError) -> Problem:

@@ -25,9 +25,12 @@ from anyio.abc import TaskGroup
 from gym_runtime import clock
 from gym_runtime.errors import GymError, RuntimeFault
 from gym_runtime.logs import logger
-from gym_runtime.timing import RUN_KEPT_S, RUNS_SWEPT_S
+from gym_runtime.timing import RUN_KEPT_S
 
 from gym_faces.gym_server.http_answers import Answer, of_error
+
+RUNS_SWEPT_S = 5.0
+"""How often such results and rollouts are looked at."""
 
 MAX_KEPT_BYTES = 256 * 2**20
 Work = Callable[[], Awaitable[Answer]]

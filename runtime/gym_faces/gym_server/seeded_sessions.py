@@ -13,10 +13,13 @@ import anyio
 from gym_runtime import clock
 from gym_runtime.client import Client, EnvironmentSession
 from gym_runtime.errors import Busy, SessionLost, TaskError
-from gym_runtime.timing import RUN_KEPT_S, SEEDED_SWEPT_S
+from gym_runtime.timing import RUN_KEPT_S
 
 from gym_faces.gym_server.http_answers import Answer
 from gym_faces.gym_server.served_environments import Asked
+
+SEEDED_SWEPT_S = 15.0
+"""How often sessions are looked for whose time is over."""
 
 COOKIE = "gym_session"
 MOST = 65_536

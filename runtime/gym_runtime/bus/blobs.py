@@ -37,7 +37,12 @@ from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import run_of
 from gym_runtime.errors import UNREADABLE, BrokerError, PayloadTooLarge
-from gym_runtime.timing import REPLICA_PAUSES_S, SIGNAL_LIFE_S
+
+REPLICA_PAUSES_S = (0.02, 0.1, 0.3)
+"""The pauses between tries to read a chunk that a replica does not have yet."""
+SIGNAL_LIFE_S = 300
+"""For requests, answers and signals: the other side fetches them when they arrive."""
+
 
 MAGIC = b"\x00gym-blob\x00"
 CHUNK_BYTES = 1024 * 1024

@@ -40,7 +40,10 @@ from gym_runtime.bus.requests import stopped
 from gym_runtime.bus.stop import Stop
 from gym_runtime.bus.upkeep import CLOSED, Upkeep
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge
-from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, DIAL_S, PING_INTERVAL_S, RECONNECT_S
+from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, PING_INTERVAL_S, RECONNECT_S
+
+DIAL_S = 4.0
+"""How long the first connection may take, over all addresses."""
 
 
 class Connection(Upkeep):

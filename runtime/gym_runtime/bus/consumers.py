@@ -13,7 +13,10 @@ from gym_runtime.bus.jetstream import NO_CONSUMER, NO_STREAM, Consumer
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.streams import PATIENCE_S, PAUSES_S, Streams
 from gym_runtime.errors import BrokerError
-from gym_runtime.timing import EPHEMERAL_S
+
+EPHEMERAL_S = 5.0
+"""An ephemeral consumer is there at once, or lies with a node that is not."""
+
 
 MAX_ACK_PENDING = -1
 """Tasks in flight over all workers of a pattern: as many as they ask for. The default is 1000."""

@@ -9,7 +9,10 @@ import msgspec
 
 from gym_runtime.bus.protocol import description
 from gym_runtime.bus.subjects import Names
-from gym_runtime.timing import DUPLICATE_WINDOW_S
+
+DUPLICATE_WINDOW_S = 75
+"""How long the broker remembers the ids of what it stored: longer than anything is repeated for."""
+
 
 DAY_S = 24 * 3600
 

@@ -28,7 +28,10 @@ from gym_runtime.bus.stream_reader import Reader
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
 from gym_runtime.errors import BrokerError, DeadlineExceeded
-from gym_runtime.timing import SETTLE_S, TASK_ACK_WAIT_S
+from gym_runtime.timing import TASK_ACK_WAIT_S
+
+SETTLE_S = 2.0
+"""How long an ended subscription waits for the messages that the broker had already sent to it."""
 
 log = structlog.get_logger(__name__)
 

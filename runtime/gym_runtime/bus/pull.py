@@ -22,7 +22,9 @@ from typing import Literal
 
 import msgspec
 
-from gym_runtime.timing import PULL_PAUSE_S
+PULL_PAUSE_S = 0.25
+"""After a refusal that is not the ordinary end of a pull: asking at once would spin."""
+
 
 # In heartbeats: two may be lost or late.
 SILENCE = 2.5

@@ -46,7 +46,14 @@ from gym_runtime.bus.slots import Share, Slots
 from gym_runtime.bus.streams import Streams
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import ConnectionLost, GymError, RuntimeFault, TransportError
-from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, PULL_CLEANUP_S, PULL_TICK_S, RELEASE_S, RESTORE_S
+from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, RELEASE_S
+
+PULL_TICK_S = 0.5
+"""How often a puller looks for silence, and keeps its tasks alive where that is due."""
+PULL_CLEANUP_S = 2.0
+"""How long a puller that ends waits for the tasks that are on their way, to give them back."""
+RESTORE_S = 1.0
+"""The pause before a consumer that cannot be made again is tried once more."""
 
 log = structlog.get_logger(__name__)
 

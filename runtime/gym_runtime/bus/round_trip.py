@@ -12,7 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from gym_runtime.timing import LOOP_CHECKED_S, SLOW_LINK_S
+from gym_runtime.timing import SLOW_LINK_S
+
+LOOP_CHECKED_S = 0.05
+"""How often it is seen how late the event loop is, while a ping is under way."""
 
 KEPT = 3
 """The median of so many pings counts: one that was delayed by chance changes nothing."""

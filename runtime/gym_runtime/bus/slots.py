@@ -20,7 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gym_runtime.timing import KEEN_S, PROBE_S, SLOW_LINK_S
+from gym_runtime.timing import SLOW_LINK_S
+
+PROBE_S = 1.0
+"""How often a queue that was empty is asked again, while other queues use the worker's slots."""
+KEEN_S = 0.5
+"""Without a task for so long, unused credits say that the queue is empty."""
 
 
 class Share:

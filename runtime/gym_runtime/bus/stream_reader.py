@@ -20,7 +20,12 @@ from gym_runtime.bus.jetstream import Kept, Stamp, is_completed
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.protocol import decode_headers, status
 from gym_runtime.bus.streams import Streams
-from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, INACTIVE_S, READ_PAUSE_S
+from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S
+
+INACTIVE_S = 60.0
+"""After how long without a reader the broker removes its consumer. Longer than a reconnection takes."""
+READ_PAUSE_S = 0.2
+"""The pause after a fruitless read; it grows with their number."""
 
 BATCH = 256
 LOW_WATER = 128

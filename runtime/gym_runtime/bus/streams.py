@@ -35,7 +35,10 @@ from gym_runtime.bus.requests import random_names
 from gym_runtime.bus.stream_setup import StreamSetup
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
-from gym_runtime.timing import PATIENCE_S, PAUSES_S, STORE_ANSWER_S
+from gym_runtime.timing import PATIENCE_S, PAUSES_S
+
+STORE_ANSWER_S = 10.0
+"""How long one try to store waits for the broker's answer. A repeated try is recognised by its id."""
 
 log = structlog.get_logger(__name__)
 

@@ -28,7 +28,10 @@ from gym_runtime.bus.round_trip import RoundTrips
 from gym_runtime.bus.servers import Servers
 from gym_runtime.bus.socket import Socket, Traffic
 from gym_runtime.errors import ConnectionLost, UsageError
-from gym_runtime.timing import CONNECT_TIMEOUT_S, DISCONNECT_S, PING_INTERVAL_S, RECONNECT_S
+from gym_runtime.timing import CONNECT_TIMEOUT_S, PING_INTERVAL_S, RECONNECT_S
+
+DISCONNECT_S = 2.0
+"""How long a closing connection may take to send what it has buffered."""
 
 log = structlog.get_logger(__name__)
 

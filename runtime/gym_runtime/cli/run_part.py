@@ -32,7 +32,12 @@ from gym_runtime.system.patience import Patience
 from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event
 from gym_runtime.system.system import System
-from gym_runtime.timing import ENGINE_LOOK_S, PATIENCE_S, START_NOTE_S
+from gym_runtime.timing import PATIENCE_S
+
+ENGINE_LOOK_S = 2.0
+"""How often `run` asks whether the engine returns only errors."""
+START_NOTE_S = 2.0
+"""After how long `run` prints that it is still starting."""
 
 
 @dataclass(kw_only=True)

@@ -26,9 +26,11 @@ from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.draining import drain, named
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import fresh
-from gym_runtime.timing import CONTROL_S
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import stored
+
+CONTROL_S = 600.0
+"""How long a command to model workers, such as new weights, may take by default."""
 
 
 class Joined(NamedTuple):

@@ -14,7 +14,9 @@ from gym_runtime.messages.declaration import decode_declaration
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
-from gym_runtime.timing import DECLARED_S
+
+DECLARED_S = 10.0
+"""How long a resource worker may take to say what its environment declares."""
 
 
 class ServedEnvironments:

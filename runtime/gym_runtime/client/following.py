@@ -21,7 +21,10 @@ from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.run_info import decode_run
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.timing import CANCEL_GRACE_S
+
+CANCEL_GRACE_S = 2.0
+"""How long a cancelled run's client waits for the records of rollouts that were ending."""
+
 
 SHED = 10_000
 """Of a run's records that the client has had, so many at least stay at the broker, to refuse second ones."""

@@ -28,7 +28,10 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
-from gym_runtime.timing import FILES_CLOSE_S, FLUSH_S
+from gym_runtime.timing import FLUSH_S
+
+FILES_CLOSE_S = 15.0
+"""How long a recorded run that is left early may take to stop its work and close its files."""
 
 NOTHING_LEFT = (
     "the interrupted run left nothing on this broker: what was in progress is made from the start (a broker "

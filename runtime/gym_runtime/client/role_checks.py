@@ -12,7 +12,12 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.timing import APPEAR_LOOK_S, APPEAR_S
+
+APPEAR_S = 5.0
+"""How long a worker may take to appear: one that was lost is being started again."""
+APPEAR_LOOK_S = 0.2
+"""How often it is looked for meanwhile."""
+
 
 Workers = Callable[[], Awaitable[list[Heartbeat]]]
 

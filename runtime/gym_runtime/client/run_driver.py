@@ -32,7 +32,11 @@ from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.timing import TIDIED_S
+
+TIDIED_S = 60.0
+"""How often a client that begins one run after the other looks for what others have left. It looks at every
+run that the broker remembers, which costs as much as several rollouts."""
+
 
 IN_FLIGHT = 4096
 T = TypeVar("T")

@@ -20,7 +20,15 @@ from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWor
 from gym_runtime.messages.names import token
 from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run, encode_run
 from gym_runtime.rollout.journal import Sweep
-from gym_runtime.timing import ABANDONED_S, CLIENT_ANSWER_S, CLIENT_RECONNECT_S, LATE_S
+from gym_runtime.timing import CLIENT_ANSWER_S
+
+LATE_S = (0.1, 0.4)
+"""When a cancelled run is looked at again: what was on its way to the broker when its worker was told has
+arrived."""
+ABANDONED_S = 24 * 3600
+"""A run without a client is closed by others after so long."""
+CLIENT_RECONNECT_S = 5.0
+"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
 
 NOT_OPEN = "the client is not open: async with connect(...) as gym, or await gym.open()"
 LATE_RUNS = 16

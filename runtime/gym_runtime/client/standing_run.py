@@ -20,7 +20,10 @@ from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.timing import ROLLOUT_CANCEL_S
+
+ROLLOUT_CANCEL_S = 2.0
+"""How long the cancellation of one rollout of a standing run may take."""
+
 
 Expand = Callable[[AnyRow, Mapping[str, Any]], Iterator[RolloutSpec]]
 

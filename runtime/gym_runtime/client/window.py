@@ -6,7 +6,10 @@ import asyncio
 
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.timing import REFILL_S
+
+REFILL_S = 0.02
+"""How long free places are gathered until rollouts are published into them (`gym_runtime.client.window`)."""
+
 
 GROUP_SHARE = 16
 

@@ -8,7 +8,9 @@ import anyio
 
 from gym_runtime.environment.author_code import guarded
 from gym_runtime.environment.shapes import Session
-from gym_runtime.timing import CLOSE_LIMIT_S
+
+CLOSE_LIMIT_S = 5.0
+"""How long a session's `close` may take; then it is abandoned, with a warning."""
 
 
 def releases(session: Session[Any]) -> bool:

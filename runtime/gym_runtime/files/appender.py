@@ -18,7 +18,10 @@ import msgspec
 
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.own_files import open_own
-from gym_runtime.timing import FLUSH_S, SYNC_S
+from gym_runtime.timing import FLUSH_S
+
+SYNC_S = 5.0
+"""How often a file of rows is flushed to the disk."""
 
 FLUSH_BYTES = 2**20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -50,7 +50,10 @@ from gym_runtime.files.index_names import (
     names_in,
 )
 from gym_runtime.own_files import open_own, private_folder
-from gym_runtime.timing import INDEX_KEPT_S
+
+INDEX_KEPT_S = 30 * 24 * 3600.0
+"""How long an index of the viewer is kept after it was last written; it can be made again at any time."""
+
 
 MAGIC = b"GYMINDEX"
 VERSION = 2

@@ -44,7 +44,11 @@ from gym_runtime.rollout.result_row import make_record
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rollout.staleness import staleness
 from gym_runtime.rpc.router import Router
-from gym_runtime.timing import ATTEMPT_PAUSE_S, EASED_S
+
+ATTEMPT_PAUSE_S = 5.0
+"""The longest pause between two attempts of a rollout; it doubles up to this."""
+EASED_S = 1.0
+"""A rollout with less time left does not wait before its result is encoded."""
 
 
 class Attempts:

@@ -25,7 +25,10 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.messages.names import token
-from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
+from gym_runtime.timing import JOURNAL_FRESH_S
+
+JOURNAL_READ_S = 10.0
+"""How long one read of a journal may take until its entries are counted again."""
 
 BLOCK = 64
 """How many tasks' journals are deleted together, once all of their rollouts are committed."""

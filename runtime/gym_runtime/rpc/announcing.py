@@ -25,7 +25,16 @@ from msgspec.structs import replace
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import GymError
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.timing import CALLS_ANSWERED_S, LEAVE_S, STATE_CHECKED_S, UNASKED_S
+from gym_runtime.timing import UNASKED_S
+
+STATE_CHECKED_S = 1.0
+"""How often a member compares its state with the one that it announced. Draining and a new version of the
+weights are known to callers this much later."""
+CALLS_ANSWERED_S = 0.25
+"""The shortest time between two answers of a member to roll calls: one serves all followers that start
+together, and a hundred of them cause no hundred announcements of every member."""
+LEAVE_S = 1.0
+"""How long a member that leaves may take to announce it."""
 
 
 def _state(heartbeat: Heartbeat) -> tuple[object, ...]:

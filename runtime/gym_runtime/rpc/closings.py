@@ -16,7 +16,12 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.calls import CloseSession, Request, encode_request
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.registry import WorkerRegistry
-from gym_runtime.timing import CLOSED_TOGETHER_S, SESSION_CLOSED_S
+
+CLOSED_TOGETHER_S = 0.02
+"""Workers are told of sessions that ended within so long in one message."""
+SESSION_CLOSED_S = 60.0
+"""How long the request that closes a session counts. The rollout's own deadline may have passed."""
+
 
 AT_ONCE = 256
 """Sessions in one message at most."""

@@ -18,7 +18,9 @@ from gym_runtime.errors import BrokerError, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.timing import DRAIN_ANSWER_S
+
+DRAIN_ANSWER_S = 5.0
+"""How long a worker may take to answer that it drains."""
 
 
 async def drained_on_request(

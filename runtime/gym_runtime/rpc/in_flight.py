@@ -23,13 +23,17 @@ from gym_runtime.errors import GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.rpc.registry import WorkerRegistry
-from gym_runtime.timing import (
-    IN_FLIGHT_ANSWER_S,
-    IN_FLIGHT_FIRST_S,
-    IN_FLIGHT_LONGEST_S,
-    IN_FLIGHT_LOOK_S,
-    IN_FLIGHT_MISSES,
-)
+from gym_runtime.timing import IN_FLIGHT_FIRST_S
+
+IN_FLIGHT_LOOK_S = 2.0
+"""How often a router looks for requests that have waited for long."""
+IN_FLIGHT_LONGEST_S = 60.0
+"""The longest interval between two such questions; it doubles from `IN_FLIGHT_FIRST_S`."""
+IN_FLIGHT_ANSWER_S = 5.0
+"""How long the worker may take to say so."""
+IN_FLIGHT_MISSES = 2
+"""Looks in a row at which the worker did not know a request, until its answer is lost. Two, because an
+answer may be on its way during the first."""
 
 KEYS_AT_ONCE = 1000
 

@@ -17,7 +17,11 @@ from gym_runtime.bus.stop import Stop
 from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token
-from gym_runtime.timing import LOAD_FRESH_S, SLOW_LINK_S
+from gym_runtime.timing import SLOW_LINK_S
+
+LOAD_FRESH_S = 10.0
+"""How long the load that came with an answer counts. Without a limit, a worker that was full once would
+never be chosen again."""
 
 REMEMBERED = 256
 """How many drained workers are remembered: a caller may still wait for an answer of one, and must not count

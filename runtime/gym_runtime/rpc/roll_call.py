@@ -17,7 +17,10 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import UNREADABLE, ConnectionLost, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
-from gym_runtime.timing import LIST_S, MEMBER_ANSWER_S, ROLL_CALL_S
+from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S
+
+LIST_S = 2.0
+"""How long a follower may take to send its list of members."""
 
 WORKERS = ("agent", "resource", "model")
 LIST_TRIES = 2

@@ -21,7 +21,14 @@ from gym_runtime.messages.calls import Request
 from gym_runtime.rpc.exchange import Exchanges, RoutedReply, call_name
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.suspects import ALONE_AT
-from gym_runtime.timing import NO_WORKER_GRACE_S, RETRY_PAUSE_S, SESSION_GRACE_S
+from gym_runtime.timing import RETRY_PAUSE_S
+
+NO_WORKER_GRACE_S = 30.0
+"""How long a request waits for any worker of its pool: a supervisor starts a worker again within a few
+seconds, a model server within half a minute."""
+SESSION_GRACE_S = 1.0
+"""How long a call to a session waits for a worker that the broker does not know: after a restart of the
+broker a worker is back a moment later than its callers."""
 
 
 class Router(Exchanges):

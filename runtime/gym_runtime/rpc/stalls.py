@@ -13,7 +13,11 @@ import anyio
 from gym_runtime.logs import logger
 from gym_runtime.rpc.in_flight import InFlightRequest
 from gym_runtime.rpc.router import Router
-from gym_runtime.timing import STALL_LOOK_S, STALL_S
+
+STALL_S = 60.0
+"""A worker that keeps requests waiting for longer is named in the log."""
+STALL_LOOK_S = 10.0
+"""How often an agent worker looks for such requests."""
 
 
 class Stalls:

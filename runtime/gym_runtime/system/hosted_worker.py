@@ -17,8 +17,11 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import GymError, NoWorker, UsageError
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.system.spec import PoolSpec
-from gym_runtime.timing import CALLERS_GONE_S, CALLERS_LOOK_S
+from gym_runtime.timing import CALLERS_GONE_S
 from gym_runtime.workers.adapter import Adapter, ModelSettings
+
+CALLERS_LOOK_S = 0.25
+"""How often a draining worker looks for callers (`CALLERS_GONE_S`)."""
 
 ERROR_CHARS = 500
 

@@ -13,7 +13,10 @@ from typing import TypeVar
 import anyio
 
 from gym_runtime.errors import BrokerError, ConnectionLost, GymError, NotThereYet, leaf
-from gym_runtime.timing import WAIT_PAUSE_S
+
+WAIT_PAUSE_S = 1.0
+"""The pause before a broker or an engine that is awaited (`--wait`) is tried again."""
+
 
 T = TypeVar("T")
 

@@ -30,7 +30,14 @@ import msgspec
 from gym_sandbox.processes import priority
 
 from gym_runtime.errors import UNREADABLE, BrokerError
-from gym_runtime.timing import BROKER_POLL_S, BROKER_START_S, BROKER_STOP_S
+
+BROKER_START_S = 10.0
+"""How long the private broker may take to start."""
+BROKER_STOP_S = 5.0
+"""How long it may take to end after SIGTERM, until it is killed."""
+BROKER_POLL_S = 0.001
+"""How often its files are looked at while it starts."""
+
 
 LOG_TAIL_LINES = 12
 MAX_LOG_BYTES = 64 * 1024 * 1024

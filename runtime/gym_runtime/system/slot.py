@@ -27,7 +27,14 @@ from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError, RuntimeFault, TransportError, UsageError, leaf
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
-from gym_runtime.timing import RESTART_FIRST_PAUSE_S, RESTART_LONGEST_PAUSE_S, RESTART_WINDOW_S
+
+RESTART_WINDOW_S = 60.0
+"""The time in which a worker's restarts are counted, until its slot gives up."""
+RESTART_FIRST_PAUSE_S = 0.05
+"""The pause before a worker is started again; it doubles."""
+RESTART_LONGEST_PAUSE_S = 1.6
+"""The longest such pause."""
+
 
 MAX_RESTARTS = 20
 MAX_FALSE_STARTS = 5

@@ -24,7 +24,12 @@ from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.timing import STAND_IN_LOOK_S, STAND_IN_S, STOOD_IN_AT_MOST_S
+from gym_runtime.timing import STAND_IN_S
+
+STOOD_IN_AT_MOST_S = 60.0
+"""How long it does so. Then the worker counts as gone, as one that is frozen does."""
+STAND_IN_LOOK_S = 0.05
+"""How often it looks whether the loop goes on."""
 
 
 @asynccontextmanager

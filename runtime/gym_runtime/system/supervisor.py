@@ -38,7 +38,13 @@ from gym_runtime.errors import UNREADABLE, GymError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
-from gym_runtime.timing import ALONE_S, HASTY_KILL_S, HASTY_S
+from gym_runtime.timing import HASTY_KILL_S
+
+HASTY_S = 1.0
+"""How long workers may drain when the supervisor's owner is gone."""
+ALONE_S = 0.5
+"""A worker that was asked to leave is taken to be the only one after so long: a signal to all processes
+reaches the supervisor sooner."""
 
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
 

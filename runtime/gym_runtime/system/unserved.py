@@ -15,7 +15,12 @@ from collections.abc import Callable
 from gym_sandbox.processes import tree
 
 from gym_runtime.logs import logger
-from gym_runtime.timing import UNSERVED_CHECKED_S, UNSERVED_S
+
+UNSERVED_CHECKED_S = 1.0
+"""How often a thread looks whether its worker serves (`gym_runtime.system.unserved`)."""
+UNSERVED_S = 15.0
+"""A worker whose service has ended, and which has not ended after so long, is ended. Longer than the 10 s
+that a resource worker has to close its sessions."""
 
 
 def end_when_unserved(serving: Callable[[], bool]) -> None:

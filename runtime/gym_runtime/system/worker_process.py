@@ -38,7 +38,10 @@ from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.system.stand_in import standing_in
 from gym_runtime.system.starting import ended_at_once
 from gym_runtime.system.unserved import end_when_unserved
-from gym_runtime.timing import BLOCKED_S, ORPHAN_DRAIN_S
+from gym_runtime.timing import ORPHAN_DRAIN_S
+
+BLOCKED_S = 2.0
+"""A step of the event loop that takes longer is reported: no other rollout of the worker runs meanwhile."""
 
 
 def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:

@@ -32,12 +32,15 @@ from gym_runtime.rollout.journal import Journal, journal_subject
 from gym_runtime.rollout.result_row import refused_record
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.stalls import Stalls
-from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, GIVE_BACK_S, NOTE_S
+from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, GIVE_BACK_S
 from gym_runtime.workers import rollout_span
 from gym_runtime.workers.cancellations import Cancellations
 from gym_runtime.workers.client_watch import ClientWatch
 from gym_runtime.workers.closed_runs import ClosedRuns
 from gym_runtime.workers.suspect_places import MAX_KILLED, MAX_LOSSES, SuspectPlace, SuspectPlaces
+
+NOTE_S = 1.0
+"""How often an agent worker looks for rollouts whose time must be noted (`gym_runtime.rollout.account`)."""
 
 
 class AgentWorker:

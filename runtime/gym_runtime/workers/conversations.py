@@ -20,8 +20,10 @@ from msgspec.structs import replace
 from gym_runtime import clock
 from gym_runtime.errors import ConversationUnknown
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, prefix_after
-from gym_runtime.timing import CONVERSATION_IDLE_S
 from gym_runtime.workers.adapter import ConversationNotes
+
+CONVERSATION_IDLE_S = 30.0
+"""A conversation that was not continued for so long is dropped; its next turn sends the whole again."""
 
 LIMIT_BYTES = 256 * 1024 * 1024
 CONVERSATION_BYTES = 1500

@@ -13,7 +13,13 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
 from gym_runtime.messages.responses import IncompleteDetails, Usage
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.timing import ENGINE_ONLY_ERRORS_S, NEWS_EVERY_S
+
+ENGINE_ONLY_ERRORS_S = 6.0
+"""How long an engine may answer only errors after its start until its worker reports it as dead. The client
+asks the workers every 2 s, so that a run stops within 15 s."""
+NEWS_EVERY_S = 10.0
+"""A model worker logs an engine's errors at most this often."""
+
 
 MOST_NEWS = 100
 ONLY_ERRORS = 3

@@ -36,8 +36,13 @@ from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
 from gym_runtime.rpc.service import Service
-from gym_runtime.timing import SESSION_IDLE_S, SESSION_KEPT_S, SESSIONS_SWEPT_S
+from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.sessions import HeldSession, Sessions
+
+SESSION_KEPT_S = 30.0
+"""How long after its rollout's deadline a session is closed that its rollout has not closed."""
+SESSION_IDLE_S = 60.0
+"""After how long without a call a session's rollout is looked up, in case it is over."""
 
 # In one sweep, because each look asks the broker up to two questions.
 LOOKED_AT = 64

@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
-from gym_runtime.timing import KILL_LIMIT_S, REMOVAL_PAUSE_S
+from gym_runtime.timing import KILL_LIMIT_S
 
 from gym_sandbox.processes import cgroups, tree
 from gym_sandbox.processes.child import Child
+
+REMOVAL_PAUSE_S = 0.005
+"""The pause between two tries to remove a control group whose processes are ending."""
 
 TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
 

@@ -22,10 +22,13 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from gym_runtime.timing import SWEEP_LIMIT_S, SWEEP_PAUSE_S
-
 from gym_sandbox.processes.delegation import PREFIX, own_groups, prepare
 from gym_sandbox.processes.kernel_files import said
+
+SWEEP_LIMIT_S = 1.0
+"""How long the removal of a control group waits for the end of its members."""
+SWEEP_PAUSE_S = 0.005
+"""Between two looks at that."""
 
 SHELL = "/bin/sh"
 _turn = count()

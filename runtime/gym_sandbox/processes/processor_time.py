@@ -11,7 +11,9 @@ from functools import cache
 from types import FrameType
 from typing import TypeVar
 
-from gym_runtime.timing import LIMIT_SIGNAL_S
+LIMIT_SIGNAL_S = 0.5
+"""How often the signal of a reached limit is repeated: some libraries catch every exception."""
+
 
 T = TypeVar("T")
 

@@ -26,8 +26,12 @@ from gym_runtime.messages.outcomes import read_record
 from gym_runtime.messages.run_info import RunInfo, decode_run
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
-from gym_runtime.timing import FORGOTTEN_S, GATHER_S
 from msgspec.structs import replace
+
+GATHER_S = 2.0
+"""How often the workers' figures are gathered."""
+FORGOTTEN_S = 600.0
+"""A worker that has been silent for so long is added to those that are gone, and only its name is kept."""
 
 STATES = ("serving", "draining", "paused", "only_errors")
 SEVERAL = "several"

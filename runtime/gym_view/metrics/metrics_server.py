@@ -17,11 +17,16 @@ from gym_data.web.host_names import foreign_host, own_names
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError
-from gym_runtime.timing import HEADERS_S, METRICS_STOP_S, STALE_S
+from gym_runtime.timing import HEADERS_S
 
 from gym_view.metrics import push
 from gym_view.metrics.exposition import CONTENT_TYPE, exposition
 from gym_view.metrics.gathering import SystemFigures
+
+STALE_S = 30.0
+"""Figures that are older are not served: Prometheus then says that this target is down."""
+METRICS_STOP_S = 1.0
+"""How long requests in progress may take when the endpoint stops."""
 
 
 class _Endpoint:

@@ -19,11 +19,19 @@ import anyio.to_thread
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.files.run_metrics import Summary
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.timing import TABLE_EVERY_S, TRACK_EVERY_S, TRACKER_CLOSING_S, TRACKER_OPENING_S
 
 from gym_view.trackers.curves import Curves, final_numbers
 from gym_view.trackers.example_rollouts import COLUMNS, Examples
 from gym_view.trackers.tracker import About, Tracker, open_tracker
+
+TRACK_EVERY_S = 5.0
+"""How often a tracker is told of a run's aggregates."""
+TABLE_EVERY_S = 60.0
+"""How often it gets a new table of examples."""
+TRACKER_OPENING_S = 60.0
+"""How long a tracker may take to begin a run; then the run is refused."""
+TRACKER_CLOSING_S = 60.0
+"""How long it may take to store what it was told."""
 
 Said = Callable[[str], None]
 

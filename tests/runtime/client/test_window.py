@@ -7,9 +7,8 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime.client.window import Window
+from gym_runtime.client.window import REFILL_S, Window
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.timing import REFILL_S
 from gym_testing import virtual_clock
 
 pytestmark = pytest.mark.anyio

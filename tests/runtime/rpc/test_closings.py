@@ -11,9 +11,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 from gym_runtime.bus.interface import Incoming
 from gym_runtime.messages import calls
-from gym_runtime.rpc.closings import AT_ONCE, Closings
+from gym_runtime.rpc.closings import AT_ONCE, CLOSED_TOGETHER_S, Closings
 from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
-from gym_runtime.timing import CLOSED_TOGETHER_S
 from gym_testing.background import Mailbox
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND

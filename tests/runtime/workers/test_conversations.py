@@ -16,8 +16,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import chained
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.timing import CONVERSATION_IDLE_S
-from gym_runtime.workers.conversations import Conversations
+from gym_runtime.workers.conversations import CONVERSATION_IDLE_S, Conversations
 from gym_testing.background import Mailbox
 from gym_testing.small_system import (
     Engine,

@@ -14,10 +14,9 @@ from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.timing import GATHER_S
 from gym_testing.background import hosting
 from gym_testing.virtual_clock import BACKEND
-from gym_view.metrics.gathering import SystemFigures
+from gym_view.metrics.gathering import GATHER_S, SystemFigures
 from msgspec.structs import replace
 from runtime.client.running_client import NAME, RunningClient, running_client
 

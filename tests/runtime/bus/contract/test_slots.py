@@ -12,8 +12,7 @@ from gym_runtime.bus.interface import (
     Bus,
     Delivery,
 )
-from gym_runtime.bus.slots import Slots
-from gym_runtime.timing import PROBE_S
+from gym_runtime.bus.slots import PROBE_S, Slots
 
 if TYPE_CHECKING:
     pass

@@ -14,20 +14,12 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import NoWorker
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.members import Members
+from gym_runtime.rpc.announcing import STATE_CHECKED_S, announce
+from gym_runtime.rpc.members import LISTS_COMPARED_S, Members
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh, listed
 from gym_runtime.system.private_broker import Broker
-from gym_runtime.timing import (
-    CLIENT_ASKED_S,
-    CLIENT_MISSES,
-    LISTS_COMPARED_S,
-    MEMBER_ASKED_S,
-    MEMBER_GONE_S,
-    STATE_CHECKED_S,
-    UNASKED_S,
-)
+from gym_runtime.timing import CLIENT_ASKED_S, CLIENT_MISSES, MEMBER_ASKED_S, MEMBER_GONE_S, UNASKED_S
 from gym_testing.background import background, settled
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND

@@ -13,8 +13,8 @@ from gym_runtime.errors import (
     SessionLost,
 )
 from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
-from gym_runtime.timing import MEMBER_GONE_S, SESSION_GRACE_S
+from gym_runtime.rpc.router import SESSION_GRACE_S, Router
+from gym_runtime.timing import MEMBER_GONE_S
 from gym_testing.background import settled
 from gym_testing.virtual_clock import BACKEND
 from runtime.rpc.router.router_cluster import Cluster, naming
