@@ -23,7 +23,8 @@ from gym_runtime.logs import logger
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.system.private_broker import die_with_parent, find_binary
 from gym_runtime.system.signals import received
-from gym_runtime.timing import SIGNALLED_S
+from gym_runtime.system.store_watch import refusal
+from gym_runtime.timing import SIGNALLED_S, STORE_LOOK_S
 
 from gym_deploy.broker_plan import BrokerPlan, configure
 
@@ -53,6 +54,8 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.keep, stopping)
+                if not plan.leaf_of:
+                    tasks.start_soon(server.watch_store, plan)
                 tasks.start_soon(_hear, signals, plan, server, stopping, started, tasks.cancel_scope)
                 async with AsyncExitStack() as stack:
                     bus = await _enter(stack, plan)
@@ -73,6 +76,7 @@ class _Server:
     def __init__(self, configuration: Path) -> None:
         self._configuration = configuration
         self._process = self._started()
+        self._restarting = False
 
     def _started(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -83,30 +87,52 @@ class _Server:
         )
 
     async def keep(self, stopping: anyio.Event) -> None:
-        """Start it again when the signal that stops us has ended it, too.
+        """Start it again when the signal that stops us has ended it, too, or `watch_store` has.
 
         Raises:
             BrokerError: it ended by itself.
         """
         while True:
             code = await anyio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
-            with anyio.move_on_after(SIGNALLED_S):
-                await stopping.wait()
-            if not stopping.is_set():
+            if not self._restarting:
+                with anyio.move_on_after(SIGNALLED_S):
+                    await stopping.wait()
+            if not stopping.is_set() and not self._restarting:
                 raise BrokerError(f"nats-server ended with code {code}; its log is above")
+            self._restarting = False
             self._process = self._started()
+
+    async def watch_store(self, plan: BrokerPlan) -> None:
+        """Say that it stores nothing, and end it when a restart would change that; `keep` starts it again."""
+        said = ""
+        while True:
+            await anyio.sleep(STORE_LOOK_S)
+            found = await anyio.to_thread.run_sync(refusal, plan.monitor_address)
+            if found is None:
+                said = ""
+            elif found.curable(plan.store):
+                logger().warning("the broker has space again and is restarted", refused=found.why)
+                self._restarting = True
+                await anyio.to_thread.run_sync(self.stop)
+            elif found.why != said:
+                said = found.why
+                logger().error(
+                    "the broker stores nothing: make room on its disk", reason=said, folder=str(plan.store)
+                )
 
     def reload(self) -> None:
         """Have it read its configuration; connections with keys that are no longer in it end."""
         self._process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
-        self._process.terminate()
+        # `keep` may have started the next one before this one's end is seen here.
+        process = self._process
+        process.terminate()
         try:
-            self._process.wait(SERVER_STOP_S)
+            process.wait(SERVER_STOP_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            process.kill()
+            process.wait()
 
 
 async def _hear(

@@ -83,6 +83,17 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
         return host, int(port)
 
     @property
+    def store(self) -> Path:
+        """The folder of this node's streams."""
+        return self.folder.absolute() / f"jetstream-{self.name}"
+
+    @property
+    def monitor_address(self) -> str:
+        """Where this machine reaches the broker's statistics."""
+        host, _, port = self.monitor.rpartition(":")
+        return f"127.0.0.1:{port}" if host in ("", "0.0.0.0", "::", "[::]") else self.monitor
+
+    @property
     def reached_at(self) -> tuple[str, ...]:
         """The hosts in the URLs of join files."""
         return self.nodes or self.hosts[:1] or (self.name,)
@@ -118,7 +129,7 @@ def configure(plan: BrokerPlan) -> Path:
         "CA": str(folder / "ca.pem"),
     }
     if not plan.leaf_of:
-        settings["STORE"] = str(folder / f"jetstream-{plan.name}")
+        settings["STORE"] = str(plan.store)
     text = (files("gym_deploy") / "templates" / "secure.conf").read_text()
     text = text.replace("gym_", re.sub(r"\W", "_", plan.prefix) + "_").replace("gym.", f"{plan.prefix}.")
     if plan.nodes:

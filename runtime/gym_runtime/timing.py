@@ -144,6 +144,9 @@ PATIENCE_S = 60.0
 """How long storing is tried while the broker is silent or full. Then the rollout or the run fails with that
 reason."""
 
+STORE_LOOK_S = 5.0
+"""How often a broker of ours is asked whether it stores, to be started again when there is space."""
+
 API_ANSWER_S = 5.0
 """How long a request to JetStream's API waits for its answer."""
 

@@ -24,6 +24,12 @@ def limit(view: View) -> str:
     waiting = sum(depth for depth, _ in view.queues.values())
     if not view.workers:
         return "No worker is alive: 'gym-runtime start' starts some."
+    refused = next((one.refused for one in view.workers if one.refused), "")
+    if refused:
+        return (
+            f"The broker stores nothing ({refused}): make room on its disk, and restart it unless "
+            "gym-runtime started it."
+        )
     if view.unserved:
         kind, name = view.unserved[0]
         noun = {"resource": "environment"}.get(kind, kind)

@@ -43,6 +43,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         busy: share of one core that its process used.
         failures: calls that failed, and retries, since the worker began.
         about: what it says of itself, such as its model.
+        refused: why the broker does not store what it stores now; empty if it does.
     """
 
     worker: str
@@ -63,6 +64,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     failures: int = 0
     about: str = ""
+    refused: str = ""
 
     @property
     def name(self) -> str:
@@ -194,6 +196,7 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
         memory_bytes=figures.memory_bytes,
         failures=int(figures.total(names.RETRIES)) + _erroneous(figures, one.kind),
         about=", ".join(_about(one)),
+        refused=one.refused,
     )
 
 

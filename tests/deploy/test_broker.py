@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import anyio
 import pytest
 from deploy.brokers import serving, until_ready
+from faults.broker.broker_runs import break_disk
 from gym_deploy.broker_plan import BrokerPlan, configure
 from gym_runtime import connect
 from gym_runtime.bus import nats
@@ -278,3 +279,17 @@ def test_a_node_that_its_own_client_does_not_trust_ends_with_the_reason(tmp_path
     with serving(folder, *nodes, port=port) as process:
         assert process.wait(30) == 1
     assert "cannot connect to the broker" in (tmp_path / "broker-127.0.0.1.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_broker_whose_disk_was_full_is_started_again(tmp_path: Path) -> None:
+    folder = tmp_path / "broker"
+    with serving(folder) as process:
+        until_ready(process)
+        (before,) = process.children()
+        async with nats.connect(str(folder / "join" / "agent.join"), role="agent") as bus:
+            break_disk(before.pid)
+            # It waits until the broker stores again.
+            await bus.append("journal.r.0.0.0", b"turn")
+        assert not before.is_running()

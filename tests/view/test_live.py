@@ -104,6 +104,7 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
             9,
             "agent worker agent-1 on  to the broker is slow, 1.2",
         ),
+        (parts(FREE, {**FREE, "refused": "no space"}, FULL), 5, "The broker stores nothing (no space): make"),
         (parts({**FREE, "detail": {"paused": "true"}}, FREE, FULL), 5, "Model 'policy' is paused"),
     ],
 )

@@ -126,6 +126,15 @@ class Bus(Protocol):
         """Whether what is sent now has to wait for what was sent before; see `ease`."""
         ...
 
+    @property
+    def refused(self) -> str:
+        """Why the broker does not store what is being stored here now; empty if it does."""
+        ...
+
+    async def stores(self) -> None:
+        """Return when nothing that is being stored here is refused."""
+        ...
+
     async def ease(self, deadline_s: float) -> None:
         """Return when it is not crowded, in the order of the calls, or at the deadline.
 

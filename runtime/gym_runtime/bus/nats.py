@@ -84,7 +84,7 @@ async def _connected(
             tasks.start_soon(link.run)
             if far:
                 tasks.start_soon(link.measure_far)
-            bus = NatsBus(link, names, replicas, tasks)
+            bus = NatsBus(link, names, replicas, tasks, patient=role != "client")
             try:
                 # At a secured broker only clients may create streams.
                 await bus.open(create=role == "client", needed=streams_needed)

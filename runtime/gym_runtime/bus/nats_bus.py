@@ -42,10 +42,12 @@ FETCHES = 8
 class NatsBus:
     """A `gym_runtime.bus.interface.Bus` over one connection; made by `connect`."""
 
-    def __init__(self, link: Link, names: Names, replicas: int | None, tasks: TaskGroup) -> None:
+    def __init__(
+        self, link: Link, names: Names, replicas: int | None, tasks: TaskGroup, *, patient: bool = False
+    ) -> None:
         self._link = link
         self._names = names
-        self._streams = Streams(link, names, replicas)
+        self._streams = Streams(link, names, replicas, patient=patient)
         self._blobs = Blobs(link, self._streams)
         self._inline = Inline()
         self._tasks = tasks
@@ -70,6 +72,13 @@ class NatsBus:
     @property
     def crowded(self) -> bool:
         return self._link.crowded
+
+    @property
+    def refused(self) -> str:
+        return self._streams.refused
+
+    async def stores(self) -> None:
+        await self._streams.stores()
 
     async def ease(self, deadline_s: float) -> None:
         with anyio.move_on_after(deadline_s - clock.monotonic()):

@@ -1,13 +1,15 @@
 """What the broker stores, in five streams, and asking JetStream patiently.
 
 A store or management request waits for the connection and is repeated until it is answered, for
-`PATIENCE_S` at most; each is safe to repeat. A stored message carries an id, by which the broker recognises a
-repetition, or by which a conditional one recognises its own earlier attempt.
+`PATIENCE_S` at most; each is safe to repeat. A worker's store is repeated until the broker stores again: what
+it holds was paid for, and its rollout has a deadline of its own. A stored message carries an id, by which the
+broker recognises a repetition, or by which a conditional one recognises its own earlier attempt.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import random
 import time
 from typing import Any, TypeVar
@@ -39,11 +41,15 @@ from gym_runtime.timing import PATIENCE_S, PAUSES_S
 
 STORE_ANSWER_S = 10.0
 """How long one try to store waits for the broker's answer. A repeated try is recognised by its id."""
+STORE_LONGEST_PAUSE_S = 8.0
+"""The longest pause between tries to store what the broker refuses."""
 
 log = structlog.get_logger(__name__)
 
 FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
-FULL_REMEDY = "make room at the broker, then go on with --resume"
+FULL_REMEDY = (
+    "make room at the broker, then go on with --resume (restart a nats-server that gym-runtime did not start)"
+)
 OURS = "Gym-Id"
 STORES_IN_FLIGHT = 512
 """More would only wait in the broker, and time out there."""
@@ -55,17 +61,32 @@ _decode_stored = msgspec.json.Decoder(Stored).decode
 class Streams:
     """JetStream over one link.
 
+    Args:
+        patient: a store is repeated for as long as its caller waits, not for `PATIENCE_S`.
+
     Attributes:
         setup: creates the streams.
     """
 
-    def __init__(self, link: Link, names: Names, replicas: int | None) -> None:
+    def __init__(self, link: Link, names: Names, replicas: int | None, *, patient: bool = False) -> None:
         self._link = link
         self.names = names
         self.setup = StreamSetup(link, names, replicas)
         self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
-        self._in_trouble = False
+        self._patient = patient
+        self._refused: dict[str, str] = {}
+        self._accepted = anyio.Event()
         self._nonces = random_names()
+
+    @property
+    def refused(self) -> str:
+        """Why the broker does not store what is being stored now; empty if it does."""
+        return next(iter(self._refused.values()), "")
+
+    async def stores(self) -> None:
+        """Return when nothing that is being stored is refused."""
+        while self._refused:
+            await self._accepted.wait()
 
     async def ask(
         self, subject: str, payload: bytes, *, header: bytes = b"", patience_s: float | None = None
@@ -91,11 +112,7 @@ class Streams:
                 if self._link.closed:
                     raise
                 if time.monotonic() > give_up:
-                    raise BrokerError(
-                        f"the broker stored or answered nothing within {patience_s:.0f} s ({error}): "
-                        f"see its log; if its disk is full, {FULL_REMEDY}",
-                        silent=True,
-                    ) from error
+                    raise _silent(patience_s, error) from error
                 # The broker answers "no responders" for a stream that is missing; for consumers JetStream
                 # itself answers (`consumers.create`).
                 missing = isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER")
@@ -132,8 +149,9 @@ class Streams:
             # What is expected refuses repetitions; the broker need not remember ids for that as well.
             ours = f"{OURS}: {nonce}\r\nNats-Expected-Last-Subject-Sequence: {expect}"
         header = encode_headers(headers, ours)
-        give_up = time.monotonic() + PATIENCE_S
-        attempts = 0
+        patience_s = math.inf if self._patient else PATIENCE_S
+        give_up = time.monotonic() + patience_s
+        attempts, pause_s = 0, PAUSES_S[-1]
         try:
             # As nearly always: `acquire` takes ten times as long where a place is free.
             self._in_flight.acquire_nowait()
@@ -141,12 +159,22 @@ class Streams:
             await self._in_flight.acquire()
         try:
             while True:
-                answer, sent = await self.ask(subject, payload, header=header)
+                try:
+                    answer, sent = await self.ask(
+                        subject, payload, header=header, patience_s=min(STORE_ANSWER_S, patience_s)
+                    )
+                except BrokerError as error:
+                    if not error.silent:
+                        raise
+                    if time.monotonic() > give_up:
+                        raise _silent(patience_s, error.__cause__ or error) from error
+                    # A stream that failed to write refuses all that follows without an answer.
+                    self._note_refusal(nonce, "it does not answer")
+                    attempts += 1
+                    continue
                 attempts += sent
                 stored = _decode_stored(answer.payload)
                 if stored.error is None:
-                    if self._in_trouble:
-                        self._note_trouble("")
                     return stored
                 if expect is not None and stored.error.err_code in ALREADY_STORED:
                     # Only a repeated request can have met its own earlier attempt.
@@ -156,18 +184,21 @@ class Streams:
                     said = stored.error.description
                     remedy = f": {FULL_REMEDY}" if any(word in said for word in FULL) else ""
                     raise BrokerError(f"the broker refuses {subject!r}: {said}{remedy}")
-                self._note_trouble(stored.error.description)
-                await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
+                self._note_refusal(nonce, stored.error.description)
+                await anyio.sleep(random.uniform(0.5, 1) * pause_s)
+                pause_s = min(pause_s * 2, STORE_LONGEST_PAUSE_S)
         finally:
+            if self._refused.pop(nonce, "") and not self._refused:
+                log.warning("nothing waits for the broker to store it any more")
+                self._accepted.set()
             self._in_flight.release()
 
-    def _note_trouble(self, why: str) -> None:
-        """Log the first of many refusals, and their end: each is tried again, for `PATIENCE_S`."""
-        if why and not self._in_trouble:
-            log.warning("the broker does not store; trying again", reason=why, limit_s=PATIENCE_S)
-        elif self._in_trouble and not why:
-            log.warning("the broker stores again")
-        self._in_trouble = bool(why)
+    def _note_refusal(self, nonce: str, why: str) -> None:
+        """Only the first of many refusals is logged."""
+        if not self._refused:
+            self._accepted = anyio.Event()
+            log.warning("the broker does not store; trying again", reason=why)
+        self._refused[nonce] = why
 
     async def _ours(self, subject: str, nonce: str) -> Stored | None:
         # An earlier attempt of this very call may have been stored while its acknowledgement was lost.
@@ -225,3 +256,11 @@ class Streams:
             # The total may shrink while this reads; an empty page ends it in any case.
             if not page or len(found) >= info.total:
                 return found
+
+
+def _silent(patience_s: float, error: BaseException) -> BrokerError:
+    return BrokerError(
+        f"the broker stored or answered nothing within {patience_s:.0f} s ({error}): see its log; if its "
+        f"disk is full, {FULL_REMEDY}",
+        silent=True,
+    )

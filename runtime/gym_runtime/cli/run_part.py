@@ -1,6 +1,7 @@
 """One part of a run: a system makes the rollouts, which are collected and written, until all are there.
 
-It stops before that at a signal, when a budget is used up, or when the engine answers only errors.
+It stops before that at a signal, when a budget is used up, when the engine answers only errors, or when the
+broker stores nothing.
 
 What is collected is on disk within moments. Ctrl-C stops the part and keeps what there is; a second one ends
 everything at once.
@@ -26,6 +27,7 @@ from gym_runtime.cli.options.run_options import RunOptions
 from gym_runtime.cli.run_models import RunModels
 from gym_runtime.client import Client, connect
 from gym_runtime.client.dead_engine import dead_engine
+from gym_runtime.client.refusing_broker import watch_refusals
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.system.patience import Patience
@@ -124,6 +126,7 @@ class RunPart:
                 client.recorded(self.recorded, in_flight=self.models.concurrency * 2 + 64, note=display.note)
             ) as records,
         ):
+            group.start_soon(watch_refusals, client, ENGINE_LOOK_S)
             if not self.options.keep_going:
                 group.start_soon(self._watch_engine, client)
             async for record in records:

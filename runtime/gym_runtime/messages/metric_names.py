@@ -155,6 +155,9 @@ WORKERS = _gauge("gym.workers", "{worker}", "Workers that are alive.", KIND, POO
 CAPACITY = _gauge("gym.worker.capacity", "{call}", "Rollouts or calls that fit.", KIND, POOL)
 IN_USE = _gauge("gym.worker.in_use", "{call}", "Rollouts, calls or sessions in progress.", KIND, POOL)
 STALLED = _gauge("gym.requests.stalled", "{request}", "Requests that have waited for over a minute.")
+REFUSED_STORES = _gauge(
+    "gym.broker.refused", "{worker}", "Workers that wait for the broker to store what they have."
+)
 QUEUE = _gauge("gym.queue.tasks", "{task}", "Tasks that wait, or are in flight.", AGENT, STATE)
 ACTIVE_RUNS = _gauge("gym.runs.active", "{run}", "Runs that are not over.")
 

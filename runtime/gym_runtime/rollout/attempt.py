@@ -114,6 +114,9 @@ class Attempts:
                 # Not working: if this worker ends now, the rollout only waited here and counts no loss.
                 await self._note(working=False)
                 await wait()
+            if self._router.bus.refused:
+                # A turn that cannot be stored is paid for in vain.
+                await self._router.bus.stores()
             self.account.start()
             # Not `fail_after`: its TimeoutError could be the agent's own.
             self._scope.deadline = anyio.current_time() + self.account.left_s

@@ -45,6 +45,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         closes_many: it understands a `CloseSession` for several sessions.
         crashed: the worker before it at its supervisor's slot, if that one crashed: it was not ended from
             outside, but ended itself or was ended by the kernel for what it did.
+        refused: why the broker does not store what it is storing now; empty if it does.
         detail: further information for users, such as a model's name.
         figures: what it has counted since it began; only in answers on ``alive``, and at its end.
     """
@@ -63,6 +64,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     places: bool = False
     closes_many: bool = False
     crashed: str = ""
+    refused: str = ""
     detail: dict[str, str] = {}
     figures: Figures | None = None
 

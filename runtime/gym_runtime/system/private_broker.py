@@ -30,6 +30,7 @@ import msgspec
 from gym_sandbox.processes import priority
 
 from gym_runtime.errors import UNREADABLE, BrokerError
+from gym_runtime.system.store_watch import refusal
 
 BROKER_START_S = 10.0
 """How long the private broker may take to start."""
@@ -140,6 +141,11 @@ class Broker:
         self.url = f"nats://{_USER}:{self._password}@127.0.0.1:{self._port}"
         self.monitor_url = ports.monitoring[0] if ports.monitoring else ""
         return self.url
+
+    def refusal(self) -> str:
+        """Why it stores nothing, if a restart would change that; else empty."""
+        found = refusal(urlsplit(self.monitor_url).netloc) if self.monitor_url else None
+        return found.why if found is not None and found.curable(self._dir) else ""
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs or before the first `start`."""

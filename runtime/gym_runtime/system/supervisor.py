@@ -38,7 +38,7 @@ from gym_runtime.errors import UNREADABLE, GymError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
-from gym_runtime.timing import HASTY_KILL_S
+from gym_runtime.timing import HASTY_KILL_S, STORE_LOOK_S
 
 HASTY_S = 1.0
 """How long workers may drain when the supervisor's owner is gone."""
@@ -57,6 +57,7 @@ class Supervisor:
         self._slots = [Slot(pool) for pool in system.pools for _ in range(pool.processes)]
         self._broker: Broker | None = None
         self._broker_deaths = Deaths()
+        self._broker_looked_s = 0.0
         self._stopping = False
         self._limit_s = float("inf")
         self._hasty = False
@@ -116,11 +117,20 @@ class Supervisor:
         _say(Event(event="broker", url=url, pid=self._broker.pid))
 
     def _watch_broker(self) -> None:
-        if self._broker is None or self._broker.poll() is None:
+        if self._broker is None:
             return
-        self._broker_deaths.count("the broker died")
+        what = "the broker died"
+        if self._broker.poll() is None:
+            if time.monotonic() < self._broker_looked_s + STORE_LOOK_S:
+                return
+            self._broker_looked_s = time.monotonic()
+            why = self._broker.refusal()
+            if not why:
+                return
+            what = f"the broker stored nothing ({why}) and has space again"
+        self._broker_deaths.count(what)
         self._broker.restart()
-        _say(Event(event="restarted", kind="broker", pid=self._broker.pid, reason="the broker died"))
+        _say(Event(event="restarted", kind="broker", pid=self._broker.pid, reason=what))
 
     # -- the workers ----------------------------------------------------------------------------------
 

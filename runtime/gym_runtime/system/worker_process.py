@@ -191,6 +191,7 @@ class _Life:
             places=True,
             closes_many=True,
             crashed=self._crashed,
+            refused=self._bus.refused,
             detail=self._member.detail(),
             figures=self._figures(),
         )

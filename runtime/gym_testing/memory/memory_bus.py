@@ -73,9 +73,13 @@ class MemoryBus:
         return self.line.name
 
     crowded = False
+    refused = ""
 
     async def ease(self, deadline_s: float) -> None:
         """Nothing is ever crowded here."""
+
+    async def stores(self) -> None:
+        """Nothing is ever refused here."""
 
     # -- requests and signals -------------------------------------------------------------------------
 

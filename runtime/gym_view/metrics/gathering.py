@@ -159,6 +159,7 @@ class SystemFigures:
 
         # So that the series is there before the first one stalls.
         add(metric_names.STALLED, by=0)
+        add(metric_names.REFUSED_STORES, by=0)
         for worker in self._present:
             kind = worker.kind
             pool = worker.pools[0] if len(worker.pools) == 1 else SEVERAL
@@ -167,6 +168,7 @@ class SystemFigures:
                 add(metric_names.WORKERS, kind, pool, one, by=one == state)
             add(metric_names.CAPACITY, kind, pool, by=worker.capacity)
             add(metric_names.IN_USE, kind, pool, by=worker.in_use)
+            add(metric_names.REFUSED_STORES, by=bool(worker.refused))
             if worker.figures is not None:
                 add(metric_names.MEMORY, kind, by=worker.figures.memory_bytes)
             # A worker of another version may write something else.

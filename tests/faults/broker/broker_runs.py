@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -96,10 +97,19 @@ class Command:
             self._process.wait()
 
 
+def break_disk(pid: int) -> None:
+    """Every write of a broker to a file fails from now on, as on a full disk; a new process can write.
+
+    This needs no file system of its own, and no root.
+    """
+    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, most))
+
+
 @contextmanager
 def server(folder: Path, config: str, *, disk: str = "sync_interval: 2m") -> Generator[tuple[str, str, int]]:
     """A plain nats-server; yields its URL, its monitoring URL and its process."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     store = f'jetstream {{ store_dir: "{folder}", {disk} }}'
     (folder / "conf").write_text(f'http: "127.0.0.1:-1"\n{store}\n{config}\n')
     with (folder / "log").open("wb") as log:
