@@ -7,18 +7,20 @@ Every line carries the run, rollout, attempt and trace it belongs to, where ther
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, WrappedLogger
 
 from gym_runtime import tracing
 from gym_runtime.errors import UsageError
+from gym_runtime.escapes import shown
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -55,12 +57,12 @@ def start(worker: str = "", *, lines: bool = False) -> None:
     renderer: Any = (
         structlog.dev.ConsoleRenderer(
             colors=terminal and "NO_COLOR" not in os.environ,
-            exception_formatter=structlog.dev.plain_traceback,
+            exception_formatter=_plain_traceback,
         )
         if lines
         else structlog.processors.JSONRenderer()
     )
-    tail: list[Any] = [renderer] if lines else [structlog.processors.format_exc_info, renderer]
+    tail: list[Any] = [_show, renderer] if lines else [structlog.processors.format_exc_info, renderer]
 
     # Not a context variable: callbacks of the event loop run in the context in which they were scheduled,
     # which may not have it.
@@ -164,6 +166,17 @@ def _add_rollout(logger: WrappedLogger, name: str, event: EventDict) -> EventDic
     if rollout_id:
         event = {"run": rollout_id.partition(".")[0], "rollout": rollout_id, "attempt": attempt, **event}
     return event
+
+
+def _show(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    """Lines for people may be read on a terminal, which must not obey them; JSON escapes such characters."""
+    return {key: shown(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _plain_traceback(file: TextIO, error: ExcInfo) -> None:
+    told = io.StringIO()
+    structlog.dev.plain_traceback(told, error)
+    file.write(shown(told.getvalue()))
 
 
 def _current_stderr(*_: object) -> structlog.PrintLogger:

@@ -107,6 +107,10 @@ def is_reference(payload: bytes) -> bool:
     return payload.startswith(MAGIC)
 
 
+class Damaged(BrokerError):
+    """A reference is none, or what it stands for is not what its sender stored."""
+
+
 class Blobs:
     """Puts and fetches blobs over one link."""
 
@@ -175,14 +179,15 @@ class Blobs:
         """The payload that a reference stands for; any other payload as it is.
 
         Raises:
-            BrokerError: The blob is gone, or a chunk is not the one that was stored; it is named.
+            Damaged: A chunk, which is named, is not the one that was stored, or the reference is none.
+            BrokerError: The blob is gone.
         """
         if not is_reference(payload):
             return payload
         try:
             reference = _decode(payload[len(MAGIC) :])
         except UNREADABLE as error:
-            raise BrokerError(f"a reference to a blob is damaged: {error}") from error
+            raise Damaged(f"a reference to a blob is damaged: {error}") from error
         key, root = b64decode(reference.key), self._streams.names.subject(reference.root)
         chunks: list[bytes] = []
         for number in range(reference.chunks):
@@ -194,13 +199,13 @@ class Blobs:
                 )
             chunk = _open(kept.payload, key, number)
             if chunk is None:
-                raise BrokerError(
+                raise Damaged(
                     f"blob {reference.root}.{number} is damaged: it is not what its sender stored there"
                 )
             chunks.append(chunk)
         whole = b"".join(chunks)
         if len(whole) != reference.size_bytes:
-            raise BrokerError(
+            raise Damaged(
                 f"blob {reference.root} is damaged: {len(whole)} bytes instead of {reference.size_bytes}"
             )
         return whole

@@ -15,9 +15,10 @@ from anyio.abc import TaskGroup
 
 from gym_runtime import clock
 from gym_runtime.bus import consumers
-from gym_runtime.bus.blobs import Blobs, is_reference
+from gym_runtime.bus.blobs import Blobs, Damaged, is_reference
 from gym_runtime.bus.inline import Inline
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
+from gym_runtime.bus.jetstream import Kept
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.protocol import decode_headers, encode_headers
 from gym_runtime.bus.puller import Puller
@@ -236,11 +237,7 @@ class NatsBus:
         reader = Reader(self._link, self._streams, pattern, after=after)
         try:
             while True:
-                kept = await reader.next()
-                payload = kept.payload
-                if is_reference(payload):
-                    payload = await self._blobs.fetch(payload)
-                yield Record(self._names.bare(kept.subject), payload, kept.sequence)
+                yield await self._record(await reader.next())
         finally:
             reader.close()
 
@@ -259,10 +256,21 @@ class NatsBus:
             self._names.stream(pattern)
             newest = await self._streams.last(self._names.subject(pattern))
             stored = [] if newest is None else [newest]
-        return [
-            Record(self._names.bare(kept.subject), await self._blobs.fetch(kept.payload), kept.sequence)
-            for kept in stored
-        ]
+        return [await self._record(kept) for kept in stored]
+
+    async def _record(self, kept: Kept) -> Record:
+        subject, payload = self._names.bare(kept.subject), kept.payload
+        try:
+            if is_reference(payload):
+                payload = await self._blobs.fetch(payload)
+        except BrokerError as error:
+            # As it is stored, which no reader takes for its record: one bad record must not end the reading
+            # of all others. A chunk that is gone may come back with a replica; but what is stored of runs is
+            # read by all, and is never large.
+            if error.silent or not (isinstance(error, Damaged) or subject.startswith("runs.")):
+                raise
+            log.warning("a stored record cannot be fetched", subject=subject, error=str(error))
+        return Record(subject, payload, kept.sequence)
 
     async def forget(self, pattern: str, *, before: int | None = None) -> int:
         self._names.stream(pattern)

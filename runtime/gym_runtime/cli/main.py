@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable, was_interrupt
+from gym_runtime.escapes import shown
 from gym_runtime.system import ahead
 from gym_runtime.version import VERSION
 
@@ -57,11 +58,22 @@ def _call(arguments: list[str]) -> int:
 
     from gym_runtime.cli.app import app
 
+    if _may_log(arguments):
+        from gym_runtime import logs
+
+        # For every command, before it begins: without this, lines of the log would go to standard output.
+        logs.start(lines=True)
     try:
         status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return status if isinstance(status, int) else 0
     except CycloptsError as error:
         return _complain(_reword(str(error)), 2)
+
+
+def _may_log(arguments: list[str]) -> bool:
+    """Not what is shown at once, which imports nothing heavy: help, and listings of what is installed."""
+    listing = arguments[:1] == ["ls"] and "runs" not in arguments
+    return bool(arguments) and not listing and not {"--help", "-h", "--version"} & set(arguments)
 
 
 def _runs(arguments: list[str]) -> bool:
@@ -83,11 +95,15 @@ def report(error: BaseException, *, resumable: bool = False) -> int:
         return 1
     if isinstance(cause, GymError) or (isinstance(cause, OSError) and cause.filename is not None):
         if os.environ.get("GYM_LOG_LEVEL", "").lower() == "debug":
-            traceback.print_exception(error)
+            _print_traceback(error)
         said = str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}"
         return _complain(said, 2 if isinstance(cause, UsageError) else 1)
-    traceback.print_exception(error)
+    _print_traceback(error)
     return _complain(f"this is a bug of gym-runtime {VERSION}; please report it with the lines above", 1)
+
+
+def _print_traceback(error: BaseException) -> None:
+    print(shown("".join(traceback.format_exception(error))), file=sys.stderr, end="")
 
 
 def _interrupted(resumable: bool) -> int:
@@ -98,7 +114,7 @@ def _interrupted(resumable: bool) -> int:
 
 def _complain(message: str, status: int) -> int:
     """Say it on standard error; who asked for JSON gets a document on standard output, too."""
-    print(f"gym-runtime: {message}", file=sys.stderr, flush=True)
+    print(f"gym-runtime: {shown(message)}", file=sys.stderr, flush=True)
     if _as_json.get():
         print(json.dumps({"error": {"message": message, "status": status}}, indent=2), flush=True)
     return status

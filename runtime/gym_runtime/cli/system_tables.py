@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 
+from gym_runtime import escapes
 from gym_runtime.cli import formatting
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from gym_runtime.client.status import RunProgress
     from gym_runtime.messages.run_info import RunInfo
 
+DRAWN = 500
+"""Rows of a table that is printed: a thousand take more than a second, and nobody reads them."""
 MODEL_CHARS = 40
 ABOUT_CHARS = 60
 NUMBERS = {
@@ -153,8 +156,10 @@ def drawn(head: Sequence[str], rows: Sequence[Row], *, without: Sequence[str] = 
             no_wrap=first,
             overflow="ellipsis" if first else "fold",
         )
-    for row in rows:
-        table.add_row(*(row.cells[place] for place in shown))
+    for row in rows[:DRAWN]:
+        table.add_row(*(escapes.shown(row.cells[place]) for place in shown))
+    if len(rows) > DRAWN:
+        table.caption = f"{len(rows) - DRAWN:,} more; --json has all"
     return table
 
 

@@ -13,6 +13,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gym_runtime.cli.system_tables import Row
+from gym_runtime.escapes import shown
 
 GAP = 2
 _HEAD, _CHOSEN, _BAD = Style(bold=True), Style(reverse=True), Style(color="yellow")
@@ -75,7 +76,7 @@ class Lines(ScrollView, can_focus=True):
 
     def _strip(self, cells: tuple[str, ...], style: Style, scroll_x: int) -> Strip:
         padded = [
-            cell.rjust(width) if right else cell.ljust(width)
+            shown(cell.rjust(width) if right else cell.ljust(width))
             for cell, width, right in zip(cells, self._widths, self._right, strict=True)
         ]
         text = (" " * GAP).join(padded)

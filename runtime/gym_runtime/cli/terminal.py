@@ -1,6 +1,7 @@
 """The terminal: results go to standard output, everything else to standard error.
 
-Nothing printed is taken for markup: names and messages come from elsewhere. Colours, their absence
+Nothing printed is taken for markup, nor obeyed by the terminal (`gym_runtime.escapes`): names
+and messages come from elsewhere. Colours, their absence
 (``NO_COLOR``), narrow windows and terminals without UTF-8 are `rich`'s business.
 """
 
@@ -8,24 +9,39 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from gym_runtime.escapes import shown
 
 UNLIMITED = 10_000
 NEWEST_TESTED = (3, 13)
 
 
+class _Console(Console):
+    """Writes the texts of what it renders with what a terminal would obey made visible.
+
+    Here and not on the stream: the stream also has the colours that `rich` itself writes.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else shown(text), style, control)
+
+
 def output() -> Console:
     """Where results go; in a pipe or a file, lines are as long as they are."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNLIMITED
-    return Console(markup=False, highlight=False, emoji=False, width=width)
+    return _Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 def errors() -> Console:
     """Where progress, notes and errors go."""
-    return Console(stderr=True, markup=False, highlight=False, emoji=False)
+    return _Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def print_json(document: Any) -> None:

@@ -15,12 +15,11 @@ from gym_runtime.client import weights
 from gym_runtime.client.control import control
 from gym_runtime.client.lifetime import Lifetime
 from gym_runtime.client.new_runs import POLICY
-from gym_runtime.client.progress import look
+from gym_runtime.client.progress import look, queues
 from gym_runtime.client.rollouts import Rollouts
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.errors import NotThereYet, UsageError
 from gym_runtime.messages import calls
-from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.draining import drain, named
@@ -252,15 +251,9 @@ class Client(Rollouts):
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
         workers = await fresh(self.driver.bus, await self.workers())
-        agents = {pool for worker in workers if worker.kind == "agent" for pool in worker.pools}
         runs = await self.runs()
-        agents.update(agent for run in runs if run.state == "active" for agent in run.agents)
-        queues = {
-            agent: await self.driver.bus.depth(f"agent-{token(agent, 'agent')}")
-            # The agents of active runs were named by other clients, which may not have checked them.
-            for agent in sorted(filter(is_token, agents))
-        }
-        return Status(workers=workers, queues=queues, runs=runs, progress=await self.progress(runs))
+        depths = await queues(self.driver.bus, workers, runs)
+        return Status(workers=workers, queues=depths, runs=runs, progress=await self.progress(runs))
 
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
         """How far runs are, by their ids."""

@@ -11,14 +11,14 @@ from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
 from gym_runtime.client.publishing import Publishing, queue_of
+from gym_runtime.client.stored_results import stored_results
 from gym_runtime.client.streaming import background
 from gym_runtime.client.window import Window
-from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.outcomes import RolloutRecord, read_record
+from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.messages.run_info import decode_run
+from gym_runtime.messages.run_info import RUNS, RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
 
@@ -64,15 +64,14 @@ class Following(Publishing):
         expected = total if callable(total) else lambda: float(total)
         comparisons = comparisons or Comparisons(skip, resumed=skip is not None)
         count = 0
-        # Not a set: it holds an entry for each rollout of a run, which may be millions.
-        had = KeyCounts()
         mark = 0
         # Infinite while a record is handed over: a reader that takes long must not look like silence.
         waiting_since_s = math.inf
 
         async def stop_when_over(scope: anyio.CancelScope) -> None:
             async for record in self.bus.records(f"runs.{run}"):
-                if decode_run(record.payload).state != "active":
+                info = RUNS.read(record)
+                if info is not None and info.state != "active":
                     break
             # The run is over, but results of what was in flight may still come; it ends when none came for a
             # while.
@@ -101,26 +100,26 @@ class Following(Publishing):
                 tasks.start_soon(stop_when_complete, tasks.cancel_scope, recount)
             if count < expected():
                 waiting_since_s = anyio.current_time()
-                async for stored in self.bus.records(f"rollout.{run}.>"):
+                async for stored in stored_results(self.bus, run):
                     waiting_since_s = math.inf
-                    record = read_record(stored.payload)
-                    # An attempt may be so late that the broker has shed the record of the one before.
-                    if had.increase(record.task_index, record.rollout_index) == 1:
-                        before = count // SHED
-                        if record.group is None and not is_comparison(record.rollout_index):
-                            await hand_over(record)
-                        else:
-                            await self._settle(record, comparisons, hand_over, window, tasks)
-                        self._sweep_up(record, tasks, skip)
-                        if shed and count // SHED > before:
-                            if mark:
-                                # Up to the mark before this one: so `SHED` records at least stay.
-                                tasks.start_soon(partial(self.bus.forget, f"rollout.{run}.>", before=mark))
-                            mark = stored.sequence
+                    record = stored.record
+                    before = count // SHED
+                    if not stored.readable:
+                        comparisons.lose(record)
+                    if stored.readable and record.group is None and not is_comparison(record.rollout_index):
+                        await hand_over(record)
+                    else:
+                        await self._settle(record, comparisons, hand_over, window, tasks)
+                    self._sweep_up(record, tasks, skip)
+                    if shed and count // SHED > before:
+                        if mark:
+                            # Up to the mark before this one: so `SHED` records at least stay.
+                            tasks.start_soon(partial(self.bus.forget, f"rollout.{run}.>", before=mark))
+                        mark = stored.sequence
                     if count >= expected():
                         break
                     waiting_since_s = anyio.current_time()
-        if count < expected() and (await self.run(run)).state == "cancelled":
+        if count < expected() and (await self.known(RunInfo(run=run, total=0))).state == "cancelled":
             for record in comparisons.rest():
                 await hand_over(record)
         return count >= expected()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter as Counts
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -10,24 +11,29 @@ import msgspec
 from msgspec.structs import replace
 
 from gym_runtime import clock
-from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.interface import Bus, QueueDepth
 from gym_runtime.client.status import RunProgress
 from gym_runtime.errors import UNREADABLE, Fault, GymError
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import is_token, token
-from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord
+from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, rollout_of
 from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored import leave_out
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import fresh
 
+QUEUES = 256
+"""So many queues are counted: each is a question to the broker, and any name may be announced as an agent."""
+
 
 def results(subjects: Iterable[str]) -> int:
     """How many of the subjects of stored records are of rollouts, not of comparisons."""
-    return sum(not is_comparison(subject.rpartition(".")[2]) for subject in subjects)
+    keys = (rollout_of(subject) for subject in subjects)
+    return sum(key is not None and not is_comparison(key[1]) for key in keys)
 
 
 class _Own(msgspec.Struct, frozen=True):
@@ -132,6 +138,22 @@ class Counter:
         """As a heartbeat carries it. The rate is by this machine's clock: others may be set differently."""
         elapsed_s = max(clock.monotonic() - self._began_s, 1e-3)
         return {"done": str(self.done), "failed": str(self.failed), "rate": f"{self.done / elapsed_s:.4g}"}
+
+
+async def queues(bus: Bus, workers: Iterable[Heartbeat], runs: Iterable[RunInfo]) -> dict[str, QueueDepth]:
+    """How much waits for each agent that is served or that an active run asks for: `QUEUES` of them at most.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    wanted = {agent for run in runs if run.state == "active" for agent in run.agents}
+    served = Counts(pool for worker in workers if worker.kind == "agent" for pool in worker.pools)
+    # The agents of active runs were named by other clients, which may not have checked them.
+    names = [*sorted(filter(is_token, wanted)), *(agent for agent, _ in served.most_common())]
+    names = list(dict.fromkeys(names))
+    if len(names) > QUEUES:
+        leave_out("task.>", f"{len(names):,} agents are announced; the queues of {QUEUES} are counted")
+    return {name: await bus.depth(f"agent-{token(name, 'agent')}") for name in sorted(names[:QUEUES])}
 
 
 async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:

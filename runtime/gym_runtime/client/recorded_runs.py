@@ -71,7 +71,7 @@ class RecordedRuns(NewRuns):
             info = plan.info(new_run_id(), plan.rollouts, model)
             await self.driver.open_run(info)
             await self.driver.publish(plan.specs(info.run, attached=False))
-            if (now := await self.driver.run(info.run)).closed:
+            if (now := await self.driver.known(info)).closed:
                 # It was cancelled meanwhile, and what was published since then waits for nothing.
                 await self.driver.close_run(now, state=now.state)
         return info

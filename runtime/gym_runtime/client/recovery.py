@@ -21,14 +21,15 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.runs import tasks_of
+from gym_runtime.client.stored_results import first_result
 from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import token
-from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, decode_record
+from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, rollout_of
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import decode_run
+from gym_runtime.messages.run_info import RUNS
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.timing import CLIENT_ANSWER_S
 
@@ -75,7 +76,8 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
     """
     run = token(run, "run")
     found = await bus.latest(f"runs.{run}")
-    if not found or (info := decode_run(found[0].payload)).state != "active":
+    info = RUNS.read(found[0]) if found else None
+    if info is None or info.state != "active":
         return None
     if await _answers(bus, run):
         raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
@@ -84,8 +86,8 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
         await bus.forget(pattern)
     results, begun = KeyCounts(), KeyCounts()
     for subject in await bus.counts(f"rollout.{run}.>"):
-        key = _key(subject, 2)
-        if progress.settled(*key):
+        key = rollout_of(subject)
+        if key is None or progress.settled(*key):
             continue
         if is_comparison(key[1]):
             if await _failed(bus, subject):
@@ -97,7 +99,9 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
         else:
             results.put(*key, 1)
     for subject in await bus.counts(f"journal.{run}.>"):
-        begun.put(*_key(subject, 3), 1)
+        key = _journal_of(subject)
+        if key is not None:
+            begun.put(*key, 1)
     counted = Counter(info.created_s)
     # The files may have gigabytes.
     await anyio.to_thread.run_sync(counted.add_rows, progress.lines(), run)
@@ -111,8 +115,8 @@ async def _forget(bus: Bus, *patterns: str) -> None:
 
 async def _failed(bus: Bus, subject: str) -> bool:
     """Whether a comparison failed: it is made again, of the rollouts that wait, which are not."""
-    stored = await bus.latest(subject)
-    return bool(stored) and not isinstance(decode_record(stored[0].payload).outcome, Completed)
+    record = await first_result(bus, subject)
+    return record is not None and not isinstance(record.outcome, Completed)
 
 
 async def _answers(bus: Bus, run: str) -> bool:
@@ -134,13 +138,13 @@ async def _on_file(bus: Bus, subject: str, progress: Progress, key: tuple[int, i
     attempts = progress.attempts(*key)
     if not attempts:
         return False
-    stored = await bus.latest(subject)
-    if not stored:
+    record = await first_result(bus, subject)
+    if record is None:
         return False
-    record = decode_record(stored[0].payload)
     return isinstance(record.outcome, Failed | Cancelled) and record.attempt <= attempts
 
 
-def _key(subject: str, at: int) -> tuple[int, int]:
-    parts = subject.split(".")
-    return int(parts[at]), int(parts[at + 1])
+def _journal_of(subject: str) -> tuple[int, int] | None:
+    """The task's and the rollout's index in the subject of a journal, or of what is stored beside it."""
+    _, run, _, *rest = subject.split(".")
+    return rollout_of(".".join(["rollout", run, *rest[:2]]))

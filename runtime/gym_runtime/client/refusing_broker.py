@@ -13,8 +13,8 @@ from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.rpc.roll_call import fresh
 
 REFUSED_S = 20.0
-"""How long a run waits for a broker that stores nothing. A worker notices it within 10 s, and files are closed
-within 5 s: together less than a minute. A broker of ours that has space again needs 6 s."""
+"""How long a run waits for a broker that stores nothing. A worker notices it within 10 s, and files are
+closed within 5 s: together less than a minute. A broker of ours that has space again needs 6 s."""
 
 
 async def watch_refusals(client: Client, every_s: float) -> None:

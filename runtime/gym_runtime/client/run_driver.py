@@ -253,7 +253,7 @@ class RunDriver(Following):
 
         async def work() -> None:
             complete = await self.follow(run, info.total, take)
-            now = await self.run(run)
+            now = await self.known(info)
             if not complete and now.state == "finished":
                 # For its error: another client had all records and freed them before this one came to them.
                 await self.stored_run(run)

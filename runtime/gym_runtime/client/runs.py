@@ -18,7 +18,7 @@ from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.messages.names import token
-from gym_runtime.messages.run_info import CLOSED, RunInfo, decode_run, encode_run
+from gym_runtime.messages.run_info import CLOSED, RUNS, RunInfo, encode_run
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.timing import CLIENT_ANSWER_S
 
@@ -103,13 +103,33 @@ class Runs:
         """What is known of a run.
 
         Raises:
-            UsageError: there is no such run, or this cannot be the name of one.
+            UsageError: there is no such run, this cannot be the name of one, or what is stored of it cannot
+                be read.
         """
+        info = await self._info(run)
+        if isinstance(info, str):
+            raise UsageError(
+                f"what is stored of run '{run}' cannot be read ({info}): a client of another version, or an "
+                f"intruder, stored it; 'gym-runtime cancel {run}' stops and frees the run"
+            )
+        return info
+
+    async def _info(self, run: str) -> RunInfo | str:
+        """What is known of a run, or why it cannot be read."""
         found = await self.bus.latest(f"runs.{token(run, 'run')}")
         if not found:
             known = [info.run for info in await self.runs()]
             raise UsageError(f"there is no run '{run}'{catalogue.suggest(run, known, 'runs')}")
-        return decode_run(found[0].payload)
+        return RUNS.problem(found[0])
+
+    async def known(self, before: RunInfo) -> RunInfo:
+        """What is known of a run now; what was known of it ``before``, where that cannot be read.
+
+        Raises:
+            UsageError: there is no such run, or this cannot be the name of one.
+        """
+        info = await self._info(before.run)
+        return before if isinstance(info, str) else info
 
     async def stored_run(self, run: str) -> RunInfo:
         """What is known of a run whose records are still stored.
@@ -128,7 +148,7 @@ class Runs:
 
     async def runs(self) -> list[RunInfo]:
         """All runs that the broker remembers, oldest first."""
-        return [decode_run(record.payload) for record in await self.bus.latest("runs.*")]
+        return RUNS.read_all(await self.bus.latest("runs.*"))
 
     async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
         """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
@@ -140,7 +160,7 @@ class Runs:
             raise UsageError("a rollout is named by its task and its index: say which task")
         run = token(run, "run")
         parts = "".join(f".{part:d}" for part in (task_index, rollout_index) if part is not None)
-        info = await self.run(run)
+        info = await self.known(RunInfo(run=run, total=0))
         if parts:
             # Stored before it is signalled: a worker that starts in between reads it.
             await self.bus.append(f"runs.{run}.cancelled{parts}", b"")

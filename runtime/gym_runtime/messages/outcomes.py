@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from gym_runtime.messages.comparison import Comparison, GroupSpan
 from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.sequences import TokenSequence, packed_sequences, token_sequences
+from gym_runtime.messages.stored import Stored
 from gym_runtime.messages.token_fields import row_with_tokens
 
 
@@ -151,4 +153,25 @@ def read_record(payload: bytes) -> RolloutRecord:
     record = decode_record(payload)
     if not record.tokens:
         return record
-    return msgspec.structs.replace(record, row=row_with_tokens(record.row, record.tokens))
+    try:
+        row = row_with_tokens(record.row, record.tokens)
+    except (LookupError, ValueError) as error:
+        raise msgspec.DecodeError(f"its tokens do not fit its row: {error!r}") from error
+    return msgspec.structs.replace(record, row=row)
+
+
+def _name(record: RolloutRecord) -> str:
+    return record.rollout_id
+
+
+RESULTS = Stored(read_record, _name)
+"""Reads what is stored under ``rollout.<rollout id>``."""
+
+_SUBJECT = re.compile(r"rollout\.[^.]+\.(0|[1-9][0-9]{0,11})\.(0|-?[1-9][0-9]{0,11})", re.ASCII)
+"""Exactly as workers write it, so that no second subject is read as the same rollout's."""
+
+
+def rollout_of(subject: str) -> tuple[int, int] | None:
+    """The task's and the rollout's index in the subject of a result; None if it is no such subject."""
+    found = _SUBJECT.fullmatch(subject)
+    return (int(found[1]), int(found[2])) if found else None

@@ -8,6 +8,7 @@ import time
 import msgspec
 
 from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.stored import Stored
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +43,14 @@ CLOSED = b"closed"
 
 encode_run = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(RunInfo).decode
+
+
+def _name(info: RunInfo) -> str:
+    return info.run
+
+
+RUNS = Stored(decode_run, _name)
+"""Reads what is stored under ``runs.<run>``."""
 
 
 def new_run_id() -> str:

@@ -24,6 +24,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
+from gym_runtime.messages.stored import Stored
 from gym_runtime.rpc.retry_budget import RETRIES, RetryBudget
 
 NOTES = 16
@@ -62,7 +63,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Spent).decode
+_SPENT = Stored(msgspec.json.Decoder(Spent).decode)
 
 
 class Account:
@@ -108,12 +109,14 @@ class Account:
     async def load(self, *, turns: int, delivered_before: bool) -> None:
         """Read what earlier deliveries have used; the journal has ``turns`` turns now."""
         found = await self._bus.latest(self._subject)
+        before = None
         if found:
             self._sequence = found[0].sequence
-            before = _decode(found[0].payload)
-        else:
+            before = _SPENT.read(found[0])
+        if before is None:
             # A first delivery writes no record when it begins. It may never have arrived; to count it as lost
-            # costs the rollout no more than a place (`gym_runtime.workers.suspect_places`).
+            # costs the rollout no more than a place (`gym_runtime.workers.suspect_places`). After a record
+            # that cannot be read the limits begin again, as no other figure is known.
             lost = int(delivered_before)
             before = Spent(attempts=lost, losses=lost, lost=lost)
         if before.working:

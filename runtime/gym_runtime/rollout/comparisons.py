@@ -65,6 +65,11 @@ class Comparisons:
         self._resumed = resumed
         self._open: dict[tuple[int, int], _Group] = {}
         self._asked: dict[tuple[int, int], _Group] = {}
+        self._lost: dict[int, set[int]] = {}
+
+    def lose(self, record: RolloutRecord) -> None:
+        """A stored record cannot be read, so that it does not say of which group it is: none waits for it."""
+        self._lost.setdefault(record.task_index, set()).add(record.rollout_index)
 
     def expect(self, task: RolloutSpec) -> None:
         """One more rollout takes part in its group: it replaces one that failed."""
@@ -82,6 +87,12 @@ class Comparisons:
             return
         if record.group is None:
             yield record
+            for place, group in list(self._open.items()):
+                if place[0] == record.task_index and record.rollout_index in group.left:
+                    group.left.discard(record.rollout_index)
+                    if not group.left:
+                        del self._open[place]
+                        yield from self._complete(group)
             return
         place = (record.task_index, record.group.first)
         group = self._group(*place, record.group.size)
@@ -107,7 +118,8 @@ class Comparisons:
         group = self._open.get((task_index, first))
         if group is None:
             span = range(first, first + size)
-            left = {index for index in span if not self._settled(task_index, index)}
+            lost = self._lost.get(task_index, ())
+            left = {index for index in span if index not in lost and not self._settled(task_index, index)}
             group = self._open[task_index, first] = _Group(left)
         return group
 

@@ -8,7 +8,8 @@ session that still exists answers them from memory, and a rebuilt one reaches th
 The broker stores a record only after the one that its writer knows as the last (optimistic concurrency). If
 another attempt has taken over, because this worker was frozen, the broker refuses and this attempt stops:
 `Fenced`. If the agent's calls differ from the journal, because its code or settings changed, the journal is
-discarded (`JournalMismatch`) and the rollout starts again.
+discarded (`JournalMismatch`) and the rollout starts again. So it does if a record cannot be read: a journal
+with a gap would give the answers of other turns.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
+from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
+from gym_runtime.messages.stored import Stored
 from gym_runtime.timing import JOURNAL_FRESH_S
 
 JOURNAL_READ_S = 10.0
@@ -60,7 +63,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(TurnRecord).decode
+_TURNS = Stored(msgspec.json.Decoder(TurnRecord).decode)
 
 
 def journal_subject(run: str, task_index: int, rollout_index: int) -> str:
@@ -125,7 +128,12 @@ class Journal:
             # for ever: after `JOURNAL_READ_S` they are counted again.
             with anyio.move_on_after(JOURNAL_READ_S):
                 async for record in bus.records(self._subject):
-                    self._records.append(_decode(record.payload))
+                    turn = _TURNS.read(record)
+                    if turn is None:
+                        logger().warning("the journal is discarded; the rollout starts again")
+                        await bus.forget(self._subject)
+                        break
+                    self._records.append(turn)
                     self._sequence, self._known_s = record.sequence, clock.monotonic()
                     if len(self._records) == count:
                         return

@@ -29,7 +29,7 @@ from gym_runtime.errors import UNREADABLE, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.pairing import place_among, share
 from gym_runtime.rpc.questions import answer, reaches_broker
-from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry, decode_heartbeat
+from gym_runtime.rpc.registry import HEARTBEATS, Heartbeat, WorkerRegistry
 from gym_runtime.rpc.ring import ring_of, watcher
 from gym_runtime.rpc.roll_call import listed
 from gym_runtime.timing import (
@@ -139,13 +139,10 @@ class Members:
             self.views[kind].forget(worker)
 
     def _on_join(self, incoming: Incoming) -> None:
-        try:
-            heartbeat = decode_heartbeat(incoming.payload)
-        except UNREADABLE as error:
-            logger().error("an announcement cannot be read", subject=incoming.subject, error=str(error))
-            return
-        self._left.discard(heartbeat.name)
-        self.learn(heartbeat)
+        heartbeat = HEARTBEATS.read(incoming)
+        if heartbeat is not None:
+            self._left.discard(heartbeat.name)
+            self.learn(heartbeat)
 
     def _on_gone(self, incoming: Incoming) -> None:
         # From the subject, because a watcher that declares a member gone sends no payload.

@@ -17,6 +17,7 @@ from gym_runtime.bus.stop import Stop
 from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token
+from gym_runtime.messages.stored import Stored, leave_out
 from gym_runtime.timing import SLOW_LINK_S
 
 LOAD_FRESH_S = 10.0
@@ -26,6 +27,10 @@ never be chosen again."""
 REMEMBERED = 256
 """How many drained workers are remembered: a caller may still wait for an answer of one, and must not count
 its end as a death."""
+
+MOST_MEMBERS = 8192
+"""Of each kind; further ones are left out until others leave. NATS does not tell who announces a member, so
+whoever may announce one may announce many."""
 
 AHEAD = 1 / 16
 """By so much of its capacity a worker that its caller asks first may be fuller than another one."""
@@ -83,6 +88,14 @@ encode_heartbeat = msgspec.json.Encoder().encode
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 
 
+def _name(heartbeat: Heartbeat) -> str:
+    return heartbeat.name
+
+
+HEARTBEATS = Stored(decode_heartbeat, _name)
+"""Reads what comes on ``join.<name>`` and ``gone.<name>``, and the answers to ``alive.<name>``."""
+
+
 def _nothing() -> None:
     pass
 
@@ -116,6 +129,8 @@ class WorkerRegistry:
 
     def learn(self, heartbeat: Heartbeat) -> None:
         """Store a worker's heartbeat."""
+        if heartbeat.worker not in self._alive and len(self._alive) >= MOST_MEMBERS:
+            return leave_out(f"join.{heartbeat.name}", f"{MOST_MEMBERS} members of its kind are known")
         if heartbeat.figures is not None:
             # Lists of members are sent whole; they need no figures.
             heartbeat = msgspec.structs.replace(heartbeat, figures=None)
@@ -125,6 +140,7 @@ class WorkerRegistry:
         self._loads[heartbeat.worker] = (heartbeat.load, clock.monotonic())
         if known is None or known.pools != heartbeat.pools or known.draining != heartbeat.draining:
             self._note_change()
+        return None
 
     def lose(self, worker: str) -> None:
         """A worker did not answer a request: cancel what waits for it, and send it no new requests."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import decode_run
+from gym_runtime.messages.run_info import RUNS
 
 REMEMBERED = 65536
 
@@ -24,8 +24,7 @@ class Cancellations:
 
     async def load(self, bus: Bus) -> None:
         """Read the stored cancellations."""
-        for record in await bus.latest("runs.*"):
-            run = decode_run(record.payload)
+        for run in RUNS.read_all(await bus.latest("runs.*")):
             if run.state == "cancelled":
                 self.add(run.run)
             if run.closed:

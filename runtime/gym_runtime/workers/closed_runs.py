@@ -11,7 +11,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
-from gym_runtime.messages.run_info import RunInfo, decode_run
+from gym_runtime.messages.run_info import RUNS, RunInfo
 from gym_runtime.rollout.account import Account
 from gym_runtime.timing import GIVE_BACK_S, JOURNAL_FRESH_S
 from gym_runtime.workers.cancellations import Cancellations
@@ -52,7 +52,7 @@ class ClosedRuns:
 
     async def _info(self, run: str) -> RunInfo | None:
         found = await self._bus.latest(f"runs.{token(run, 'run')}")
-        return decode_run(found[0].payload) if found else None
+        return RUNS.read(found[0]) if found else None
 
     async def free(self, run: str, journal_at: str, account: Account, since_s: float) -> None:
         """Free what a delivery stored after its run was closed, when this worker was cut off or frozen."""

@@ -21,11 +21,7 @@ from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import Control, ControlAnswer
 from gym_runtime.messages.names import token
-from gym_runtime.messages.weights_record import (
-    CurrentWeights,
-    decode_current_weights,
-    encode_current_weights,
-)
+from gym_runtime.messages.weights_record import WEIGHTS, CurrentWeights, encode_current_weights
 from gym_runtime.workers.adapter import Controllable
 
 
@@ -50,7 +46,9 @@ async def stored(bus: Bus, model: str, command: Control) -> AsyncGenerator[None]
 async def current(bus: Bus, model: str, *, nearest: bool = False) -> CurrentWeights:
     """What is stored of a model's weights; ``nearest`` as for `Bus.latest`."""
     found = await bus.latest(_subject(model), nearest=nearest)
-    return decode_current_weights(found[0].payload) if found else CurrentWeights()
+    weights = WEIGHTS.read(found[0]) if found else None
+    # One that cannot be read says of no weights: an engine keeps those that it has, until they are updated.
+    return weights or CurrentWeights()
 
 
 async def load_current(bus: Bus, model: str, engine: Controllable, version: str) -> ControlAnswer | None:

@@ -31,7 +31,7 @@ from gym_runtime.messages.comparison import Comparison
 from gym_runtime.messages.metric_names import OUTSIDE, RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.role_use import total_use
-from gym_runtime.messages.run_info import decode_run
+from gym_runtime.messages.run_info import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router
@@ -120,7 +120,8 @@ class ResourceWorker:
         if await self._bus.counts(f"rollout.{rollout_token(rollout)}"):
             return True
         found = await self._bus.latest(f"runs.{token(rollout.partition('.')[0], 'run')}")
-        return bool(found) and decode_run(found[0].payload).state != "active"
+        info = RUNS.read(found[0]) if found else None
+        return info is not None and info.state != "active"
 
     async def _sweep(self) -> None:
         while True:

@@ -14,17 +14,16 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.client.progress import Counter
-from gym_runtime.errors import UNREADABLE, BrokerError, GymError
+from gym_runtime.client.progress import Counter, queues
+from gym_runtime.client.stored_results import stored_results
+from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Count, Figures, merged
 from gym_runtime.messages.metric_names import Metric
-from gym_runtime.messages.names import is_token, token
-from gym_runtime.messages.outcomes import read_record
-from gym_runtime.messages.run_info import RunInfo, decode_run
-from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
+from gym_runtime.messages.run_info import RUNS, RunInfo
+from gym_runtime.rpc.registry import HEARTBEATS, Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
 from msgspec.structs import replace
 
@@ -85,14 +84,12 @@ class SystemFigures:
         for worker in workers:
             self._learn(worker)
         self._present = workers
-        agents = {pool for worker in workers if worker.kind == "agent" for pool in worker.pools}
-        agents.update(agent for run in self._runs.values() if run.active for agent in run.info.agents)
-        queues: list[Count] = []
-        for agent in sorted(filter(is_token, agents)):
-            depth = await self._bus.depth(f"agent-{token(agent, 'agent')}")
-            queues.append(Count(metric_names.QUEUE.name, (agent, "waiting"), depth.waiting))
-            queues.append(Count(metric_names.QUEUE.name, (agent, "in_flight"), depth.in_flight))
-        self._queues = queues
+        depths = await queues(self._bus, workers, [run.info for run in self._runs.values()])
+        self._queues = [
+            Count(metric_names.QUEUE.name, (agent, state), count)
+            for agent, depth in depths.items()
+            for state, count in (("waiting", depth.waiting), ("in_flight", depth.in_flight))
+        ]
         self._fold()
         self.looked_s = anyio.current_time()
 
@@ -127,15 +124,13 @@ class SystemFigures:
 
         def gone(incoming: Incoming) -> None:
             if incoming.payload:
-                # A member of another version must not end the listening.
-                with suppress(*UNREADABLE):
-                    heartbeat = decode_heartbeat(incoming.payload)
-                    if heartbeat.kind == "client":
-                        run = self._runs.get(heartbeat.worker)
-                        if run is not None:
-                            run.learn(heartbeat.figures)
-                    else:
-                        self._learn(heartbeat)
+                heartbeat = HEARTBEATS.read(incoming)
+                if heartbeat is None:
+                    return
+                if heartbeat.kind != "client":
+                    self._learn(heartbeat)
+                elif (run := self._runs.get(heartbeat.worker)) is not None:
+                    run.learn(heartbeat.figures)
 
         try:
             async with self._bus.serve("gone.>", gone):
@@ -182,10 +177,9 @@ class SystemFigures:
     async def _follow_runs(self, tasks: TaskGroup) -> None:
         try:
             async for record in self._bus.records("runs.*"):
-                try:
-                    self._note_run(decode_run(record.payload), tasks)
-                except UNREADABLE as error:
-                    logger().warning("a run cannot be read", subject=record.subject, error=str(error))
+                info = RUNS.read(record)
+                if info is not None:
+                    self._note_run(info, tasks)
         except GymError as error:
             logger().warning("rollouts are not counted any more", error=str(error))
 
@@ -241,11 +235,10 @@ class _Run:
         self._records = Counter()
         with self._counting:
             try:
-                async for stored in bus.records(f"rollout.{token(self.info.run, 'run')}.>"):
-                    record = read_record(stored.payload)
-                    if not is_comparison(record.rollout_index):
-                        self._records.add(record)
-            except (GymError, *UNREADABLE) as error:
+                async for stored in stored_results(bus, self.info.run):
+                    if not is_comparison(stored.record.rollout_index):
+                        self._records.add(stored.record)
+            except GymError as error:
                 logger().warning("a run's results are not counted", run=self.info.run, error=str(error))
 
 

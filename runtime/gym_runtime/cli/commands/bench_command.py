@@ -14,7 +14,6 @@ from gym_testing.checks import throughput
 from gym_testing.checks.throughput import Throughput
 from rich.table import Table
 
-from gym_runtime import logs
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.model_choice import parse_row_fields
 from gym_runtime.cli.options.data_options import BenchOptions
@@ -48,7 +47,6 @@ def bench(options: BenchOptions) -> int:
     settings = parse_row_fields(options.row_fields)
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime bench NAME..., or --all (and not both)")
-    logs.start(lines=True)
     for name in names:
         environment = catalogue.environment(name)
         requirements.require(environment)
@@ -78,8 +76,6 @@ def bench_system(options: BenchOptions) -> int:
         UsageError: the benchmark's environment is not installed, or this is not Linux.
     """
     from gym_testing.bench import system_bench
-
-    logs.start(lines=True)
 
     async def measure() -> system_bench.SystemCost:
         with terminal.errors().status("measuring"):

@@ -19,7 +19,7 @@ def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOption
         raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
 
     async def stop(gym: Client) -> tuple[RunInfo, bool]:
-        info = await gym.run(run)
+        info = await gym.driver.known(RunInfo(run=run, total=0))
         if info.state != "active":
             return info, False
         # Cancelling frees the results as well, and of a run that is made nothing is left to stop. A client's

@@ -10,7 +10,6 @@ from gym_testing.checks import contract
 from gym_testing.checks.contract import Finding
 from rich.console import Console
 
-from gym_runtime import logs
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -34,7 +33,6 @@ def check(names: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
-    logs.start(lines=True)
     environments = [catalogue.environment(name) for name in names]
     reports: list[Report] = []
 

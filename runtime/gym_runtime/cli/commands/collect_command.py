@@ -12,7 +12,6 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from gym_runtime import logs
 from gym_runtime.cli import result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
@@ -32,7 +31,6 @@ from gym_runtime.timing import FLUSH_S
 
 def collect(options: CollectOptions) -> int:
     """Write a published run's rows to files as they come; the process's exit status."""
-    logs.start(lines=True)
     urls = require_broker(options.broker)
     files = OutputFiles.beside(options.output)
     metrics = Metrics(failures_as_zero=options.failures_as_zero)
@@ -81,7 +79,7 @@ def collect(options: CollectOptions) -> int:
                     complete = await gym.driver.follow(
                         options.run, left, take, skip=lambda task, rollout: (task, rollout) in had
                     )
-                    now = await gym.run(options.run)
+                    now = await gym.driver.known(info)
                     if not complete and now.state == "finished":
                         await gym.driver.stored_run(options.run)
                     if complete or now.state == "cancelled":

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import anyio
 
-from gym_runtime import logs
 from gym_runtime.cli import terminal
 from gym_runtime.cli.chosen_rows import sources, with_sampling
 from gym_runtime.cli.model_choice import (
@@ -29,7 +28,6 @@ from gym_runtime.messages.run_info import RunInfo
 
 def publish(options: PublishOptions) -> str:
     """Put a file's rollouts onto the queue of a running system; returns the run's id."""
-    logs.start(lines=True)
     urls = require_broker(options.broker)
     names = (options.environment,) if options.environment else ()
     settings = with_sampling(options.settings, options.sampling)

@@ -49,7 +49,6 @@ def run(options: RunOptions) -> int:
         UsageError: something is wrong with the arguments, the rows, the model or the disk; what was
             collected is on disk.
     """
-    logs.start(lines=True)
     terminal.note_untested_python()
     logs.export("gym-runtime")
     tracing.start("gym-runtime")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.escapes import shown
 from gym_runtime.messages.conversation import Item, conversation
 
 MAX_CHARACTERS = 4000
@@ -90,9 +91,6 @@ def _print_item(console: Console, item: Item) -> None:
 
 
 def _plain(said: str) -> Text:
-    """Foreign text with nothing that a terminal would obey, and not endless."""
+    """Foreign text, not endless. Before `rich` sees it, which drops some characters that it would obey."""
     more = len(said) - MAX_CHARACTERS
-    shown = "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in said[:MAX_CHARACTERS]
-    )
-    return Text(shown + (f" … {more:,} more characters (--json)" if more > 0 else ""))
+    return Text(shown(said[:MAX_CHARACTERS]) + (f" … {more:,} more characters (--json)" if more > 0 else ""))
