@@ -81,6 +81,9 @@ one takes over its tasks."""
 
 assert MEMBER_GONE_S <= TASK_ACK_WAIT_S
 
+JOURNAL_READ_S = 10.0
+"""How long one read of a journal, or of a run's results, may take until its entries are counted again."""
+
 JOURNAL_FRESH_S = 6.0
 """An attempt that stored a turn within this time still has its task (`gym_runtime.rollout.journal`), because
 the broker does not deliver the task again earlier. After a longer time its worker may have been frozen, and

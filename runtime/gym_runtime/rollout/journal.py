@@ -28,10 +28,7 @@ from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.stored import Stored
-from gym_runtime.timing import JOURNAL_FRESH_S
-
-JOURNAL_READ_S = 10.0
-"""How long one read of a journal may take until its entries are counted again."""
+from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 
 BLOCK = 64
 """How many tasks' journals are deleted together, once all of their rollouts are committed."""
