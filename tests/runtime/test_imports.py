@@ -92,9 +92,9 @@ def test_a_modules_name_stands_for_one_thing() -> None:
     assert [found for found in places.values() if len(found) > 1] == []
 
 
-LINES = 300
-TABLES = {"timing.py"}
-"""One long table each: there is nothing in them to split."""
+LINES = 500
+TABLES: set[str] = set()
+"""Files with a reason to be longer."""
 
 
 def test_no_module_is_too_long() -> None:
