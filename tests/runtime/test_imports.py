@@ -83,12 +83,14 @@ def test_no_import_is_relative() -> None:
 
 
 def test_a_modules_name_stands_for_one_thing() -> None:
-    """A room and its main module may share a name, as ``rollout/rollout.py``. A guest's is its library's."""
-    places: dict[str, list[str]] = {}
-    for _, path in modules():
+    """In its package. A room and its main module may share a name, as ``rollout/rollout.py``; a guest's is
+    its library's.
+    """
+    places: dict[tuple[str, str], list[str]] = {}
+    for package, path in modules():
         named = path.parent if path.name == "__init__.py" else path.with_suffix("")
         if named.name != named.parent.name and named.parent.name != "guests":
-            places.setdefault(named.name, []).append(relative(named))
+            places.setdefault((package, named.name), []).append(relative(named))
     assert [found for found in places.values() if len(found) > 1] == []
 
 

@@ -102,6 +102,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Heartbeat(worker="one", kind="resource", pools=["shop"], crashed="zero"),
         b'{"worker":"one","kind":"resource","pools":["shop"],"crashed":"zero"}',
     ),
+    (
+        decode_heartbeat,
+        Heartbeat(worker="one", kind="resource", pools=["shop"], refused="no space"),
+        b'{"worker":"one","kind":"resource","pools":["shop"],"refused":"no space"}',
+    ),
     (decode_run, RunInfo(run="r", total=1), b'{"run":"r","total":1}'),
     (
         decode_run,
