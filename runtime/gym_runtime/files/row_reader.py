@@ -8,6 +8,7 @@ A row is checked by decoding it exactly as the workers will.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.diagnosis import Complaint, bad_encoding, bad_json, bad_value, locate
+from gym_runtime.messages.items import decode_item
 from gym_runtime.messages.own_fields import may_have_marks
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.sampling import fold, refused
@@ -34,6 +36,10 @@ _Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 class _AgentRef(msgspec.Struct, frozen=True):
     name: str | None = None
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    responses_create_params: CreateParams
 
 
 class _RawRef(msgspec.Struct, frozen=True):
@@ -66,6 +72,7 @@ class _InputItem(msgspec.Struct, frozen=True):
 _decode_head = msgspec.json.Decoder(_Head).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_input = msgspec.json.Decoder[str | list[_InputItem]](str | list[_InputItem]).decode
+_decode_asked = msgspec.json.Decoder(_Asked).decode
 _decode_ref = msgspec.json.Decoder(_RawRef).decode
 
 
@@ -198,9 +205,27 @@ def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None
     try:
         params = environment.resource.task(complete).responses_create_params
     except TaskError as error:
+        # The environment decodes the input too, but only this module knows the column of what is wrong there.
+        with contextlib.suppress(*UNREADABLE):
+            asked = _decode_asked(complete).responses_create_params
+            _check_input(line, asked, environment)
+            _check_items(line, asked)
         raise BadRow(_misfit(line, error.message, environment)) from None
     except RecursionError:
         raise BadRow(Complaint(1, "not JSON: nested too deeply")) from None
+    _check_input(line, params, environment)
+    for name in ("extra_body", "chat_template_kwargs"):
+        if (text := (params.metadata or {}).get(name)) is None:
+            continue
+        try:
+            fields = _decode_fields(text)
+        except UNREADABLE:
+            raise BadRow(_at(line, f"metadata.{name}", "expected the text of a JSON object")) from None
+        if name == "extra_body" and (problem := refused(fields)):
+            raise BadRow(_at(line, f"metadata.{name}", problem))
+
+
+def _check_input(line: bytes, params: CreateParams, environment: LoadedEnvironment) -> None:
     try:
         items = _decode_input(params.input)
     except UNREADABLE as error:
@@ -215,15 +240,14 @@ def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None
             if item.type in (None, "message") and item.role not in _ROLES:
                 known = f"a message's role is one of {', '.join(_ROLES)}"
                 raise BadRow(_at(line, f"input[{index}].role", f"{known}, not {_quoted(item.role)}"))
-    for name in ("extra_body", "chat_template_kwargs"):
-        if (text := (params.metadata or {}).get(name)) is None:
-            continue
+
+
+def _check_items(line: bytes, params: CreateParams) -> None:
+    for index, item in enumerate(params.input_items()):
         try:
-            fields = _decode_fields(text)
-        except UNREADABLE:
-            raise BadRow(_at(line, f"metadata.{name}", "expected the text of a JSON object")) from None
-        if name == "extra_body" and (problem := refused(fields)):
-            raise BadRow(_at(line, f"metadata.{name}", problem))
+            decode_item(item)
+        except msgspec.ValidationError as error:
+            raise BadRow(_within(line, f"input[{index}]", str(error))) from None
 
 
 def _quoted(role: str | None) -> str:

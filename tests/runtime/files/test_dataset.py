@@ -104,6 +104,14 @@ def test_files_that_are_no_rows(content: bytes, message: str, tmp_path: Path) ->
         ([{"role": "tool", "content": "x"}], "input[0].role': a message's role is one of user, assistant,"),
         ([{"type": "message", "content": "x"}], "system, developer, not missing"),
         ([{"content": "x"}], "input[0]': an input item has a 'role' or a 'type'"),
+        (
+            [{"type": "function_call", "name": "f", "arguments": "{}"}],
+            "'call_id' is missing in 'responses_create_params.input[0]'",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "input_text", "text": 7}]}],
+            "'responses_create_params.input[0].content[0].text': expected str | null, got int",
+        ),
     ],
 )
 def test_an_input_that_no_engine_takes_is_one_line(
