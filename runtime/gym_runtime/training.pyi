@@ -5,7 +5,7 @@ from .client.status import Status as Status
 from .files.dataset import Dataset as Dataset
 from .files.dataset import open_dataset as open_dataset
 from .files.recorded_run import RecordedRun as RecordedRun
-from .files.run_plan import RunPlan as RunPlan
+from .files.recorded_run import RunPlan as RunPlan
 from .messages.run_info import RunInfo as RunInfo
 from .messages.sequences import TokenSequence as TokenSequence
 from .messages.sequences import token_sequences as token_sequences

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 from gym_runtime.environment.dataset_source import Split
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Dataset
-from gym_runtime.files.lines import Source
-from gym_runtime.files.lock import Lock
-from gym_runtime.files.results import write_whole
+from gym_runtime.files.appender import write_whole
+from gym_runtime.files.dataset import Dataset, Source
+from gym_runtime.files.results import Lock
 from gym_runtime.files.row_reader import Row
 
 from gym_data.prepare import blend, sources

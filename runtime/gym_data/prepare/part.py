@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset
-from gym_runtime.files.results import write_whole
 from gym_runtime.files.row_reader import Row
 from msgspec import Raw
 

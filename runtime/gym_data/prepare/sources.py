@@ -17,7 +17,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.dataset_source import DatasetSource, Split
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, AssetMissing, TaskError, UsageError
-from gym_runtime.files.results import write_whole
+from gym_runtime.files.appender import write_whole
 
 from gym_data.prepare import hub, installed
 from gym_data.prepare.fetch import fetch

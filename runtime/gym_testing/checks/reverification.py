@@ -33,7 +33,7 @@ from gym_runtime.errors import (
     UsageError,
     from_fault,
 )
-from gym_runtime.files.inputs import StoredInputs
+from gym_runtime.files.merging import StoredInputs
 from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 from msgspec import Raw
 
