@@ -17,7 +17,7 @@ from gym_runtime.messages.conversation import (
     as_object,
     as_text,
     content_text,
-    conversation,
+    readable_items,
 )
 
 _OWN = {
@@ -94,7 +94,7 @@ def card(row: Mapping[str, Any]) -> Card:
         judged={name: said for name, said in judged.items() if said},
         limits=list(dict.fromkeys(str(limit) for limit in limits if limit)),
         failure=_failure(row, fault) if failed else "",
-        tool_error=next((item for item in conversation(row) if item.error), None),
+        tool_error=next((item for item in readable_items(row) if item.error), None),
         attempt=_number(own.get("attempt")) or _number(row.get("_ng_attempt_index")) + 1,
         again=[str(reason) for reason in as_list(own.get("started_anew"))],
         facts=_facts(own, response),

@@ -24,7 +24,7 @@ from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, lo
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.timing import FLUSH_S
 
 FILES_CLOSE_S = 15.0

@@ -28,7 +28,7 @@ from gym_runtime.files.recorded_run import benchmark_scores, reward_profiles
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.resume import lines_of, sample_of
 from gym_runtime.files.run_metrics import Metrics
-from gym_runtime.messages.own_fields import NUMBERS, is_mark
+from gym_runtime.messages.names import NUMBERS, is_mark
 
 
 class Merged(msgspec.Struct, frozen=True):

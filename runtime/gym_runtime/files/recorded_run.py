@@ -28,7 +28,7 @@ from gym_runtime.files.run_metrics import Metrics, Summary, Table
 from gym_runtime.files.sample import USAGE
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 
 
 class RecordedRun:

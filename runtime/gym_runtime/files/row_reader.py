@@ -24,10 +24,9 @@ from gym_runtime.environment.declared import named
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
-from gym_runtime.messages.items import decode_item
-from gym_runtime.messages.own_fields import may_have_marks
-from gym_runtime.messages.responses import CreateParams
-from gym_runtime.messages.sampling import fold, refused
+from gym_runtime.messages.names import may_have_marks
+from gym_runtime.messages.responses import CreateParams, decode_item
+from gym_runtime.messages.rollout_settings import fold, refused
 
 _PARAMS = "responses_create_params"
 _NOTHING = Raw(b'{"input":[]}')

@@ -26,13 +26,10 @@ from gym_runtime.environment.settings import check_role_sampling, checked_agent
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.row_reader import BadRow, Row, RowReader, bad_value
-from gym_runtime.messages.comparison import GroupSpan
-from gym_runtime.messages.names import token
-from gym_runtime.messages.own_fields import is_mark
+from gym_runtime.messages.names import is_mark, token
 from gym_runtime.messages.responses import CreateParams
-from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.sampling import Sampling, lay_over
+from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling, lay_over
+from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 
 _PARAMS = "responses_create_params"
 

@@ -17,8 +17,8 @@ import msgspec
 
 from gym_runtime.files.sample import USAGE, Sample, sample_record
 from gym_runtime.files.scores import STATISTICS, PassScores, describe, percent, steps
+from gym_runtime.messages.calls import RoleUse, add_use
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.role_use import RoleUse, add_use
 from gym_runtime.statistics import Clusters, Total
 
 

@@ -1,17 +1,33 @@
-"""The conversation of a stored row as texts, for people.
+"""The conversation of a stored row: as texts for people, as a notebook's HTML, as Chat Completions messages.
 
-Rows come from models, tools and other programs: any field may have any type, and none makes this raise.
+Rows come from models, tools and other programs: any field may have any type, and `readable_items` does not
+raise. In HTML all foreign text is escaped, so none of it becomes markup or runs. Chat messages are plain
+Python as trainers keep it. Source: OpenAI API reference, "Input items" and "Create chat completion"; vLLM for
+``reasoning_content``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, Literal, cast
 
 import msgspec
+from msgspec import Raw
 
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.errors import UNREADABLE, TaskError
+from gym_runtime.messages.responses import (
+    NULL,
+    FunctionCall,
+    FunctionCallOutput,
+    Message,
+    Part,
+    Reasoning,
+    decode_item,
+    decode_params,
+    encode_item,
+)
 
 _ERROR = re.compile(
     r'\s*("?(error|exception|traceback|failed|invalid)\b|[A-Za-z_.]*(Error|Exception)\b)', re.IGNORECASE
@@ -33,7 +49,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def conversation(row: Mapping[str, Any]) -> Iterator[Item]:
+def readable_items(row: Mapping[str, Any]) -> Iterator[Item]:
     """The prompt's items, then what the model and its tools said."""
     params = as_object(row.get("responses_create_params"))
     if params.get("instructions"):
@@ -124,3 +140,212 @@ def as_text(value: Any) -> str:
 
 def _first_line(said: str) -> str:
     return said.strip().partition("\n")[0][:300]
+
+
+class RowParts(msgspec.Struct, frozen=True):
+    """The two halves of a row's conversation."""
+
+    responses_create_params: Raw = Raw(b"{}")
+    response: Raw = NULL
+
+
+class _Output(msgspec.Struct, frozen=True):
+    output: list[Raw] = []
+
+
+_decode_parts = msgspec.json.Decoder(RowParts).decode
+_decode_output = msgspec.json.Decoder[_Output | None](_Output | None).decode
+
+
+def row_parts(row: Raw | bytes) -> RowParts:
+    """A dataset's or a result row's conversation, not decoded.
+
+    Raises:
+        TaskError: it is no JSON object.
+    """
+    try:
+        return _decode_parts(row)
+    except UNREADABLE as error:
+        raise TaskError(f"not a row: {error}") from error
+
+
+def conversation(row: Raw | bytes) -> list[dict[str, Any]]:
+    """The conversation of a dataset row, or of a result row with what was answered; see `chat_messages`.
+
+    Raises:
+        TaskError: it is not a row.
+    """
+    parts = row_parts(row)
+    try:
+        params = decode_params(parts.responses_create_params)
+        items = params.input_items()
+        if params.instructions is not None:
+            items.insert(0, encode_item(Message(role="system", content=params.instructions)))
+        answered = _decode_output(parts.response)
+        items += answered.output if answered is not None else []
+        return chat_messages(items)
+    except UNREADABLE as error:
+        raise TaskError(f"the row's conversation cannot be read: {error}") from error
+
+
+def chat_messages(items: Iterable[Raw]) -> list[dict[str, Any]]:
+    """Messages with ``role`` and ``content``, in order.
+
+    A turn of the model is one message of the assistant: its text, its thinking as ``reasoning_content`` and
+    its calls as ``tool_calls``. A tool's output is a message with the role ``tool``. Content is text, or a
+    list of the parts where one is not text. An item that Chat Completions does not have (a hosted tool's) is
+    a part of the assistant's content.
+
+    Raises:
+        msgspec.ValidationError: an item lacks a field or has one of a wrong type.
+    """
+    messages: list[dict[str, Any]] = []
+    for raw in items:
+        match decode_item(raw):
+            case FunctionCallOutput(call_id=call_id, output=output):
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": _content(output)})
+            case Message(role=role, content=content) if role != "assistant":
+                messages.append({"role": role, "content": _content(content)})
+            case Message(content=content):
+                _assistant(messages, begun="thought")["content"] = _content(content)
+            case Reasoning() as thought:
+                message = _assistant(messages, begun="thought")
+                message["reasoning_content"] = message.get("reasoning_content", "") + thought.text
+            case FunctionCall(call_id=call_id, name=name, arguments=arguments):
+                function = {"name": name, "arguments": arguments}
+                call = {"id": call_id, "type": "function", "function": function}
+                _assistant(messages, begun="text").setdefault("tool_calls", []).append(call)
+            case _:
+                messages.append({"role": "assistant", "content": [msgspec.json.decode(raw)]})
+    return messages
+
+
+def _assistant(messages: list[dict[str, Any]], *, begun: Literal["thought", "text"]) -> dict[str, Any]:
+    """The assistant's last message if no more than its thought, or its text, has begun; else a new one."""
+    last = messages[-1] if messages else {"role": ""}
+    closed = begun == "thought" and (last.get("content") or "tool_calls" in last)
+    if last["role"] != "assistant" or closed:
+        messages.append({"role": "assistant", "content": None})
+    return messages[-1]
+
+
+def _content(content: str | list[Part] | None) -> str | list[Any] | None:
+    if not isinstance(content, list):
+        return content
+    if all(part.text is not None for part in content):
+        return "".join(part.text or "" for part in content)
+    return msgspec.to_builtins(content)
+
+
+def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the model and the tools said in Chat Completions messages, as Responses API output items.
+
+    It is the inverse of `chat_messages` for messages of the assistant and of tools; others are passed on as
+    input items. A call without an ``id`` gets one, and outputs without a ``tool_call_id`` belong to the calls
+    before them, in order.
+
+    Raises:
+        TaskError: one is not such a message.
+    """
+    try:
+        return _response_items(messages)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TaskError(f"the messages are not of Chat Completions: {error!r}") from error
+
+
+def _response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    unanswered: list[str] = []
+    for message in messages:
+        content: Any = message.get("content")
+        if message["role"] == "tool":
+            call_id = message.get("tool_call_id") or (unanswered[0] if unanswered else "")
+            if call_id in unanswered:
+                unanswered.remove(call_id)
+            items.append({"type": "function_call_output", "call_id": call_id, "output": _text(content)})
+            continue
+        if message["role"] != "assistant":
+            items.append({"type": "message", "role": message["role"], "content": content})
+            continue
+        if thought := message.get("reasoning_content"):
+            part = {"type": "summary_text", "text": thought}
+            items.append({"type": "reasoning", "id": f"rs_{len(items)}", "summary": [part]})
+        if content:
+            if isinstance(content, str):
+                content = [{"type": "output_text", "text": content, "annotations": list[str]()}]
+            items.append({"type": "message", "role": "assistant", "content": content})
+        for call in message.get("tool_calls") or ():
+            function: Mapping[str, Any] = call.get("function", call)
+            call_id = call.get("id") or f"call_{len(items)}"
+            unanswered.append(call_id)
+            arguments = _text(function.get("arguments") or "{}")
+            name = function["name"]
+            items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
+    return items
+
+
+def _text(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else encoded(value).decode()
+
+
+def encoded(value: Any) -> bytes:
+    """A value as JSON, where half a surrogate pair becomes U+FFFD.
+
+    Python's ``json`` reads such halves out of what a model wrote, and no JSON in UTF-8 can hold them.
+
+    >>> encoded({"a": "\\ud83d", "b": "\\ud83d\\ude00"})
+    b'{"a":"\\xef\\xbf\\xbd","b":"\\xf0\\x9f\\x98\\x80"}'
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole(value))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {_whole(name): _whole(one) for name, one in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_whole(one) for one in cast("Sequence[Any]", value)]
+    return value
+
+
+MOST_CHARACTERS = 4000
+MOST_ITEMS = 200
+MOST_ROWS = 64
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_TEXT = "white-space:pre-wrap;text-align:left;margin:0;max-height:20em;overflow:auto"
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table of texts and numbers."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_transcript(row: bytes, title: str) -> str:
+    """The conversation of a result row, folded under its title."""
+    try:
+        items = list(readable_items(_decode(row)))
+    except UNREADABLE:
+        return f"<details><summary>{escape(title)}</summary>the row is no JSON object</details>"
+    parts = [
+        f"<b>{_cell(item.who)}</b><pre style='{_TEXT}'>{_cell(item.text)}</pre>"
+        for item in items[:MOST_ITEMS]
+    ]
+    more = f"<p>… and {len(items) - MOST_ITEMS:,} more</p>" if len(items) > MOST_ITEMS else ""
+    return f"<details><summary>{escape(title)}</summary>{''.join(parts)}{more}</details>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    more = f" … {len(text) - MOST_CHARACTERS:,} more characters" if len(text) > MOST_CHARACTERS else ""
+    return escape(text[:MOST_CHARACTERS]) + more
