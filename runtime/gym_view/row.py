@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.messages.conversation import (
-    Item,
+from gym_runtime.messages.conversations import (
+    ReadableItem,
     as_list,
     as_object,
     as_text,
@@ -63,7 +63,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     judged: dict[str, str]
     limits: list[str]
     failure: str
-    tool_error: Item | None
+    tool_error: ReadableItem | None
     attempt: int
     again: list[str]
     facts: str

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import ResourceError
-from gym_runtime.messages.conversation import encoded
+from gym_runtime.messages.conversations import encoded
 from gym_runtime.messages.responses import (
     FunctionCall,
     FunctionCallOutput,

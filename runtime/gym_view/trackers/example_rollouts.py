@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages.conversation import readable_items
+from gym_runtime.messages.conversations import readable_items
 from gym_runtime.messages.outcomes import RolloutRecord
 
 MOST_ROWS = 100

@@ -16,7 +16,7 @@ from rich.text import Text
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.messages.conversation import Item, readable_items
+from gym_runtime.messages.conversations import ReadableItem, readable_items
 
 MAX_CHARACTERS = 4000
 
@@ -82,7 +82,7 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
         console.print(Text(f"{name[:16]:<12} ", style="dim") + _plain(said), soft_wrap=True)
 
 
-def _print_item(console: Console, item: Item) -> None:
+def _print_item(console: Console, item: ReadableItem) -> None:
     style = {"user": "bold", "system": "bold", "assistant": "bold blue", "reasoning": "dim"}.get(
         item.who, "yellow"
     )

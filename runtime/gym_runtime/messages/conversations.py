@@ -34,7 +34,7 @@ _ERROR = re.compile(
 )
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class ReadableItem(msgspec.Struct, frozen=True, kw_only=True):
     """One item of a conversation.
 
     Attributes:
@@ -49,14 +49,14 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def readable_items(row: Mapping[str, Any]) -> Iterator[Item]:
+def readable_items(row: Mapping[str, Any]) -> Iterator[ReadableItem]:
     """The prompt's items, then what the model and its tools said."""
     params = as_object(row.get("responses_create_params"))
     if params.get("instructions"):
-        yield Item(who="system", text=as_text(params["instructions"]), turn=0)
+        yield ReadableItem(who="system", text=as_text(params["instructions"]), turn=0)
     given = params.get("input")
     if isinstance(given, str):
-        yield Item(who="user", text=given, turn=0)
+        yield ReadableItem(who="user", text=given, turn=0)
     for item in as_list(given):
         yield _item(as_object(item), 0)
     turn, answered = 1, False
@@ -68,21 +68,21 @@ def readable_items(row: Mapping[str, Any]) -> Iterator[Item]:
         yield _item(item, turn)
 
 
-def _item(item: Mapping[str, Any], turn: int) -> Item:
+def _item(item: Mapping[str, Any], turn: int) -> ReadableItem:
     kind = item.get("type") or "message"
     if kind == "message":
-        return Item(
+        return ReadableItem(
             who=str(item.get("role") or "assistant"), text=content_text(item.get("content")), turn=turn
         )
     if kind == "reasoning":
         text = "\n".join(filter(None, (content_text(item.get("content")), content_text(item.get("summary")))))
-        return Item(who="reasoning", text=text, turn=turn)
+        return ReadableItem(who="reasoning", text=text, turn=turn)
     if kind == "function_call":
-        return Item(who=f"calls {item.get('name')}", text=as_text(item.get("arguments")), turn=turn)
+        return ReadableItem(who=f"calls {item.get('name')}", text=as_text(item.get("arguments")), turn=turn)
     if kind == "function_call_output":
         said = content_text(item.get("output"))
-        return Item(who="tool answer", text=said, turn=turn, error=tool_error(said))
-    return Item(who=str(kind), text=as_text(item), turn=turn)
+        return ReadableItem(who="tool answer", text=said, turn=turn, error=tool_error(said))
+    return ReadableItem(who=str(kind), text=as_text(item), turn=turn)
 
 
 def tool_error(said: str) -> str:
