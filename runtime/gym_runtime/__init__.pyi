@@ -44,6 +44,6 @@ from .messages.outcomes import Failed as Failed
 from .messages.outcomes import RolloutRecord as RolloutRecord
 from .messages.outcomes import Truncated as Truncated
 from .messages.rollout_settings import RolloutSettings as RolloutSettings
-from .messages.sampling import Sampling as Sampling
+from .messages.rollout_settings import Sampling as Sampling
 
 __version__: str

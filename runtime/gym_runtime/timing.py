@@ -190,7 +190,7 @@ FLUSH_S = 0.2
 # -- processes (`gym_runtime.system`, `gym_sandbox.processes`) ------------------------------------------
 
 STAND_IN_S = 1.0
-"""After how long a thread answers for a blocked event loop (`gym_runtime.system.stand_in`)."""
+"""After how long a thread answers for a blocked event loop (`gym_runtime.system.watchdogs`)."""
 
 assert STAND_IN_S + MEMBER_ANSWER_S < MEMBER_MISSES * MEMBER_ANSWER_S, (
     "a worker would be declared gone before its stand-in answers"

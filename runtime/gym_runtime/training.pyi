@@ -5,9 +5,9 @@ from .client.status import Status as Status
 from .files.dataset import Dataset as Dataset
 from .files.dataset import open_dataset as open_dataset
 from .files.recorded_run import RecordedRun as RecordedRun
-from .files.run_plan import RunPlan as RunPlan
-from .messages.run_info import RunInfo as RunInfo
+from .files.recorded_run import RunPlan as RunPlan
 from .messages.sequences import TokenSequence as TokenSequence
 from .messages.sequences import token_sequences as token_sequences
+from .messages.stored_records import RunInfo as RunInfo
 from .rollout.advantage import advantages as advantages
 from .rollout.groups import Group as Group

@@ -27,9 +27,9 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, TaskError
+from gym_runtime.messages.call_tokens import pack_ids, pack_logprobs, unpack_ids
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
-from gym_runtime.messages.chat import chat_messages
-from gym_runtime.messages.packing import pack_ids, pack_logprobs, unpack_ids
+from gym_runtime.messages.conversations import chat_messages
 from gym_runtime.messages.responses import CreateParams, IncompleteDetails, Response, Usage, decode_params
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.draining import drained_on_request

@@ -14,7 +14,7 @@ import secrets
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from gym_data.web.host_names import foreign_host
+from gym_data.web.listener import foreign_host
 
 _NAMES = ("127.0.0.1", "localhost")
 POLICY = (

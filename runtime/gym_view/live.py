@@ -13,7 +13,7 @@ from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.messages import metric_names as names
 from gym_runtime.messages.figures import Distribution, Figures, merged
 from gym_runtime.messages.metric_names import Metric
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.registry import Heartbeat
 
 HOPS = ("model", "tool", "verify")

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UsageError
+from gym_runtime.files.appender import write_whole
 from gym_runtime.files.index import HEADER_BYTES, read_index
-from gym_runtime.files.results import write_whole
 
 from gym_view.indexing import index_of
 from gym_view.run_files import Run, describe

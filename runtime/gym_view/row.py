@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.messages.conversation import (
-    Item,
+from gym_runtime.messages.conversations import (
+    ReadableItem,
     as_list,
     as_object,
     as_text,
     content_text,
-    conversation,
+    readable_items,
 )
 
 _OWN = {
@@ -63,7 +63,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     judged: dict[str, str]
     limits: list[str]
     failure: str
-    tool_error: Item | None
+    tool_error: ReadableItem | None
     attempt: int
     again: list[str]
     facts: str
@@ -94,7 +94,7 @@ def card(row: Mapping[str, Any]) -> Card:
         judged={name: said for name, said in judged.items() if said},
         limits=list(dict.fromkeys(str(limit) for limit in limits if limit)),
         failure=_failure(row, fault) if failed else "",
-        tool_error=next((item for item in conversation(row) if item.error), None),
+        tool_error=next((item for item in readable_items(row) if item.error), None),
         attempt=_number(own.get("attempt")) or _number(row.get("_ng_attempt_index")) + 1,
         again=[str(reason) for reason in as_list(own.get("started_anew"))],
         facts=_facts(own, response),

@@ -19,7 +19,7 @@ from gym_runtime.client import connect
 from gym_runtime.client.client import Client
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, running

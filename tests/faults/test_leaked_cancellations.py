@@ -18,7 +18,7 @@ from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
-from gym_runtime.system.unserved import UNSERVED_S
+from gym_runtime.system.watchdogs import UNSERVED_S
 from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]

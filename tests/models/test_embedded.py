@@ -13,7 +13,7 @@ import anyio
 import pytest
 from gym_models.embedded import MAX_RESTARTS, Adapter
 from gym_runtime.errors import ModelRefused, ModelUnavailable, TaskError, UsageError
-from gym_runtime.messages.sampling import Sampling, lay_over
+from gym_runtime.messages.rollout_settings import Sampling, lay_over
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, model_call, output
 

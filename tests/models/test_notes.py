@@ -12,8 +12,8 @@ from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.native_responses import ForeignAnswer
 from gym_runtime import TaskError
 from gym_runtime.adapters import ConversationNotes
+from gym_runtime.messages.call_tokens import unpack_ids
 from gym_runtime.messages.calls import ModelCall, Tokens
-from gym_runtime.messages.packing import unpack_ids
 from hypothesis import given
 from hypothesis import strategies as st
 from models.chat_requests import said, user

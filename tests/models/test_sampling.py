@@ -15,7 +15,7 @@ from gym_models.wire.engine import Engine
 from gym_runtime.client.engine_check import check_engine
 from gym_runtime.errors import ModelRefused, TaskError, UsageError
 from gym_runtime.messages.calls import ModelCall
-from gym_runtime.messages.sampling import BEYOND_RESPONSES, Sampling
+from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, Sampling
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
 from models.proxy import proxied
@@ -39,7 +39,7 @@ VALUES: dict[str, Any] = {
 
 def sampled(**settings: Any) -> ModelCall:
     """A call as a run with these settings makes it of a row that says nothing."""
-    from gym_runtime.messages.sampling import lay_over
+    from gym_runtime.messages.rollout_settings import lay_over
 
     return model_call(**lay_over({}, Sampling.read(settings).overrides()))
 

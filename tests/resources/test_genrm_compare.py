@@ -19,7 +19,8 @@ from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
-from gym_runtime.messages.comparison import Candidate, ComparedVerdict
+from gym_runtime.messages.calls import ComparedVerdict
+from gym_runtime.messages.rollout_spec import Candidate
 from resources.judging import quotations, row
 
 pytestmark = pytest.mark.anyio

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from gym_faces.recordings import CallsFile
 from gym_runtime.errors import UsageError
-from gym_runtime.files.appender import Appender, repair_tail
-from gym_runtime.files.lock import Lock
-from gym_runtime.files.results import OutputFiles, write_whole
+from gym_runtime.files.appender import Appender, repair_tail, write_whole
+from gym_runtime.files.results import Lock, OutputFiles
 from gym_runtime.own_files import open_own, private_folder, replacing
 
 PRECIOUS = b"not the runtime's\nand without a last newline"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.sampling import BEYOND_RESPONSES, Sampling, fold, lay_over, refused
+from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, Sampling, fold, lay_over, refused
 from msgspec import Raw
 
 EVERYTHING: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_runtime.messages.conversation import conversation, tool_error
+from gym_runtime.messages.conversations import readable_items, tool_error
 from gym_view.row import card
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ const answer = (rows) => rows.map((row) => {
 
 
 def taken_apart(row: dict[str, Any]) -> dict[str, Any]:
-    about, items = card(row), list(conversation(row))
+    about, items = card(row), list(readable_items(row))
     return {
         "reward": about.reward,
         "components": about.components,

@@ -1,6 +1,6 @@
 """Which sampling parameters an engine has. Others are refused by name before the call is sent.
 
-The parameters are those of `gym_runtime.messages.sampling` that the Responses API lacks, and
+The parameters are those of `gym_runtime.messages.rollout_settings` that the Responses API lacks, and
 ``reasoning_effort``. For an unknown engine that speaks OpenAI's APIs, Chat Completions pass all of them on,
 and the engine refuses those that it does not have.
 """

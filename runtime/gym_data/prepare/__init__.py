@@ -9,3 +9,7 @@ is not what its stored metrics say, and each file appears whole or not at all. M
 number of rows, but for the eight bytes by which a dataset knows its repeated rows and a digest per distinct
 text that the metrics count.
 """
+
+from gym_runtime.public import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

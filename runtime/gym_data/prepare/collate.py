@@ -1,29 +1,206 @@
-"""One split: the rows of all its environments, checked, blended and written."""
+"""One split: the rows of all its environments, checked, blended and written.
+
+A row is written as it went in, with ``agent_ref`` and without the ``gold`` that only example rows have. One
+that names its environment keeps that name, if it is one of the environment that was asked. Of each source all
+rows are in ``<stem>_prepare.jsonl``, also if a blend takes only a share of them, and
+``<stem>_metrics.json`` counts them.
+
+The seed decides how many rows each environment gives and in which order they come; both are drawn while the
+rows stream: an urn says which environment comes next, and a row of it is taken or left as it passes. The
+rows of one environment keep their order.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from gym_runtime.environment.dataset_source import Split
+from gym_runtime.environment import Split
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Dataset
-from gym_runtime.files.lines import Source
-from gym_runtime.files.lock import Lock
-from gym_runtime.files.results import write_whole
-from gym_runtime.files.row_reader import Row
+from gym_runtime.files import Dataset, Lock, Row, Source, write_whole
+from msgspec import Raw
 
-from gym_data.prepare import blend, sources
+from gym_data.prepare import sources
 from gym_data.prepare.dataset_metrics import DataMetrics, refuse_conflict, write_metrics
-from gym_data.prepare.part import PreparedPart, finished, metrics_of, rows_of
 from gym_data.prepare.prompts import PromptTemplate, checked_prompt
 from gym_data.prepare.sources import Downloading, Origins, Wanted
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class PreparedPart(msgspec.Struct, kw_only=True):
+    """One environment's share of a split, and all rows of its source as files of their own.
+
+    Attributes:
+        dataset: None if the share is nothing.
+        source: the path of those files, without ``_prepare.jsonl`` and ``_metrics.json``.
+        stored: the same of the file that the rows are of, whose metrics may stand beside it, to be read.
+    """
+
+    wanted: Wanted
+    dataset: Dataset | None
+    share: int
+    entry: dict[str, Any]
+    source: Path
+    stored: Path | None = None
+    metrics: dict[str, Any] = {}
+
+    def measure(self, repeats: int, *, overwrite_conflicts: bool) -> None:
+        """Count what the source holds.
+
+        Raises:
+            UsageError: its stored metrics say otherwise.
+        """
+        if self.dataset is None:
+            return
+        counted = DataMetrics()
+        for row in self.dataset.read():
+            counted.add(finished(row))
+        self.metrics = {**self.wanted.describe(repeats), **counted.document()}
+        if not overwrite_conflicts:
+            own = metrics_of(self.source)
+            refuse_conflict(own, self.metrics)
+            if self.stored is not None:
+                refuse_conflict(metrics_of(self.stored), self.metrics, own=own)
+
+    def write(self) -> None:
+        """Write the source's files.
+
+        Raises:
+            UsageError: the disk is full or broken.
+        """
+        if self.dataset is not None:
+            write_whole(rows_of(self.source), (finished(row) + b"\n" for row in self.dataset.read()))
+            write_metrics(metrics_of(self.source), self.metrics)
+
+
+def finished(row: Row) -> bytes:
+    """A row as it is written: with ``agent_ref``, without ``gold``; all else stays to the byte."""
+    fields = _decode_fields(row.line)
+    if "gold" not in row.environment.resource.task_type.__struct_encode_fields__:
+        fields.pop("gold", None)
+    name = row.environment.name
+    if row.agent_ref is not None:
+        name = msgspec.json.decode(row.agent_ref, type=dict[str, Any])["name"]
+    fields["agent_ref"] = Raw(_encode({"type": "responses_api_agents", "name": name}))
+    return _encode(fields)
+
+
+def rows_of(source: Path) -> Path:
+    """The file of a source's rows, by the path of its files."""
+    return source.with_name(f"{source.name}_prepare.jsonl")
+
+
+def metrics_of(stem: Path) -> Path:
+    """The file that counts what is in ``<stem>.jsonl``, or in a source."""
+    return stem.with_name(f"{stem.name}_metrics.json")
+
+
+T = TypeVar("T")
+
+
+def quotas(
+    counts: Sequence[int | None], weights: Sequence[float] | None = None, size: int | None = None
+) -> list[int]:
+    """How many rows each source gives.
+
+    Without a size: every row once; with weights, as many as there can be with no row twice, in these
+    proportions. With a size: that many in all, rounded so that they add up; sources that are too small
+    give rows more than once. Without weights every row counts the same.
+
+    Args:
+        counts: the rows of each source; None for one that makes as many as it is asked for.
+        weights: one for each source, above 0; only their ratios matter.
+
+    Raises:
+        UsageError: a weight or the size is not valid, or only endless sources could decide the size.
+
+    >>> quotas([10, 30])
+    [10, 30]
+    >>> quotas([10, 30], [1, 1])
+    [10, 10]
+    >>> quotas([10, 30], [1, 3], size=8)
+    [2, 6]
+    """
+    if size is not None and size < 1:
+        raise UsageError(f"the size is {size}; it must be at least 1")
+    for weight in weights or ():
+        if not (math.isfinite(weight) and weight > 0):
+            raise UsageError(f"a weight is {weight:g}; it must be above 0")
+    finite = [count for count in counts if count is not None]
+    if size is None:
+        if len(finite) < len(counts) and (weights is None or not finite):
+            raise UsageError("rows that are generated have no end; say how many: --size N")
+        if weights is None:
+            return finite
+        size = math.floor(
+            sum(weights) * min(n / w for n, w in zip(counts, weights, strict=True) if n is not None) + 1e-9
+        )
+    if weights is None:
+        even = sum(finite) / len(finite) if finite else 1.0
+        weights = [even if count is None else float(count) for count in counts]
+    return _apportion(size, weights)
+
+
+def _apportion(size: int, weights: Sequence[float]) -> list[int]:
+    """The size in these proportions, in whole numbers: largest remainders first."""
+    total = math.fsum(weights)
+    exact = [size * weight / total for weight in weights]
+    shares = [math.floor(share) for share in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda i: (shares[i] - exact[i], i))
+    for i in by_remainder[: size - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+def interleave(shares: Sequence[int], seed: int) -> Iterator[int]:
+    """Which source comes next: each as often as its share, every order equally likely."""
+    draw = random.Random(seed)
+    left = list(shares)
+    while total := sum(left):
+        at = draw.randrange(total)
+        for source, count in enumerate(left):
+            if at < count:
+                left[source] -= 1
+                yield source
+                break
+            at -= count
+
+
+def take(rows: Iterable[T], count: int, share: int, seed: int) -> Iterator[T]:
+    """Exactly ``share`` of ``count`` rows, in their order: all of them as often as they fit, then a sample.
+
+    ``rows`` is iterated once per pass. Source: Knuth, TAOCP 2, 3.4.2, algorithm S.
+
+    >>> list(take("abc", 3, 7, seed=0))[:6]
+    ['a', 'b', 'c', 'a', 'b', 'c']
+    """
+    passes, wanted = divmod(share, count)
+    for _ in range(passes):
+        yield from rows
+    draw = random.Random(seed)
+    for seen, row in enumerate(rows if wanted else ()):
+        if draw.random() * (count - seen) < wanted:
+            wanted -= 1
+            yield row
+        if not wanted:
+            return
+
+
+def blend(sources: Sequence[Iterator[T]], shares: Sequence[int], seed: int) -> Iterator[tuple[int, T]]:
+    """The rows of all sources, each with its source's number; ``sources`` yield as many as their shares."""
+    for source in interleave(shares, seed):
+        yield source, next(sources[source])
+
 
 MAX_LISTED = 1000
 
@@ -119,7 +296,7 @@ class Collation:
         _raise(problems)
         counts = [None if made_here else _length(datasets[i]) for i, made_here in enumerate(generated)]
         weights = [recipe.weights[one.name] for one in wanted] if recipe.weights else None
-        shares = blend.quotas(counts, weights, recipe.size)
+        shares = quotas(counts, weights, recipe.size)
         for i, one in enumerate(wanted):
             if generated[i] and shares[i]:
                 entries[i] = sources.generate(one, shares[i], recipe.seed, paths[i])
@@ -228,7 +405,7 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True):
 def _blended(parts: Sequence[PreparedPart], seed: int) -> Iterator[tuple[PreparedPart, bytes]]:
     shares = [part.share for part in parts]
     streams = [_taken(part, seed) for part in parts]
-    for index, row in blend.blend(streams, shares, seed):
+    for index, row in blend(streams, shares, seed):
         yield parts[index], finished(row)
 
 
@@ -236,7 +413,7 @@ def _taken(part: PreparedPart, seed: int) -> Iterator[Row]:
     if part.dataset is None:
         return
     own_seed = zlib.crc32(part.wanted.name.encode()) ^ seed
-    yield from blend.take(_Again(part.dataset), part.dataset.rows, part.share, own_seed)
+    yield from take(_Again(part.dataset), part.dataset.rows, part.share, own_seed)
 
 
 class _Again:

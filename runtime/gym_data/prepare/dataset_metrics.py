@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files.results import write_whole
+from gym_runtime.files import write_whole
 from gym_runtime.statistics import Clusters
 
 _PARAMS = "responses_create_params"

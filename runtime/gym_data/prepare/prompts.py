@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files.diagnosis import Complaint, locate
-from gym_runtime.files.row_reader import BadRow
+from gym_runtime.files import BadRow, Complaint, locate
 from msgspec import Raw
 
 _PARAMS = "responses_create_params"

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import msgspec
-from gym_runtime.environment.dataset_source import Records, RowMaker
+from gym_runtime.environment import Records, RowMaker
 from gym_runtime.errors import UsageError
-from gym_runtime.files.results import write_whole
+from gym_runtime.files import write_whole
 
 LONGEST_FIELD = 1 << 30
 BATCH_ROWS = 64

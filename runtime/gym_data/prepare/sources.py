@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from gym_runtime import DatasetSource
 from gym_runtime.assets import Asset, cached, digest_of, find, folder
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.dataset_source import DatasetSource, Split
-from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment import LoadedEnvironment, Split, catalogue, requirements
 from gym_runtime.errors import UNREADABLE, AssetMissing, TaskError, UsageError
-from gym_runtime.files.results import write_whole
+from gym_runtime.files import write_whole
 
-from gym_data.prepare import hub, installed
-from gym_data.prepare.fetch import fetch
+from gym_data.prepare import hub
+from gym_data.prepare.asset_files import fetch
 from gym_data.prepare.records import make_rows
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -215,7 +214,7 @@ def _of_hub(
 
 def _of_package(source: DatasetSource, names: Sequence[str]) -> tuple[Files, dict[str, str]]:
     """The files of an installed package; and what identifies them."""
-    found = [installed.find(msgspec.structs.replace(source, file=name)) for name in names]
+    found = [hub.find_installed(msgspec.structs.replace(source, file=name)) for name in names]
     known = {"package": source.repo_id, "file": source.file, "version": found[0].commit}
     return [(name, one.path) for name, one in zip(names, found, strict=True)], known
 

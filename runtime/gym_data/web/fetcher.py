@@ -25,11 +25,10 @@ from gym_runtime.environment import usage
 from gym_runtime.errors import ServiceUnavailable
 from yarl import URL
 
-from gym_data.web import answer_cache, dialling, ledger
+from gym_data.web import answer_cache, ledger, public_addresses
 from gym_data.web.outside_service import Said, Service, turns, without
-from gym_data.web.unavailable import PageUnavailable, Unreachable
 from gym_data.web.web_recording import Recording
-from gym_data.web.web_request import Bounds, Guard, WebAnswer, WebRequest
+from gym_data.web.web_request import Bounds, Guard, PageUnavailable, Unreachable, WebAnswer, WebRequest
 
 SERVICE_PAUSES_S = (1.0, 2.0, 4.0)
 """Between the tries of a service; each is shortened or lengthened by up to a half, by chance."""
@@ -154,7 +153,7 @@ class Fetcher:
             answer = await _exchanged(request, guard, bounds)
         except Unreachable as error:
             usage.count(name, "failed")
-            if self._services and not await dialling.can_be_dialled(self._services[0].base_url):
+            if self._services and not await public_addresses.can_be_dialled(self._services[0].base_url):
                 raise ServiceUnavailable(
                     f"the network is gone: neither a page nor {self._services[0].name} can be reached",
                     stage="resource",

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import time
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 import anyio
+from yarl import URL
 
 RESOLVE_S = 5.0
 """How long a name may take to be resolved."""
@@ -126,3 +128,31 @@ async def resolved(host: str, port: int | None = None) -> list[tuple[socket.Addr
         if found:
             return [(family, str(address[0])) for family, *_, address in found]
     raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {RESOLVE_S:g} s")
+
+
+OUTSIDE_DIAL_S = 3.0
+"""How long a host is tried that may be out of reach: offline must fail within seconds."""
+OUTSIDE_DIALLED_S = 10.0
+"""For how long the result of that counts."""
+
+_dialled_hosts: dict[str, tuple[float, bool]] = {}
+
+
+async def can_be_dialled(base_url: str) -> bool:
+    """Whether the host of a URL takes connections, as of the last seconds."""
+    url = URL(base_url)
+    host, port = url.host or "", url.port or 443
+    known = _dialled_hosts.get(host)
+    if known is None or time.monotonic() - known[0] > OUTSIDE_DIALLED_S:
+        known = _dialled_hosts[host] = (time.monotonic(), await _dials(host, port))
+    return known[1]
+
+
+async def _dials(host: str, port: int) -> bool:
+    with anyio.move_on_after(OUTSIDE_DIAL_S):
+        try:
+            async with await anyio.connect_tcp(host, port):
+                return True
+        except (OSError, socket.gaierror):
+            return False
+    return False

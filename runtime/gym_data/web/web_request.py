@@ -1,4 +1,4 @@
-"""What is asked of the outside world, what it answers, and which hosts may be asked.
+"""What is asked of the outside world and what it answers; which hosts may be asked.
 
 Apart from the exchange, whose HTTP client is slow to import.
 """
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from gym_data.web.public_addresses import host_of, is_address, is_public, is_within, resolved
-from gym_data.web.unavailable import PageUnavailable
+
+
+class PageUnavailable(Exception):
+    """A page cannot be had; the message is for the model that asked for it."""
+
+
+class Unreachable(PageUnavailable):
+    """The connection failed, or the answer did not arrive: it may be the network's fault as well."""
+
 
 if TYPE_CHECKING:
     from yarl import URL

@@ -2,7 +2,7 @@
 
 A page in a browser can send requests to this machine, and DNS rebinding can make them look same-origin. So
 the gateway refuses a request that a browser makes for a page (it has an ``Origin``), and one whose ``Host``
-is foreign (`gym_data.web.host_names`). It refuses headers that are not UTF-8, so that no other code meets
+is foreign (`gym_data.web.listener`). It refuses headers that are not UTF-8, so that no other code meets
 them.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiohttp import web
-from gym_data.web.host_names import foreign_host
+from gym_data.web.listener import foreign_host
 
 from gym_faces.gateway.dialect import Problem, Refusal
 

@@ -11,8 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from gym_runtime.errors import ModelRefused
-from gym_runtime.messages.items import FunctionCall, Message, Reasoning, decode_items
-from gym_runtime.messages.responses import Response, Usage, decode_response
+from gym_runtime.messages.responses import (
+    FunctionCall,
+    Message,
+    Reasoning,
+    Response,
+    Usage,
+    decode_items,
+    decode_response,
+)
 from msgspec import Raw
 
 from gym_faces.gateway import openai_errors

@@ -29,7 +29,7 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 from aiohttp import web
-from gym_data.web.host_names import own_names
+from gym_data.web.listener import own_names
 from gym_runtime import clock
 from gym_runtime.errors import GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger

@@ -13,8 +13,15 @@ from uuid import uuid4
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, ModelRefused
-from gym_runtime.messages.items import FunctionCall, Message, Reasoning, decode_items
-from gym_runtime.messages.responses import Response, Usage, decode_response
+from gym_runtime.messages.responses import (
+    FunctionCall,
+    Message,
+    Reasoning,
+    Response,
+    Usage,
+    decode_items,
+    decode_response,
+)
 from msgspec import Raw
 
 from gym_faces.gateway.dialect import ApiDialect, Asked, Kind, Problem, event

@@ -16,8 +16,14 @@ from uuid import uuid4
 import msgspec
 from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.messages.calls import HOSTED_TOOLS, OPTIONAL, ModelCall
-from gym_runtime.messages.items import FunctionCall, OtherItem, decode_item, user_message
-from gym_runtime.messages.responses import Response, decode_response
+from gym_runtime.messages.responses import (
+    FunctionCall,
+    OtherItem,
+    Response,
+    decode_item,
+    decode_response,
+    user_message,
+)
 from msgspec import Meta, Raw
 
 from gym_faces.gateway import openai_errors, tool_namespaces

@@ -27,7 +27,7 @@ import anyio.to_thread
 import msgspec
 from aiohttp import web
 from anyio.abc import TaskStatus
-from gym_data.web.host_names import own_names
+from gym_data.web.listener import own_names
 from gym_runtime.client import Client, StandingRun
 from gym_runtime.client.streaming import background
 from gym_runtime.environment.environment import LoadedEnvironment

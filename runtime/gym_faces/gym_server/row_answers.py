@@ -9,8 +9,8 @@ from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
+from gym_runtime.messages.names import NUMBERS, is_mark, is_own
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
-from gym_runtime.messages.own_fields import NUMBERS, is_mark, is_own
 from msgspec import Raw
 
 from gym_faces.gym_server.http_answers import Answer, of_fault

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import Fault
+from gym_runtime.messages.call_tokens import unpack_ids, unpack_logprobs
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
-from gym_runtime.messages.packing import unpack_ids, unpack_logprobs
 from gym_runtime.messages.responses import IncompleteDetails, Usage, decode_response
 from msgspec import Raw
 

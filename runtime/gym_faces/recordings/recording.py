@@ -12,10 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
+from gym_runtime.messages.call_tokens import pack_ids, pack_logprobs
 from gym_runtime.messages.calls import ModelAnswer, Tokens, WeightSpan
-from gym_runtime.messages.items import user_message
-from gym_runtime.messages.packing import pack_ids, pack_logprobs
-from gym_runtime.messages.responses import Response, decode_response
+from gym_runtime.messages.responses import Response, decode_response, user_message
 from msgspec import Raw
 
 from gym_faces.recordings.entry import CallEntry, decode_entry

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable, was_interrupt
 from gym_runtime.escapes import shown
-from gym_runtime.system import ahead
+from gym_runtime.system import early_supervisor
 from gym_runtime.version import VERSION
 
 _as_json = ContextVar("as_json", default=False)
@@ -32,7 +32,7 @@ def main() -> None:
     try:
         with terminable() if runs else nullcontext():
             if runs:
-                ahead.start()
+                early_supervisor.start()
             status = run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from gym_view.live import Reading, run_view, view
 
 from gym_runtime import clock
 from gym_runtime.client.status import RunProgress, Status
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 
 
 def full_status(found: Status) -> dict[str, Any]:

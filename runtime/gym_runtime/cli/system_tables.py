@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gym_view.live import RunView, View, WorkerView
 
     from gym_runtime.client.status import RunProgress
-    from gym_runtime.messages.run_info import RunInfo
+    from gym_runtime.messages.stored_records import RunInfo
 
 DRAWN = 500
 """Rows of a table that is printed: a thousand take more than a second, and nobody reads them."""

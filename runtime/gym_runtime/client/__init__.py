@@ -18,5 +18,5 @@ from gym_runtime.client.standing_run import StandingRun as StandingRun
 from gym_runtime.client.status import Status as Status
 from gym_runtime.client.sync import SyncClient as SyncClient
 from gym_runtime.client.sync import connect_sync as connect_sync
-from gym_runtime.messages.run_info import RunInfo as RunInfo
-from gym_runtime.messages.run_info import new_run_id as new_run_id
+from gym_runtime.messages.stored_records import RunInfo as RunInfo
+from gym_runtime.messages.stored_records import new_run_id as new_run_id

@@ -11,14 +11,14 @@ from typing import Any
 
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.sampling import BEYOND_RESPONSES
+from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES
 from gym_runtime.workers.adapter import ModelSettings
 
 
 def check_engine(settings: ModelSettings, overrides: Mapping[str, Any]) -> None:
     """
     Args:
-        overrides: as `gym_runtime.messages.sampling.Sampling.overrides` gives them.
+        overrides: as `gym_runtime.messages.rollout_settings.Sampling.overrides` gives them.
 
     Raises:
         UsageError: the engine is known not to have one of them; names both. Or there is no such adapter.

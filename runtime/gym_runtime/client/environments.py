@@ -10,7 +10,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.declared import loaded
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages import calls
-from gym_runtime.messages.declaration import decode_declaration
+from gym_runtime.messages.calls import decode_declaration
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router

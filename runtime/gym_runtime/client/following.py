@@ -14,11 +14,10 @@ from gym_runtime.client.publishing import Publishing, queue_of
 from gym_runtime.client.stored_results import stored_results
 from gym_runtime.client.streaming import background
 from gym_runtime.client.window import Window
-from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.messages.run_info import RUNS, RunInfo
+from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec, is_comparison
+from gym_runtime.messages.stored_records import RUNS, RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
 

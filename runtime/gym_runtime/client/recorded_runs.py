@@ -18,16 +18,13 @@ from gym_runtime.client.row_sources import AnyRow, line
 from gym_runtime.client.run_driver import IN_FLIGHT, Keep
 from gym_runtime.client.streaming import background
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.files.dataset import Dataset, open_dataset
-from gym_runtime.files.lines import Source
-from gym_runtime.files.manifest import load_manifest
-from gym_runtime.files.recorded_run import RecordedRun
-from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter
-from gym_runtime.files.run_plan import RunPlan
+from gym_runtime.files.dataset import Dataset, Source, open_dataset
+from gym_runtime.files.recorded_run import RecordedRun, RunPlan
+from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, load_manifest
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.timing import FLUSH_S
 
 FILES_CLOSE_S = 15.0

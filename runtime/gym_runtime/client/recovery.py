@@ -25,11 +25,10 @@ from gym_runtime.client.stored_results import first_result
 from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
-from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, rollout_of
-from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RUNS
+from gym_runtime.messages.rollout_spec import RolloutSpec, is_comparison
+from gym_runtime.messages.stored_records import RUNS
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.timing import CLIENT_ANSWER_S
 

@@ -20,7 +20,7 @@ from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.rpc.router import Router
 
 CLIENT_CLOSE_S = 2.0

@@ -26,7 +26,7 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
 

@@ -28,7 +28,7 @@ from gym_runtime.files.resume import Progress
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat

@@ -18,7 +18,7 @@ from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
 from gym_runtime.messages.names import token
-from gym_runtime.messages.run_info import CLOSED, RUNS, RunInfo, encode_run
+from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.timing import CLIENT_ANSWER_S
 

@@ -19,7 +19,7 @@ from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 
 ROLLOUT_CANCEL_S = 2.0
 """How long the cancellation of one rollout of a standing run may take."""

@@ -14,7 +14,7 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RESULTS, Failed, RolloutRecord, rollout_of
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.stored import leave_out
+from gym_runtime.messages.stored_records import leave_out
 from gym_runtime.rollout.result_row import make_record
 from gym_runtime.timing import JOURNAL_READ_S
 

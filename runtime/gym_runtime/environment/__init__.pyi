@@ -1,5 +1,9 @@
 from . import catalogue as catalogue
 from .catalogue import suggest as suggest
+from .dataset_source import Records as Records
+from .dataset_source import RowMaker as RowMaker
+from .dataset_source import Split as Split
+from .environment import LoadedEnvironment as LoadedEnvironment
 from .offered import offered_packs as offered_packs
 from .roles import create_params as create_params
 from .schema_examples import example_call as example_call

@@ -15,7 +15,8 @@ from msgspec import Raw
 from gym_runtime.environment.shapes import Task
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError
-from gym_runtime.messages.comparison import Candidate, ComparedVerdict
+from gym_runtime.messages.calls import ComparedVerdict
+from gym_runtime.messages.rollout_spec import Candidate
 
 _encode = msgspec.json.Encoder().encode
 

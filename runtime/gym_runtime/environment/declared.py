@@ -23,7 +23,7 @@ from gym_runtime.environment.shapes import Episode, Session, Task, VerifyFunctio
 from gym_runtime.environment.tools import Tool
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import RuntimeFault
-from gym_runtime.messages.declaration import Declaration, DeclaredRole
+from gym_runtime.messages.calls import Declaration, DeclaredRole
 
 
 def declaration(environment: LoadedEnvironment) -> Declaration:

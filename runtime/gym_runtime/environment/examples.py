@@ -23,8 +23,7 @@ from gym_runtime.environment.settings import filled
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.messages.items import FunctionCall, decode_items, tool_output
-from gym_runtime.messages.responses import decode_response
+from gym_runtime.messages.responses import FunctionCall, decode_items, decode_response, tool_output
 
 GoldTurn = list[Any]
 Scripts = dict[str, list[str | dict[str, Any]]]

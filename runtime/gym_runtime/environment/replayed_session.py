@@ -18,7 +18,7 @@ from gym_runtime.environment.roles import Models
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import Pending, Reply, Verdict
 from gym_runtime.errors import UNREADABLE, TaskError
-from gym_runtime.messages.items import FunctionCall, FunctionCallOutput, Item, Message
+from gym_runtime.messages.responses import FunctionCall, FunctionCallOutput, Item, Message
 
 
 async def rejudge(

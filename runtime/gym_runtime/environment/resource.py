@@ -24,9 +24,9 @@ from gym_runtime.environment.tool_packs import ToolPack, ToolPacks
 from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
 from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
-from gym_runtime.messages.calls import StepAnswer
-from gym_runtime.messages.comparison import Candidate, ComparedVerdict
-from gym_runtime.messages.items import decode_items, tool_output
+from gym_runtime.messages.calls import ComparedVerdict, StepAnswer
+from gym_runtime.messages.responses import decode_items, tool_output
+from gym_runtime.messages.rollout_spec import Candidate
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode

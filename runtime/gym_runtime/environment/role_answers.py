@@ -17,7 +17,7 @@ from gym_runtime import clock
 from gym_runtime.environment.roles import Asker, Models, Role, RoleLog, models_of, question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelUnavailable, TaskError
-from gym_runtime.messages.role_use import RoleAnswer
+from gym_runtime.messages.calls import RoleAnswer
 
 _decode_item = msgspec.json.Decoder(dict[str, Any]).decode
 

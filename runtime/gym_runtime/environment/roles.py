@@ -19,9 +19,8 @@ from msgspec import Raw
 from gym_runtime.environment.control_tokens import harmless
 from gym_runtime.environment.verdict import Reply, Verdict
 from gym_runtime.errors import UNREADABLE, GymError, ModelUnavailable, ResourceError, UnusableAnswer
-from gym_runtime.messages.items import user_message
-from gym_runtime.messages.responses import CreateParams, Usage
-from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use
+from gym_runtime.messages.calls import RoleAnswer, RoleUse, add_use
+from gym_runtime.messages.responses import CreateParams, Usage, user_message
 
 DIGEST_BYTES = 12
 RESERVED = frozenset(

@@ -11,16 +11,17 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import ResourceError
-from gym_runtime.messages.chat import encoded
-from gym_runtime.messages.items import (
+from gym_runtime.messages.conversations import encoded
+from gym_runtime.messages.responses import (
     FunctionCall,
     FunctionCallOutput,
     Item,
     Message,
+    Response,
     decode_items,
+    decode_response,
     encode_item,
 )
-from gym_runtime.messages.responses import Response, decode_response
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,13 +1,13 @@
 """Files at the two ends of a run: dataset rows in; result rows, failures and metrics out.
 
-    dataset ──▶ rows ──▶ (the queue) ──▶ results ──▶ OUT.jsonl, OUT_failures.jsonl
-     lines       ▲                        appender, lock
-     reader      │                          │
-     diagnosis   │                          │
-               resume ◀── manifest          ├──▶ index, entry ──▶ *.jsonl.idx
-                keys                      metrics ──▶ OUT_aggregate_metrics.json
-                                           sample, scores
-                                          profile ──▶ OUT_reward_profiling.jsonl
+    dataset ──▶ rows ──▶ (the queue) ──▶ results ──▶ OUT.jsonl, OUT_failures.jsonl, OUT_run.json
+   row_reader    ▲                        appender
+                 │                           │
+               resume ◀──────────────────────┼──▶ index (of the page ``gym-runtime view``)
+                keys                         │
+                                        run_metrics ──▶ OUT_aggregate_metrics.json
+                                       sample, scores
+                                       recorded_run ──▶ OUT_reward_profiling.jsonl
 
 Everything streams: per rollout a run keeps a few bytes per metric, never its row. Nothing here awaits.
 """

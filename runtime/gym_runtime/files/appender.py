@@ -1,4 +1,4 @@
-"""Append-only files of whole lines: what is on disk is complete, whenever the process ends.
+"""Files that are appended to in whole lines, or replaced as a whole: what is on disk is complete at any time.
 
 Lines are collected for at most `FLUSH_S` or `FLUSH_BYTES` and handed to the system in one write at the
 file's end. A write that stops half-way (a full disk) is taken back to the end of its last whole line.
@@ -12,12 +12,13 @@ import errno
 import io
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.own_files import open_own
+from gym_runtime.own_files import open_own, replacing
 from gym_runtime.timing import FLUSH_S
 
 SYNC_S = 5.0
@@ -191,3 +192,17 @@ def _last_line(file: io.BufferedRandom, end: int) -> int:
             return block + found + 1
         position = block
     return 0
+
+
+def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
+    """Write a file atomically: after a crash it has its old content or all of the new.
+
+    Raises:
+        UsageError: the disk is full or broken, or the name is a link; the old content stands.
+    """
+    try:
+        with replacing(path) as file:
+            for chunk in chunks:
+                file.write(chunk)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None

@@ -3,24 +3,32 @@
 Rollouts are told apart by their numbers (``_ng_task_index``, ``_ng_rollout_index``), so the files must be of
 the same rows: several parts of one run, or runs whose rows bring numbers of their own. A rollout that failed
 in one file and has a row in another is no failure.
+
+`StoredInputs` finds the inputs of stored rollouts. NeMo Gym's result rows lack the dataset's fields that a
+server did not declare; its materialized inputs have them, and so has the dataset. Where each input stands is
+kept in a temporary file, so memory does not grow with their number.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
+from msgspec import Raw
 
-from gym_runtime.errors import UsageError
-from gym_runtime.files.benchmark_scores import benchmark_scores
-from gym_runtime.files.inputs import StoredInputs
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError
+from gym_runtime.files.appender import write_whole
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.profile import reward_profiles
-from gym_runtime.files.results import OutputFiles, write_whole
+from gym_runtime.files.recorded_run import benchmark_scores, reward_profiles
+from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.resume import lines_of, sample_of
 from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.messages.names import NUMBERS, is_mark
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -135,3 +143,141 @@ def refuse_missing(paths: Sequence[Path]) -> None:
             raise UsageError(f"there is no file {path}")
         if any(path.resolve() == other.resolve() for other in paths[:position]):
             raise UsageError(f"{path} is named twice")
+
+
+NO_ROLLOUT = -1
+# Without row ids the key is the table, so that nothing is stored twice.
+_CREATE = (
+    "CREATE TABLE inputs (task INTEGER, rollout INTEGER, file INTEGER, offset INTEGER, line INTEGER, "
+    "PRIMARY KEY (task, rollout)) WITHOUT ROWID"
+)
+_CREATE_TEXTS = "CREATE TABLE texts (digest BLOB PRIMARY KEY) WITHOUT ROWID"
+# The input of this very rollout comes before one of all rollouts, whose number is `NO_ROLLOUT`.
+_OF_ROLLOUT = (
+    "SELECT file, offset, line FROM inputs WHERE task = ? AND rollout IN (?, ?) ORDER BY rollout DESC LIMIT 1"
+)
+_OF_TASK = "SELECT file, offset, line FROM inputs WHERE task = ? ORDER BY rollout LIMIT 1"
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class _Numbers(msgspec.Struct, frozen=True):
+    task: int | None = msgspec.field(name="_ng_task_index", default=None)
+    rollout: int | None = msgspec.field(name="_ng_rollout_index", default=None)
+
+
+_decode_numbers = msgspec.json.Decoder(_Numbers, strict=False).decode
+
+
+class StoredInputs:
+    """The rows of some files. Use it in a ``with``, from one task at a time.
+
+    Rows without a ``_ng_rollout_index`` are inputs of all the task's rollouts. Rows without a
+    ``_ng_task_index``, a dataset's, are numbered as a run numbers them (`gym_runtime.files.rows`).
+
+    Raises:
+        UsageError: a file can't be read, a line is no row, or two different rows have the same numbers.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._stack = contextlib.ExitStack()
+        self._files: list[IO[bytes]] = []
+        # A stack of its own, which closes what was opened if a later file fails.
+        with contextlib.ExitStack() as opening:
+            # An empty name stands for a temporary file without a path.
+            self._places = opening.enter_context(contextlib.closing(sqlite3.connect("")))
+            self._places.execute(_CREATE)
+            self._places.execute(_CREATE_TEXTS)
+            self._texts = 0
+            for path in paths:
+                try:
+                    self._files.append(opening.enter_context(path.open("rb")))
+                except OSError as error:
+                    raise UsageError(f"cannot read {path}: {error.strerror}") from None
+                self._read(len(self._files) - 1)
+            self._stack = opening.pop_all()
+
+    def __enter__(self) -> StoredInputs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def complete(self, row: bytes) -> bytes:
+        """A stored rollout with the fields of its input that it lacks, without the input's own marks.
+
+        Raises:
+            TaskError: it is no JSON object, has no ``_ng_task_index``, or no input has its numbers.
+        """
+        try:
+            numbers, fields = _decode_numbers(row), _decode_fields(row)
+        except UNREADABLE as error:
+            raise TaskError(f"not a stored rollout: {error}") from error
+        if numbers.task is None:
+            raise TaskError("the row has no '_ng_task_index', by which its input is found")
+        place = self._find(numbers.task, numbers.rollout)
+        if place is None:
+            rollout = "" if numbers.rollout is None else f", rollout {numbers.rollout}"
+            raise TaskError(f"there is no input of task {numbers.task}{rollout} in --inputs")
+        found = _decode_fields(self._line(place))
+        missing = {
+            name: value
+            for name, value in found.items()
+            if name not in fields and (name in NUMBERS or not is_mark(name))
+        }
+        return _encode({**fields, **missing}) if missing else row
+
+    def lines(self) -> Iterator[bytes]:
+        """Every different row, without its line's end, in the order of the files."""
+        for place in self._places.execute("SELECT file, offset, line FROM inputs ORDER BY file, offset"):
+            yield self._line(place).strip()
+
+    def _read(self, number: int) -> None:
+        path, offset = self._paths[number], 0
+        for line_number, line in enumerate(self._files[number], 1):
+            if line.strip():
+                try:
+                    numbers = _decode_numbers(line)
+                except UNREADABLE as error:
+                    raise UsageError(f"{path}:{line_number}: not an input row: {error}") from None
+                if numbers.task is not None:
+                    self._add(numbers, (number, offset, line_number), line)
+                elif self._is_new(line):
+                    self._add(_Numbers(self._texts, None), (number, offset, line_number), line)
+                    self._texts += 1
+            offset += len(line)
+
+    def _add(self, numbers: _Numbers, place: tuple[int, int, int], line: bytes) -> None:
+        rollout = NO_ROLLOUT if numbers.rollout is None else numbers.rollout
+        try:
+            self._places.execute("INSERT INTO inputs VALUES (?, ?, ?, ?, ?)", (numbers.task, rollout, *place))
+        except sqlite3.IntegrityError:
+            known: tuple[int, int, int] = self._places.execute(
+                _OF_ROLLOUT, (numbers.task, rollout, rollout)
+            ).fetchone()
+            # The caller is in the middle of this file.
+            at = self._files[place[0]].tell()
+            same = self._line(known).strip() == line.strip()
+            self._files[place[0]].seek(at)
+            if not same:
+                first, second = (f"{self._paths[file]}:{number}" for file, _, number in (known, place))
+                raise UsageError(
+                    f"{first} and {second} are different rows with the same numbers; give files of one run "
+                    "only. A run gets more rollouts of its rows by: run --resume --extend with more --repeats"
+                ) from None
+
+    def _is_new(self, line: bytes) -> bool:
+        digest = hashlib.blake2b(line.strip(), digest_size=16).digest()
+        return bool(self._places.execute("INSERT OR IGNORE INTO texts VALUES (?)", (digest,)).rowcount)
+
+    def _find(self, task: int, rollout: int | None) -> tuple[int, int, int] | None:
+        if rollout is None:
+            return self._places.execute(_OF_TASK, (task,)).fetchone()
+        return self._places.execute(_OF_ROLLOUT, (task, rollout, NO_ROLLOUT)).fetchone()
+
+    def _line(self, place: tuple[int, int, int]) -> bytes:
+        file = self._files[place[0]]
+        file.seek(place[1])
+        return file.readline()

@@ -1,21 +1,34 @@
-"""A run whose rollouts are written to files, and which goes on with what its files have."""
+"""A run whose rollouts are written to files: its plan, its files, and what is computed at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from gym_runtime import __version__, clock
-from gym_runtime.files.benchmark_scores import benchmark_scores
-from gym_runtime.files.manifest import Manifest
-from gym_runtime.files.profile import reward_profiles
-from gym_runtime.files.results import OutputFiles, write_whole
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.benchmark import Benchmark, ScoredRollout
+from gym_runtime.environment.environment import Environment
+from gym_runtime.errors import UsageError
+from gym_runtime.files.appender import write_whole
+from gym_runtime.files.dataset import Dataset
+from gym_runtime.files.keys import KeyCounts
+from gym_runtime.files.results import Manifest, OutputFiles
 from gym_runtime.files.resume import start_run
-from gym_runtime.files.run_metrics import Metrics, Summary
-from gym_runtime.files.run_plan import RunPlan
+from gym_runtime.files.rows import alone, expand, required_roles
+from gym_runtime.files.run_metrics import Metrics, Summary, Table
+from gym_runtime.files.sample import USAGE
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.stored_records import RunInfo
 
 
 class RecordedRun:
@@ -127,3 +140,204 @@ def _settings(plan: RunPlan, model: str) -> dict[str, Any]:
         "return_token_ids": settings.return_tokens,
         "settings": None,
     }
+
+
+_NUMBERS = ("_ng_task_index", "_ng_rollout_index")
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    task_index: int = msgspec.field(name="_ng_task_index")
+
+
+_decode_number = msgspec.json.Decoder(_Numbered).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[bytes]:
+    """The lines of ``_reward_profiling.jsonl``, in the order of the inputs.
+
+    The inputs may end early, where a run was interrupted; what was not asked for yet is not missing.
+    """
+    expected = array("q")
+    with materialized_inputs.open("rb") as file:
+        expected.extend(_decode_number(line).task_index for line in file)
+    # Sorted, so that the lines of a task are counted by two bisections.
+    expected = array("q", sorted(expected))
+    ordered = [(one.table, one.table.order()) for one in metrics.agents.values()]
+    written = KeyCounts()
+    with materialized_inputs.open("rb") as file:
+        for line in file:
+            task_index = _decode_number(line).task_index
+            if written.increase(task_index, 0) > 1:
+                continue
+            for table, order in ordered:
+                positions = _slice(order, table.task_indices, task_index)
+                if positions:
+                    count = bisect_right(expected, task_index) - bisect_left(expected, task_index)
+                    count = max(count, len(positions))
+                    yield _encode(_profile(line, task_index, table, positions, count)) + b"\n"
+
+
+def _slice(order: array[int], task_indices: array[int], task_index: int) -> array[int]:
+    """The positions of one task, out of all positions sorted by task."""
+    by_task = task_indices.__getitem__
+    return order[bisect_left(order, task_index, key=by_task) : bisect_right(order, task_index, key=by_task)]
+
+
+def _profile(
+    line: bytes, task_index: int, table: Table, positions: Sequence[int], expected: int
+) -> dict[str, Any]:
+    sample = {name: value for name, value in _decode_fields(line).items() if name not in _NUMBERS}
+    return {
+        "_ng_task_index": task_index,
+        **table.statistics(positions),
+        "num_rollouts": len(positions),
+        "expected_num_rollouts": expected,
+        "missing_num_rollouts": expected - len(positions),
+        "reward_profile_completion_pct": 100.0 * len(positions) / expected,
+        "rollout_infos": [_rollout_info(task_index, table, position) for position in positions],
+        "sample": sample,
+    }
+
+
+def _rollout_info(task_index: int, table: Table, position: int) -> dict[str, Any]:
+    rollout_index = table.rollout_indices[position]
+    info: dict[str, Any] = {
+        "rollout_id": f"{task_index}:{rollout_index}",
+        "_ng_task_index": task_index,
+        "_ng_rollout_index": rollout_index,
+        "reward": table.columns["reward"][position],
+    }
+    for name, column in table.columns.items():
+        value = column[position]
+        # Not true of NaN, which stands for a missing value.
+        if value == value:
+            info[name] = int(value) if name in USAGE else value
+    return info
+
+
+_decode_ref = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder().decode
+
+
+def benchmark_scores(rollouts: Path, agents: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The scores of benchmarks by their names in ``agent_ref``, where there is a rollout with a verdict.
+
+    Args:
+        rollouts: a run's rows; read only if there is a benchmark among the agents.
+        agents: the names that the rows refer to.
+    """
+    benchmarks = {agent: found for agent in agents if (found := _benchmark(agent))}
+    scored: dict[str, list[ScoredRollout]] = {}
+    if benchmarks and rollouts.exists():
+        with rollouts.open("rb") as file:
+            for line in file:
+                _take(line, benchmarks, scored)
+    return {agent: dict(benchmarks[agent].score(found)) for agent, found in scored.items()}
+
+
+def _take(line: bytes, benchmarks: dict[str, Benchmark], scored: dict[str, list[ScoredRollout]]) -> None:
+    row = _decode_fields(line)
+    agent = _decode_ref(row["agent_ref"])["name"]
+    if agent in benchmarks:
+        wanted = benchmarks[agent].fields
+        fields = {name: _decode(row[name]) if name in row else None for name in wanted}
+        task_index, reward = _decode(row["_ng_task_index"]), _decode(row["reward"])
+        scored.setdefault(agent, []).append(ScoredRollout(task_index, reward, fields))
+
+
+def _benchmark(agent: str) -> Benchmark | None:
+    with suppress(UsageError):  # rows of an environment that is not installed here
+        name = catalogue.resolve_agent_ref(agent)
+        return catalogue.known_environment(name).definition.benchmark
+    return None
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The rollouts that some settings make of a dataset. The same two give the same rollouts each time."""
+
+    dataset: Dataset
+    settings: RolloutSettings
+
+    def specs(self, run: str, *, attached: bool) -> Iterator[RolloutSpec]:
+        """The rollouts to be made, in the order of the rows.
+
+        Args:
+            attached: they stop when their client disappears.
+        """
+        dataset = self.dataset
+        return expand(
+            dataset.read(),
+            self.settings,
+            run=run,
+            attached=attached,
+            numbering=dataset.numbering(),
+            declared=dataset.declared,
+        )
+
+    def one_of_each(self) -> list[RolloutSpec]:
+        """The first rollout of each environment, to look at what it needs."""
+        found: dict[str, RolloutSpec] = {}
+        for spec in self.specs("looked-at", attached=False):
+            found.setdefault(spec.environment, spec)
+            if len(found) == len(self.dataset.environments):
+                break
+        return list(found.values())
+
+    def info(self, run: str, total: int, model: str = "") -> RunInfo:
+        """What others are told of the run.
+
+        Args:
+            total: rollouts to be made.
+            model: ``PROVIDER/NAME``; by default the pool that serves it.
+        """
+        agents = self.dataset.agents if self.settings.agent is None else [self.settings.agent]
+        return RunInfo(
+            run=run,
+            total=total,
+            environments=sorted(self.dataset.environments),
+            agents=sorted(agents),
+            created_s=clock.now(),
+            model=model or self.settings.model_pool,
+        )
+
+    @property
+    def repeats(self) -> dict[str, int]:
+        """The rollouts per row of each environment that the rows are of."""
+        return {
+            name: self.settings.repeats or self._definition(name).repeats
+            for name in sorted(self.dataset.environments)
+        }
+
+    @property
+    def rollouts(self) -> int:
+        """How many rollouts the rows make."""
+        repeats = self.repeats
+        return sum(rows * repeats[name] for name, rows in self.dataset.environments.items())
+
+    @property
+    def role_pools(self) -> list[str]:
+        """The pools that the rollouts ask in roles."""
+        given = self.settings.roles
+        pools = set(given.values())
+        for name in self.dataset.environments:
+            required = required_roles(self._definition(name))
+            pools.update(pool for role, pool in required.items() if role not in given)
+        return sorted(pools)
+
+    def require_groups(self) -> None:
+        """Refuse rows whose rollouts are to be compared with each other, where each has one.
+
+        Raises:
+            UsageError: there is such an environment.
+        """
+        if self.dataset.repeats_rows:
+            return
+        for name, repeats in self.repeats.items():
+            if repeats == 1 and self._definition(name).compare is not None:
+                raise UsageError(f"{alone(name)} (--repeats N)")
+
+    def _definition(self, name: str) -> Environment:
+        return self.dataset.environment(name).definition

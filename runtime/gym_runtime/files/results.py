@@ -11,7 +11,10 @@ OUT_run.json                     the manifest, which ``--resume`` compares
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import errno
+import fcntl
+import os
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,13 +23,13 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.roles import RESERVED
-from gym_runtime.errors import Fault, UsageError
-from gym_runtime.files.appender import Appender, repair_tail
-from gym_runtime.files.lock import Lock
+from gym_runtime.errors import UNREADABLE, Fault, UsageError
+from gym_runtime.files.appender import Appender, repair_tail, write_whole
 from gym_runtime.files.rows import materialize
+from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.own_files import refuse_special, replacing
+from gym_runtime.own_files import open_own, refuse_special
 
 TIMEOUT = "timeout_exceeded"
 CANCELLED = "cancelled"
@@ -227,15 +230,165 @@ def count_lines(path: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
 
 
-def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
-    """Write a file atomically: after a crash it has its old content or all of the new.
+FORMAT = 1
+GROWING = ("repeats", "limit", "environments")
+"""The settings that may differ where a run grows; ``environments`` counts the rows of each."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``OUT_run.json`` holds.
+
+    Attributes:
+        run: the run's id; that of its latest part, if it was resumed.
+        digest: of the input rows (`Dataset.digest`).
+        rows: how many input rows there are.
+        rollouts: how many rollouts they make.
+        settings: everything that changes results, as JSON values: environments, agent, model, sampling,
+            repeats, limit, seeds … A resumed run must have the same.
+        notes: what may change between its parts, such as file names and URLs. Never a secret.
+        counts: rollouts by outcome, once a part of the run has ended.
+        started_s: in seconds since the epoch.
+        version: of this runtime.
+        format: of this file.
+    """
+
+    run: str
+    digest: str
+    rows: int
+    rollouts: int
+    settings: dict[str, Any]
+    notes: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    started_s: float = 0.0
+    version: str = ""
+    format: int = FORMAT
+
+    def save(self, path: Path) -> None:
+        """Write it, all or nothing."""
+        write_whole(path, iter([msgspec.json.format(msgspec.json.encode(self), indent=2), b"\n"]))
+
+    def differences(self, other: Manifest, *, but: Collection[str] = ()) -> list[str]:
+        """Each setting in which another run differs from this one, with both values.
+
+        Args:
+            but: settings that may differ.
+        """
+        # Ours was read from a file, so it is JSON already.
+        mine, theirs = self.settings, _plain(other.settings)
+        return [
+            f"{name} was {_show(mine.get(name))}, is {_show(theirs.get(name))}"
+            for name in dict.fromkeys([*mine, *theirs])
+            if name not in but and mine.get(name) != theirs.get(name)
+        ]
+
+
+def load_manifest(path: Path) -> Manifest | None:
+    """The manifest in a file, or None if there is no file.
 
     Raises:
-        UsageError: the disk is full or broken, or the name is a link; the old content stands.
+        UsageError: the file is not a manifest, or one of a newer version.
     """
     try:
-        with replacing(path) as file:
-            for chunk in chunks:
-                file.write(chunk)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except UNREADABLE as error:
+        raise UsageError(f"{path} is not the manifest of a run: {error}") from None
+    if manifest.format > FORMAT:
+        raise UsageError(
+            f"{path} was written by gym-runtime {manifest.version}, in format {manifest.format}; "
+            f"this one reads up to {FORMAT}: upgrade it"
+        )
+    return manifest
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings after a round trip through JSON, so that a tuple equals its list."""
+    return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, Any])
+
+
+def _show(value: Any) -> str:
+    return "not set" if value is None else msgspec.json.encode(value).decode()
+
+
+_HOLDER = b"pid "  # how a lock file begins
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+
+
+class Lock:
+    """Holds a lock file, ``.NAME.lock`` beside the file it protects, until it is closed.
+
+    The system releases it when the process ends, however that happens; a file that is left behind means
+    nothing. It works between machines where the file system passes locks on (NFS 4, Lustre with
+    ``flock``); where it knows no locks at all, a warning is logged and nothing is protected.
+
+    Raises:
+        UsageError: another process holds it, which the message names; or its name is that of another file.
+    """
+
+    def __init__(self, protected: Path) -> None:
+        # Two links to one file must meet at the same lock.
+        real = protected.resolve()
+        self.path = real.with_name(f".{real.stem}.lock")
+        self._fd = -1
+        while not self._acquire(protected):
+            pass
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock and remove its file."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                # While it is still locked: another process that has this file open sees that it is not there
+                # any more.
+                self.path.unlink()
+            os.close(self._fd)
+            self._fd = -1
+
+    def _acquire(self, protected: Path) -> bool:
+        """True when the lock is held; False when its file was removed meanwhile, by the holder before us."""
+        try:
+            fd = open_own(self.path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.path.parent}: {error.strerror}") from None
+        found = os.pread(fd, 200, 0)
+        if found and not found.startswith(_HOLDER):
+            os.close(fd)
+            raise UsageError(f"{self.path} is not a lock of this runtime; move it away, or choose another -o")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = found.decode(errors="replace").strip() or "another process"
+            os.close(fd)
+            raise UsageError(f"{protected} is being written by {holder}; choose another -o") from None
+        except OSError as error:
+            os.close(fd)
+            if error.errno not in _NO_LOCKS:
+                raise UsageError(f"cannot lock {self.path}: {error.strerror}") from None
+            self.path.unlink(missing_ok=True)
+            logger().warning("this file system has no locks; do not start a second run", path=str(protected))
+            return True
+        try:
+            # The holder may have removed the file between our open and our lock; then another process may
+            # lock a new one.
+            same = os.path.samestat(os.fstat(fd), self.path.stat())
+        except FileNotFoundError:
+            same = False
+        if not same:
+            os.close(fd)
+            return False
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, _HOLDER + f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+        self._fd = fd
+        return True

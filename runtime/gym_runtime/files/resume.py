@@ -5,7 +5,11 @@ terminal or stands in the failures file `MAX_FAILURES` times, or its group was c
 (`gym_runtime.errors.Fault.outage`) do not count towards that limit, and cancelled rollouts are always made
 again. With ``retry_failed`` all failed ones are made again whose group was not compared without them. Going
 on needs the same input rows and the same settings, or more rows and repeats where the run is to grow
-(`gym_runtime.files.growth`). No row of an earlier run is removed, unless the new one is to replace it.
+(`gym_runtime.files.resume`). No row of an earlier run is removed, unless the new one is to replace it.
+
+A run that grows keeps the keys of its rollouts: a row's repeats count on, and rows that follow come after the
+others in the numbering (`gym_runtime.files.rows`). So a larger run contains the smaller one if its rows begin
+with the same ones; the digest of these (`Dataset.earlier_digest`) says whether they do.
 """
 
 from __future__ import annotations
@@ -17,12 +21,10 @@ from pathlib import Path
 import msgspec
 
 from gym_runtime.errors import UNREADABLE, Fault, UsageError
-from gym_runtime.files import growth
-from gym_runtime.files.appender import repair_tail
+from gym_runtime.files.appender import repair_tail, write_whole
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.manifest import Manifest, load_manifest
-from gym_runtime.files.results import CANCELLED, OutputFiles
+from gym_runtime.files.results import CANCELLED, GROWING, Manifest, OutputFiles, load_manifest
 from gym_runtime.files.rows import materialize
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import Sample, sample_row
@@ -43,15 +45,16 @@ class _FailureRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class _About(msgspec.Struct, frozen=True):
     compared: list[int] = []
+    rollout_id: str = ""
 
 
-class _Compared(msgspec.Struct, frozen=True):
-    """Which rollouts a row's one was compared with."""
+class _Noted(msgspec.Struct, frozen=True):
+    """What this runtime has noted on a row."""
 
     about: _About = msgspec.field(name="_gym", default=_About())
 
 
-_decode_compared = msgspec.json.Decoder(_Compared).decode
+_decode_noted = msgspec.json.Decoder(_Noted).decode
 _decode_failure = msgspec.json.Decoder(_FailureRow).decode
 
 
@@ -123,7 +126,7 @@ class Progress:
                 metrics.add_sample(sample)
                 # A look at the bytes first: most rows have none, and decoding each again would take as long
                 # as reading it.
-                if b'"compared"' in line and _decode_compared(line).about.compared:
+                if b'"compared"' in line and _decode_noted(line).about.compared:
                     self._compared.put(sample.task_index, 0, 1)
         if twice:
             self.notices.append(
@@ -223,15 +226,15 @@ def start_run(
             "choose another -o"
         )
     if extend and dataset is not None and tasks is not None:
-        if obstacles := growth.obstacles(previous, manifest, dataset.earlier_digest):
-            raise UsageError(f"{files.rollouts} cannot grow into this run: {'; '.join(obstacles)}")
+        if found := obstacles(previous, manifest, dataset.earlier_digest):
+            raise UsageError(f"{files.rollouts} cannot grow into this run: {'; '.join(found)}")
     else:
         _refuse_differences(files, previous, manifest, dataset, tasks)
     progress = Progress(previous)
     # Before the manifest is saved: rows that cannot be read must leave everything as it was.
     progress.read(files, metrics, retry_failed=retry_failed)
     if tasks is not None and previous.rollouts != manifest.rollouts:
-        growth.write_inputs(files, tasks())
+        _write_inputs(files, tasks())
     manifest.save(files.manifest)
     return progress
 
@@ -252,7 +255,7 @@ def _refuse_differences(
         count = f" ({previous.rows} rows, now {manifest.rows})" if previous.rows != manifest.rows else ""
         changed.append(f"the input rows changed{count}{where}")
     if changed:
-        larger = "; --resume --extend makes the run larger" if growth.grows(previous, manifest) else ""
+        larger = "; --resume --extend makes the run larger" if grows(previous, manifest) else ""
         raise UsageError(
             f"{files.rollouts} was started with other settings: {'; '.join(changed)}. "
             f"Go on with the same, or choose another -o{larger}"
@@ -301,3 +304,78 @@ def sample_of(path: Path, number: int, line: bytes) -> Sample:
 
 def _not_ours(path: Path, number: int, error: Exception) -> UsageError:
     return UsageError(f"{path}:{number} is no rollout row ({error}); remove or repair the line to go on")
+
+
+def grows(previous: Manifest, now: Manifest) -> bool:
+    """Whether a run is asked for more than before, and for nothing else."""
+    return (
+        not previous.differences(now, but=GROWING)
+        and not _fewer(previous, now)
+        and previous.rows <= now.rows
+        and previous.rollouts < now.rollouts
+    )
+
+
+def obstacles(previous: Manifest, now: Manifest, earlier_digest: str) -> list[str]:
+    """Why a run cannot go on as a larger one; empty if it can."""
+    found = previous.differences(now, but=GROWING)
+    found += _fewer(previous, now)
+    if previous.rows > now.rows:
+        found.append(f"it had {previous.rows} rows, there are {now.rows}: a run only grows")
+    elif earlier_digest != previous.digest:
+        found.append(
+            f"its {previous.rows} rows are not the first of these {now.rows} with the same numbers; "
+            "put further rows after them"
+        )
+    return found
+
+
+def _write_inputs(files: OutputFiles, tasks: Iterable[RolloutSpec]) -> None:
+    """Write the materialized inputs of a run that has grown: further repeats stand between the old lines.
+
+    Raises:
+        UsageError: the disk is full or broken; the old content stands.
+    """
+    write_whole(files.materialized_inputs, (materialize(task) + b"\n" for task in tasks))
+
+
+def _fewer(previous: Manifest, now: Manifest) -> list[str]:
+    """What is wrong with the repeats of an environment that has fewer than before."""
+    before, after = _repeats(previous), _repeats(now)
+    return [
+        f"repeats was {before[name]}, is {after[name]}: a run only grows"
+        for name in before
+        if before[name] > after.get(name, before[name])
+    ][:1]
+
+
+def _repeats(manifest: Manifest) -> dict[str, int]:
+    """The repeats of each environment: one number for all, or one for each."""
+    given: int | dict[str, int] = manifest.settings.get("repeats") or 1
+    environments: dict[str, int] = manifest.settings.get("environments") or {}
+    return given if isinstance(given, dict) else dict.fromkeys(environments, given)
+
+
+def read_collected(files: OutputFiles, run: str, metrics: Metrics) -> KeyCounts:
+    """The rollouts that an earlier ``collect`` of a run has written; they are taken into the metrics.
+
+    Each rollout of a published run has one record, with a verdict or without, so only the others are missing.
+
+    Raises:
+        UsageError: a row belongs to another run, or is not a rollout row.
+    """
+    had = KeyCounts()
+    for path in (files.rollouts, files.failures):
+        if path.exists():
+            repair_tail(path)
+        for number, line in lines_of(path):
+            sample = sample_of(path, number, line)
+            found = _decode_noted(line).about.rollout_id.split(".")[0]
+            if found != run:
+                raise UsageError(
+                    f"{path}:{number} is of {f'run {found!r}' if found else 'no run that is known'}, not of "
+                    f"'{run}'; choose another -o"
+                )
+            if had.increase(sample.task_index, sample.rollout_index) == 1:
+                metrics.add_sample(sample)
+    return had

@@ -1,8 +1,7 @@
 """Metrics of a run, kept up as rollouts finish: per agent, over its rollouts and over its groups.
 
-Of a rollout it keeps twelve bytes, and eight for every numeric field of its row, on the disk until the end of
-the run. Failed and cancelled rollouts are counted; their numbers enter no statistic but the totals of
-tokens, turns and tool calls.
+Of a rollout it keeps twelve bytes, and eight for every numeric field of its row. Failed and cancelled
+rollouts are counted; their numbers enter no statistic but the totals of tokens, turns and tool calls.
 """
 
 from __future__ import annotations
@@ -10,17 +9,117 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
 
 import msgspec
 
-from gym_runtime.files.columns import Column, Spill
 from gym_runtime.files.sample import USAGE, Sample, sample_record
-from gym_runtime.files.table import Table, pass_errors, pass_metrics, pass_scores, task_counts
+from gym_runtime.files.scores import STATISTICS, PassScores, describe, percent, steps
+from gym_runtime.messages.calls import RoleUse, add_use
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.role_use import RoleUse, add_use
-from gym_runtime.statistics import Total
+from gym_runtime.statistics import Clusters, Total
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The numbers of one agent's rollouts that have a verdict, by column; NaN where a rollout has none.
+
+    Attributes:
+        unjudged: the task of each rollout that has no verdict.
+    """
+
+    task_indices: array[int]
+    rollout_indices: array[int]
+    columns: dict[str, array[float]]
+    unjudged: array[int]
+
+    def order(self) -> array[int]:
+        """The positions in the columns, sorted by task index, then by rollout index."""
+        # Two stable sorts: the second one keeps the order of the first among equal tasks.
+        order = sorted(range(len(self.task_indices)), key=self.rollout_indices.__getitem__)
+        order.sort(key=self.task_indices.__getitem__)
+        return array("q", order)
+
+    def groups(self) -> Iterator[tuple[int, list[int]]]:
+        """``(task index, positions in the columns)``: tasks by their index, rollouts by theirs."""
+        for task_index, positions in groupby(self.order(), key=self.task_indices.__getitem__):
+            yield task_index, list(positions)
+
+    def statistics(self, positions: Sequence[int] | None = None) -> dict[str, float | None]:
+        """``mean|max|min|median|std/<field>`` over some rollouts, or all of them.
+
+        A rollout without a field does not count for it.
+        """
+        described: dict[str, tuple[float | None, ...]] = {}
+        for name, column in sorted(self.columns.items(), key=_reward_first):
+            taken = column if positions is None else [column[position] for position in positions]
+            # Not true of NaN, which stands for a missing value.
+            values = [value for value in taken if value == value]
+            if values:
+                described[name] = describe(values)
+        return {
+            f"{statistic}/{name}": values[index]
+            for index, statistic in enumerate(STATISTICS)
+            for name, values in described.items()
+        }
+
+    def errors(self) -> dict[str, float | None]:
+        """The standard error of each ``mean/<field>``, clustered by task."""
+        clusters = {name: Clusters() for name, _ in sorted(self.columns.items(), key=_reward_first)}
+        for _, positions in self.groups():
+            for name, found in clusters.items():
+                column = self.columns[name]
+                found.add([value for position in positions if (value := column[position]) == value])
+        return {f"mean/{name}": found.standard_error for name, found in clusters.items()}
+
+    def reward_groups(self) -> Iterator[list[float]]:
+        """The rewards of each group, in the order of its rollouts; none for a group without a verdict."""
+        rewards = self.columns.get("reward", ())
+        unjudged = set(self.unjudged)
+        for task_index, positions in self.groups():
+            unjudged.discard(task_index)
+            yield [rewards[position] for position in positions]
+        yield from ([] for _ in unjudged)
+
+
+def pass_scores(tables: Sequence[Table]) -> PassScores:
+    """pass@k of all groups, for the usual ``k`` up to the size of the largest group."""
+    most = max((len(rewards) for table in tables for rewards in table.reward_groups()), default=0)
+    scores = PassScores(steps(most))
+    for table in tables:
+        for rewards in table.reward_groups():
+            scores.add(rewards)
+    return scores
+
+
+def pass_metrics(scores: PassScores) -> dict[str, float | None]:
+    """pass@k and pass@1[avg-of-k] of the reward, in percent, when a task has several rollouts."""
+    return _pass_fields(scores, scores.pass_at, scores.mean_of_first)
+
+
+def pass_errors(scores: PassScores) -> dict[str, float | None]:
+    """The standard errors of `pass_metrics`, in percent."""
+    return _pass_fields(scores, scores.pass_error, scores.mean_of_first_error)
+
+
+def _pass_fields(
+    scores: PassScores, passes: Mapping[int, float | None], firsts: Mapping[int, float | None]
+) -> dict[str, float | None]:
+    if max(scores.pass_tasks, default=0) < 2:
+        return {}
+    found = {f"pass@{k}/reward": percent(value) for k, value in passes.items()}
+    return found | {f"pass@1[avg-of-{k}]/reward": percent(value) for k, value in firsts.items()}
+
+
+def task_counts(scores: PassScores) -> dict[str, int]:
+    counts = {"all": scores.tasks, "rated": scores.groups}
+    return counts | {f"pass@{k}/reward": tasks for k, tasks in scores.pass_tasks.items()}
+
+
+def _reward_first(column: tuple[str, array[float]]) -> tuple[bool, str]:
+    return column[0] != "reward", column[0]
+
 
 _NAN = math.nan
 _encode = msgspec.json.Encoder().encode
@@ -80,15 +179,14 @@ class AgentTable:
 
     Args:
         failures_as_zero: failed rollouts count as those with a reward of 0.
+
+    Attributes:
+        table: the numbers so far; it grows with each rollout.
     """
 
     def __init__(self, *, failures_as_zero: bool = False) -> None:
         self._failures_as_zero = failures_as_zero
-        self._spill = Spill()
-        self._unjudged = Column(self._spill, "q")
-        self._task_indices = Column(self._spill, "q")
-        self._rollout_indices = Column(self._spill, "i")
-        self._columns: dict[str, Column] = {}
+        self.table = Table(array("q"), array("i"), {}, array("q"))
         self.outcomes: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
@@ -111,27 +209,18 @@ class AgentTable:
         if reward is None and self._failures_as_zero and sample.outcome == "failed":
             reward, numbers = 0.0, {"reward": 0.0}
         if reward is None:
-            self._unjudged.append(sample.task_index)
+            self.table.unjudged.append(sample.task_index)
             return
         self.rewards.add(reward)
+        columns = self.table.columns
         for name in numbers:
-            if name not in self._columns:
+            if name not in columns:
                 # Rollouts before this one did not have the field.
-                self._columns[name] = Column(self._spill, "d", missing=len(self._task_indices))
-        for name, column in self._columns.items():
+                columns[name] = array("d", [_NAN]) * len(self.table.task_indices)
+        for name, column in columns.items():
             column.append(numbers.get(name, _NAN))
-        self._task_indices.append(sample.task_index)
-        self._rollout_indices.append(sample.rollout_index)
-
-    def read(self, *names: str) -> Table:
-        """The columns of these names, or all, as they are now."""
-        wanted = names or self._columns
-        return Table(
-            cast("array[int]", self._task_indices.values()),
-            cast("array[int]", self._rollout_indices.values()),
-            {name: column.values() for name, column in self._columns.items() if name in wanted},
-            cast("array[int]", self._unjudged.values()),
-        )
+        self.table.task_indices.append(sample.task_index)
+        self.table.rollout_indices.append(sample.rollout_index)
 
 
 class Metrics:
@@ -142,7 +231,7 @@ class Metrics:
 
     Attributes:
         scores: of the agents that run benchmarks, once the run's rows are complete
-            (`gym_runtime.files.benchmark_scores`).
+            (`gym_runtime.files.recorded_run`).
     """
 
     def __init__(self, *, failures_as_zero: bool = False) -> None:
@@ -194,7 +283,7 @@ class Metrics:
         outcomes = sum((table.outcomes for table in tables), Counter[str]())
         failures = sum((table.failures for table in tables), Counter[str]())
         totals = sum((table.totals for table in tables), Counter[str]())
-        rewarded = [table.read("reward") for table in tables]
+        rewarded = [table.table for table in tables]
         scores = pass_scores(rewarded)
         # A best reward of 7, or of -0.2, is no share of passes. The aggregate has it, as NeMo Gym's does.
         shares = all(0 <= reward <= 1 for table in rewarded for reward in table.columns.get("reward", ()))
@@ -238,7 +327,7 @@ class Metrics:
         """
         yield b"["
         for position, (agent, entry) in enumerate(sorted(self.agents.items())):
-            table = entry.read()
+            table = entry.table
             scores = pass_scores([table])
             agent_metrics = table.statistics() | pass_metrics(scores)
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
+from gym_runtime.messages.calls import RoleUse, role_numbers
 from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord
-from gym_runtime.messages.role_use import RoleUse, role_numbers
 
 USAGE = ("input_tokens", "output_tokens", "total_tokens")
 

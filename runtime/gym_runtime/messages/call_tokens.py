@@ -1,18 +1,101 @@
-"""The tokens of model calls, packed, and how calls that follow each other leave out what the one before had.
+"""The tokens of model calls: packed, short on the calls before them, and written into a row.
 
-A conversation's next prompt mostly repeats all tokens before it. Between a model worker and its agent, in the
-journal and in a result's record a prompt is therefore short: how many of its first ids are those before it
-(``same``), and the others (``rest``). Only who has the ids before it can read it.
+Ids travel as int32, log-probabilities as float32, both little-endian. A conversation's next prompt mostly
+repeats all tokens before it. Between a model worker and its agent, in the journal and in a result's record a
+prompt is therefore short: how many of its first ids are those before it (``same``), and the others
+(``rest``). Only who has the ids before it can read it.
+
+In a row they are as NeMo Gym has them, on the last output item of each call: ``prompt_token_ids``,
+``generation_token_ids``, ``generation_log_probs``, and this runtime's ``token_segment`` and
+``weight_versions``. Each prompt is written whole, so a row is much larger than its tokens: it is written
+once, where it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from gym_runtime.errors import ModelUnavailable
-from gym_runtime.messages.packing import ID_BYTES
+
+ID_BYTES = 4
+_TEXT_BYTES = 16_000
+"""So much JSON is read at once: its numbers stay in the processor's cache, which saves a third."""
+_NUMBERS = _TEXT_BYTES // 4
+_decode = msgspec.json.Decoder(list[int]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def pack_ids(ids: Sequence[int]) -> bytes:
+    """As int32.
+
+    >>> unpack_ids(pack_ids([1, 128_255]))
+    [1, 128255]
+    """
+    return struct.pack(f"<{len(ids)}i", *ids)
+
+
+def unpack_ids(data: bytes) -> list[int]:
+    """From int32."""
+    return _int32(data).tolist()
+
+
+def _int32(data: bytes) -> array[int]:
+    ids = array("i", data)  # a third faster than `struct.unpack`; its numbers have four bytes, too
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids
+
+
+def pack_json_ids(text: bytes) -> bytes:
+    """As int32, from a JSON array.
+
+    Raises:
+        msgspec.DecodeError: it is no array of whole numbers.
+        struct.error: a number has more than 32 bits.
+    """
+    return b"".join([pack_ids(_decode(piece)) for piece in _arrays(text)])
+
+
+def _arrays(text: bytes) -> Iterator[bytes]:
+    """Cut a JSON array of numbers into several; if it is malformed, one of them is."""
+    start, opened = 0, b""
+    while 0 <= (end := text.find(b",", start + _TEXT_BYTES)) < len(text) - _TEXT_BYTES:
+        yield b"%b%b]" % (opened, text[start:end])
+        start, opened = end + 1, b"["
+    yield opened + text[start:]
+
+
+def json_ids(data: bytes) -> bytes:
+    """The numbers of a JSON array, without its brackets, from int32.
+
+    >>> json_ids(pack_ids([1, 128_255]))
+    b'1,128255'
+    """
+    ids = _int32(data)
+    pieces = (ids[start : start + _NUMBERS] for start in range(0, len(ids), _NUMBERS))
+    return b",".join([_encode(piece.tolist())[1:-1] for piece in pieces])
+
+
+def pack_logprobs(logprobs: Sequence[float]) -> bytes:
+    """As float32."""
+    return struct.pack(f"<{len(logprobs)}f", *logprobs)
+
+
+def unpack_logprobs(data: bytes) -> list[float]:
+    """From float32.
+
+    >>> unpack_logprobs(pack_logprobs([-0.25]))
+    [-0.25]
+    """
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
+
 
 Ids = tuple[bytes, ...]
 """Packed ids in pieces. A conversation's ids share the pieces of those before, which may take megabytes."""
@@ -183,3 +266,97 @@ def _shared(ids: bytes, before: bytes | bytearray) -> int:
         else:
             high = middle - 1
     return low
+
+
+Piece = bytes | Raw
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_items = msgspec.json.Decoder(list[Raw]).decode
+
+
+def row_with_tokens(row: Raw, calls: Iterable[CallTokens]) -> Raw:
+    """A result row with the tokens of its model calls.
+
+    Raises:
+        msgspec.DecodeError: it is no row with a response.
+    """
+    fields = _fields(row)
+    response = _fields(fields["response"])
+    output = _array(_with_tokens(_items(response["output"]), calls))
+    return Raw(b"".join(_object(fields, "response", _object(response, "output", output))))
+
+
+def with_tokens(output: Sequence[Raw], calls: Iterable[CallTokens]) -> list[Raw]:
+    """A transcript, with each call's tokens on its last item."""
+    return [Raw(b"".join(item)) for item in _with_tokens(output, calls)]
+
+
+def _with_tokens(output: Sequence[Raw], calls: Iterable[CallTokens]) -> list[list[Piece]]:
+    """The items of a transcript as pieces of JSON, to be joined once: prompts share theirs."""
+    items: list[list[Piece]] = [[item] for item in output]
+    past = _Written()
+    for call in calls:
+        # Not decoded: the item's numbers and spaces must stay as the engine wrote them.
+        head = bytes(output[call.item]).rstrip()[:-1].rstrip()
+        comma = b"" if head.endswith(b"{") else b","
+        items[call.item] = [
+            *(head, comma, b'"prompt_token_ids":['),
+            *past.prompt(call.tokens),
+            *(b"],", _encode(_other_fields(call))[1:]),
+        ]
+    return items
+
+
+def _other_fields(call: CallTokens) -> dict[str, Any]:
+    tokens = call.tokens
+    fields: dict[str, Any] = {
+        "generation_token_ids": unpack_ids(tokens.generation_ids),
+        "generation_log_probs": unpack_logprobs(tokens.log_probs),
+    }
+    if call.segment:
+        fields["token_segment"] = call.segment
+    if tokens.weights:
+        fields["weight_versions"] = tokens.weights
+    return fields
+
+
+class _Written(Past):
+    """The tokens of a conversation so far and their JSON, in pieces without brackets.
+
+    Each call's prompt holds all tokens before it. If their JSON were made again for each call, the cost would
+    grow with the square of the number of calls.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[bytes] = []
+
+    def prompt(self, tokens: Tokens) -> list[bytes]:
+        """The JSON of a call's prompt; from then on its answer counts as past, too."""
+        if not self.continued_by(tokens):
+            self._pieces = []
+            self._add(bytes(self.ids[: tokens.same * ID_BYTES]))
+        self._add(tokens.rest if tokens.same else tokens.prompt_ids)
+        prompt = list(self._pieces)
+        self._add(tokens.generation_ids)
+        self.extend(tokens)
+        return prompt
+
+    def _add(self, ids: bytes) -> None:
+        if ids:
+            written = json_ids(ids)
+            self._pieces.append(b",%b" % written if self._pieces else written)
+
+
+def _object(fields: Mapping[str, Raw], name: str, value: Sequence[Piece]) -> list[Piece]:
+    """A JSON object with another value under one of its names."""
+    pieces: list[Piece] = []
+    for key, old in fields.items():
+        pieces += [b",%b:" % _encode(key), *(value if key == name else (old,))]
+    return [b"{", bytes(pieces[0])[1:], *pieces[1:], b"}"]
+
+
+def _array(items: Iterable[Sequence[Piece]]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for item in items:
+        pieces += [b",", *item]
+    return [b"[", *pieces[1:], b"]"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -13,9 +14,67 @@ from gym_runtime.messages.call_tokens import Prefix as Prefix
 from gym_runtime.messages.call_tokens import Tokens as Tokens
 from gym_runtime.messages.call_tokens import WeightSpan as WeightSpan
 from gym_runtime.messages.call_tokens import prefix_after as prefix_after
-from gym_runtime.messages.comparison import Candidate
 from gym_runtime.messages.responses import NULL
-from gym_runtime.messages.role_use import RoleUse
+from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.statistics import bounded
+
+
+class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one role cost.
+
+    Attributes:
+        seconds: from the question to the answer, waiting for a free place included, over all calls.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: RoleUse) -> RoleUse:
+        return RoleUse(
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            seconds=round(bounded(self.seconds + other.seconds), 6),
+        )
+
+
+def role_numbers(use: Mapping[str, RoleUse]) -> dict[str, float]:
+    """What roles cost as numbers for metrics: ``judge_calls``, ``judge_input_tokens`` and so on."""
+    return {
+        f"{role}_{name}": float(value)
+        for role, one in use.items()
+        for name, value in msgspec.structs.asdict(one).items()
+    }
+
+
+def total_use(one: Mapping[str, RoleUse], other: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
+    """What roles cost in two parts of a session together."""
+    total = dict(one)
+    add_use(total, other)
+    return total
+
+
+def add_use(use: dict[str, RoleUse], more: Mapping[str, RoleUse]) -> None:
+    """Add what roles cost to what they had cost before."""
+    for role, one in more.items():
+        before = use.get(role)
+        use[role] = one if before is None else before + one
+
+
+class RoleAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer.
+
+    Attributes:
+        digest: of the role, the parameters and the input; who asks the same again finds the answer by it.
+        response: a Responses API response object.
+    """
+
+    role: str
+    digest: str
+    response: Raw
+
 
 Body = TypeVar("Body")
 
@@ -216,6 +275,29 @@ class Compare(SessionCall, tag_field="op", tag="compare", frozen=True, kw_only=T
     candidates: list[Candidate]
 
 
+class ComparedVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a comparison says of one candidate: a reward with its reasons, or a fault.
+
+    Attributes:
+        reward: None exactly if there is a ``fault``.
+        fields: values as JSON.
+    """
+
+    rollout_index: int
+    reward: float | None = None
+    components: dict[str, float] = {}
+    fields: dict[str, Raw] = {}
+    fault: Fault | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A comparison's result, with what models in roles answered for it."""
+
+    verdicts: list[ComparedVerdict]
+    role_use: dict[str, RoleUse] = {}
+    role_answers: list[RoleAnswer] = []
+
+
 class CloseSession(SessionCall, tag_field="op", tag="close", frozen=True, kw_only=True, omit_defaults=True):
     """The rollout is over. The sender does not wait for an answer.
 
@@ -291,3 +373,49 @@ def opens(call: SessionCall) -> bool:
 def pack(body: object) -> Raw:
     """A call or an answer as the body of an envelope."""
     return Raw(encode(body))
+
+
+class DeclaredRole(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model that the environment asks besides the policy."""
+
+    name: str
+    optional: bool = False
+
+
+class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An environment's declaration, as far as making rollouts of rows needs it.
+
+    Attributes:
+        shape: ``verify``, ``session`` or ``episode``.
+        fields: the fields of its rows besides ``responses_create_params``; True for those that are required.
+        tools: as function tools of the Responses API.
+        assets: the names of the files that its rows may need.
+        settings: defaults of row fields, by the beginning of an agent's name.
+        compares: it compares the rollouts of a row.
+        agent_options: of its agent.
+        agents: other agents and their options, by the beginning of the name in a row's ``agent_ref``.
+        opens_first: a rollout opens its session before the first model call.
+        repeats: rollouts per row where the run does not say.
+    """
+
+    name: str
+    agent: str
+    shape: str
+    max_turns: int | None = None
+    timeout_s: float = 1800.0
+    parallel_tools: bool = False
+    replayable: bool = True
+    roles: list[DeclaredRole] = []
+    fields: dict[str, bool] = {}
+    tools: list[Raw] = []
+    assets: list[str] = []
+    agent_refs: list[str] = []
+    settings: dict[str, dict[str, Any]] = {}
+    compares: bool = False
+    opens_first: bool = False
+    repeats: int = 1
+    agent_options: dict[str, Any] = {}
+    agents: dict[str, tuple[str, dict[str, Any]]] = {}
+
+
+decode_declaration = msgspec.json.Decoder(Declaration).decode

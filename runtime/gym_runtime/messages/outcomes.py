@@ -9,15 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import Fault
-from gym_runtime.messages import notebook
-from gym_runtime.messages.call_tokens import CallTokens
-from gym_runtime.messages.chat import conversation, row_parts
-from gym_runtime.messages.comparison import Comparison, GroupSpan
-from gym_runtime.messages.role_use import RoleUse
-from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.call_tokens import CallTokens, row_with_tokens
+from gym_runtime.messages.calls import Comparison, RoleUse
+from gym_runtime.messages.conversations import conversation, html_table, html_transcript, row_parts
+from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.messages.sequences import TokenSequence, packed_sequences, token_sequences
-from gym_runtime.messages.stored import Stored
-from gym_runtime.messages.token_fields import row_with_tokens
+from gym_runtime.messages.stored_records import Stored
 
 
 class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, kw_only=True):
@@ -109,7 +106,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """What a notebook shows: the verdict, and the conversation folded."""
         facts = (self.environment, self.reward, self.ending, self.turns, self.tool_calls, self.duration_s)
         heads = ("environment", "reward", "outcome", "turns", "tool calls", "seconds")
-        return notebook.table(heads, [facts]) + notebook.transcript(self.row, f"rollout {self.rollout_id}")
+        return html_table(heads, [facts]) + html_transcript(self.row, f"rollout {self.rollout_id}")
 
     def sequences(self) -> list[TokenSequence]:
         """What there is to train on: one sequence per segment of tokens, in order; see `TokenSequence`.

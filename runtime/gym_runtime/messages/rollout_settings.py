@@ -1,21 +1,242 @@
 """What a run asks for of its rollouts: one object from the flags and the Python client to the wire.
 
-Each option is declared here once, with its default, its bounds and its help text. The command line makes its
-flags from these fields, `Client.rollouts` takes them as one object or as keywords, and each `RolloutSpec`
-carries those that a worker needs, under the same names.
+Each option of `RolloutSettings` is declared here once, with its default, its bounds and its help text. The
+command line makes its flags from these fields, `Client.rollouts` takes them as one object or as keywords, and
+each `RolloutSpec` carries those that a worker needs, under the same names.
+
+`Sampling` has the parameters that a run may set, and `lay_over` replaces those of a row. The Responses API
+has fields for some of them. The rest are sent as NeMo Gym sends them: as JSON text in
+``responses_create_params.metadata``, under ``extra_body`` and ``chat_template_kwargs``, from where a model
+adapter puts them into the body of its request. A row may also hold them as an object,
+``responses_create_params.extra_body``, which `fold` turns into that text.
+
+Three rules hold. A run's setting replaces the row's, wherever the row has it and under any of its names.
+`refused` names what an ``extra_body`` must not hold: the model, the number of answers, streaming, credentials
+and addresses. An adapter refuses by name a parameter that its engine does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from gym_runtime.errors import UsageError
+
+BEYOND_RESPONSES = (
+    *("top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("logit_bias", "chat_template_kwargs"),
+)
+"""Parameters that the Responses API does not have."""
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """What a run sets for all of its rollouts; None leaves it to the row, and then to the engine.
+
+    Attributes:
+        temperature: at least 0; 0 takes the most probable token.
+        top_p: sample from the smallest set of tokens whose probabilities add up to this; above 0, at most 1.
+        top_k: sample from this many of the most probable tokens; 0 or -1 for all.
+        min_p: leave out tokens less probable than this share of the most probable one's; 0 to 1.
+        max_output_tokens: of one model call, at least 1.
+        seed: of the engine's random numbers.
+        stop: texts at which an answer ends.
+        presence_penalty: on tokens that occurred; -2 to 2.
+        frequency_penalty: on tokens, for each time that they occurred; -2 to 2.
+        repetition_penalty: divides the logits of tokens that occurred; above 0, 1 for none.
+        logit_bias: added to tokens' logits, -100 to 100, keyed by the token's id as text.
+        reasoning_effort: how much the model should think; replaces ``effort`` in a row's ``reasoning``.
+        chat_template_kwargs: arguments of the chat template; replace a row's arguments of the same names.
+        system_prompt: the ``instructions``; system messages in a row's input come after them.
+        extra_body: an engine's own parameters; replace a row's parameters of the same names.
+    """
+
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    system_prompt: str | None = None
+    extra_body: dict[str, Any] | None = None
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> Sampling:
+        """Sampling settings from JSON values, with types and bounds checked, also within ``extra_body``.
+
+        Raises:
+            UsageError: the message names the setting.
+        """
+        sampling = _converted(settings)
+        extra = sampling.extra_body or {}
+        if problem := refused(extra):
+            raise UsageError(f"sampling setting 'extra_body': {problem}")
+        _converted({name: extra[name] for name in BEYOND_RESPONSES if name in extra})
+        return sampling
+
+    def overrides(self) -> dict[str, Any]:
+        """The fields to lay over ``responses_create_params`` (`lay_over`): only those that were set.
+
+        Names are those of the Responses API; parameters that it does not have are in the object
+        ``extra_body``.
+        """
+        set_here = {name: value for name, value in vars(self).items() if value is not None}
+        extra = {**set_here.pop("extra_body", {})}
+        extra.update((name, set_here.pop(name)) for name in BEYOND_RESPONSES if name in set_here)
+        if "system_prompt" in set_here:
+            set_here["instructions"] = set_here.pop("system_prompt")
+        if "reasoning_effort" in set_here:
+            set_here["reasoning"] = {"effort": set_here.pop("reasoning_effort")}
+        return {**set_here, "extra_body": extra} if extra else set_here
+
+
+_KWARGS = "chat_template_kwargs"
+# Other names of the same parameter, as engines have them.
+_SAME = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "max_new_tokens": "max_output_tokens",
+    "n_predict": "max_output_tokens",
+    "reasoning_effort": "reasoning",
+    "repeat_penalty": "repetition_penalty",
+    "stop_sequences": "stop",
+    "system_prompt": "instructions",
+}
+_NEVER = frozenset(
+    {
+        *("model", "models", "n", "best_of", "stream", "stream_options", "background"),
+        *("input", "messages", "prompt", "fallbacks", "custom_llm_provider"),
+        *("return_token_ids", "return_tokens_as_token_ids"),
+        "kv_transfer_params",  # vLLM: names the host that an engine fetches its cache from
+    }
+)
+_ADDRESS_OR_LOGIN = re.compile(
+    r"api_?(?:key|base|version)|(?:^|_)(?:ur[il]|headers?|host|proxy)$|authorization|credential|password|secret",
+    re.IGNORECASE,
+)
+_encode = msgspec.json.Encoder().encode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def refused(extra_body: Iterable[str]) -> str:
+    """Why an ``extra_body`` with these names is refused; empty if it is not."""
+    for name in extra_body:
+        if name in _NEVER:
+            return f"'{name}' cannot be set in extra_body: the run and the model's settings decide it"
+        if _ADDRESS_OR_LOGIN.search(name):
+            return f"'{name}' looks like an address or a credential; set those in the model's settings"
+    return ""
+
+
+def lay_over(params: Mapping[str, Raw], sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's ``responses_create_params`` with ``sampling`` (as `Sampling.overrides` gives it) on top.
+
+    A parameter that ``sampling`` sets is removed from the row's ``extra_body``, under all of its names.
+    ``reasoning`` and ``chat_template_kwargs`` are merged field by field. If ``sampling`` has ``metadata``, it
+    replaces the row's.
+
+    Raises:
+        msgspec.DecodeError: the row's ``metadata`` does not hold JSON objects as text where it should.
+    """
+    over = {**sampling}
+    own_metadata = over.pop("metadata", None)
+    metadata = {**(_metadata(params) if own_metadata is None else own_metadata)}
+    extra = _object(metadata.pop("extra_body", "{}"))
+    more = _fields(over.pop("extra_body", None))
+    kwargs = {
+        **_fields(extra.pop(_KWARGS, None)),
+        **_object(metadata.pop(_KWARGS, "{}")),
+        **_fields(more.pop(_KWARGS, None)),
+    }
+    names = {_SAME.get(name, name) for name in (*over, *more)}
+    extra = {name: value for name, value in extra.items() if _SAME.get(name, name) not in names}
+    if over.get("reasoning") is not None:
+        over["reasoning"] = {**_reasoning(params), **_fields(over["reasoning"])}
+    if extra or more:
+        metadata["extra_body"] = _encode({**extra, **more}).decode()
+    if kwargs:
+        metadata[_KWARGS] = _encode(kwargs).decode()
+    beneath = {
+        name: value
+        for name, value in params.items()
+        if name != "metadata" and (name in over or _SAME.get(name, name) not in names)
+    }
+    result: dict[str, Any] = {**beneath, **over}
+    if metadata:
+        result["metadata"] = metadata
+    elif own_metadata is None and "metadata" in params and not _metadata(params):
+        result["metadata"] = params["metadata"]  # null, as NeMo Gym writes it
+    return result
+
+
+def fold(params: Mapping[str, Raw]) -> dict[str, Any]:
+    """A row's ``responses_create_params`` whose ``extra_body`` object, if there is one, is in ``metadata``.
+
+    Raises:
+        msgspec.DecodeError: ``extra_body`` is not an object, or ``metadata`` holds something else than text.
+    """
+    beneath = {**params}
+    extra_body = beneath.pop("extra_body", Raw(b"null"))
+    if bytes(extra_body) == b"null":
+        return beneath
+    return lay_over(beneath, {"extra_body": _decode_object(extra_body)})
+
+
+def _converted(settings: Mapping[str, Any]) -> Sampling:
+    known = {one.name for one in fields(Sampling)}
+    for name, value in settings.items():
+        if name not in known:
+            raise UsageError(f"sampling setting '{name}': there is no such setting")
+        if isinstance(value, float) and not math.isfinite(value):  # JSON would encode it as null
+            raise UsageError(f"sampling setting '{name}': expected a finite number, got {value}")
+    for token in settings.get("logit_bias") or ():
+        if not str(token).isdecimal():
+            raise UsageError(f"sampling setting 'logit_bias': '{token}' is not a token's id")
+    try:
+        return msgspec.json.decode(_encode(dict(settings)), type=Sampling)  # check what is sent
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).replace(" | null", "").replace("`", "").rpartition("$.")
+        what = what.removesuffix(" - at ").removesuffix(" - at key in ")
+        raise UsageError(f"sampling setting '{path}': {what[:1].lower()}{what[1:]}") from error
+    except TypeError as error:
+        raise UsageError(f"sampling settings are JSON values: {error}") from error
+
+
+def _metadata(params: Mapping[str, Raw]) -> dict[str, str]:
+    return _decode_metadata(params["metadata"]) or {} if "metadata" in params else {}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """A copy of an object; null has no fields."""
+    return msgspec.convert(value, dict[str, Any] | None) or {}
+
+
+def _object(text: str) -> dict[str, Any]:
+    return _decode_object(text)
+
+
+def _reasoning(params: Mapping[str, Raw]) -> dict[str, Any]:
+    reasoning = bytes(params.get("reasoning", b"null"))
+    return {} if reasoning == b"null" else _decode_object(reasoning)
+
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Durability = Literal["turn", "result"]

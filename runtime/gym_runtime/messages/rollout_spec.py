@@ -1,4 +1,4 @@
-"""A unit of work on the queue: one rollout of one task."""
+"""A unit of work on the queue: one rollout of one task, or the comparison of a group of rollouts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,41 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.messages.comparison import Candidate, GroupSpan
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.responses import NULL
+
+
+class GroupSpan(msgspec.Struct, frozen=True):
+    """The rollouts of one task that are compared with each other, by their ``rollout_index``.
+
+    Attributes:
+        first: the lowest index.
+        size: how many there are; their indices follow each other.
+    """
+
+    first: int
+    size: int
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout that takes part in a comparison; its ``features`` are what its verification returned."""
+
+    rollout_index: int
+    features: Raw
+
+
+def comparison_index(first: int) -> int:
+    """The ``rollout_index`` of a comparison: negative, and its own among those of a task.
+
+    Args:
+        first: the lowest ``rollout_index`` of its candidates.
+    """
+    return -1 - first
+
+
+def is_comparison(rollout_index: int | str) -> bool:
+    """Whether an index, or the last token of a rollout's subject, is that of a comparison."""
+    return int(rollout_index) < 0
 
 
 class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

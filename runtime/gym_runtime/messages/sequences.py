@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
-from gym_runtime.messages.call_tokens import CallTokens, Past, WeightSpan
-from gym_runtime.messages.packing import ID_BYTES, pack_ids, pack_logprobs
+from gym_runtime.messages.call_tokens import ID_BYTES, CallTokens, Past, WeightSpan, pack_ids, pack_logprobs
 
 if TYPE_CHECKING:
     import numpy as np

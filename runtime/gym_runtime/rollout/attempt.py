@@ -32,7 +32,7 @@ from gym_runtime.errors import (
     leaf,
 )
 from gym_runtime.logs import logger
-from gym_runtime.messages.comparison import Comparison
+from gym_runtime.messages.calls import Comparison
 from gym_runtime.messages.metric_names import RETRIES
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.responses import NULL

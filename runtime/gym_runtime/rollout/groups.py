@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.messages import notebook
+from gym_runtime.messages.conversations import MOST_ROWS, html_table, html_transcript
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.advantage import Advantage, advantages
@@ -72,7 +72,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """What a notebook shows: a line for each rollout, and their conversations folded."""
         shown = [*self.rollouts, *(one for one in self.failures if one not in self.rollouts)]
-        shown = shown[: notebook.MOST_ROWS]
+        shown = shown[:MOST_ROWS]
         rows = [
             (one.rollout_index, one.reward, one.ending, one.turns, one.tool_calls, one.duration_s)
             for one in shown
@@ -81,9 +81,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         summary = (self.environment, self.task_index, len(self.rollouts), average, self.failed or None)
         heads = ("environment", "task", "rollouts", "mean reward", "failed")
         return (
-            notebook.table(heads, [summary])
-            + notebook.table(("rollout", "reward", "outcome", "turns", "tool calls", "seconds"), rows)
-            + "".join(notebook.transcript(one.row, f"rollout {one.rollout_id}") for one in shown)
+            html_table(heads, [summary])
+            + html_table(("rollout", "reward", "outcome", "turns", "tool calls", "seconds"), rows)
+            + "".join(html_transcript(one.row, f"rollout {one.rollout_id}") for one in shown)
         )
 
     def advantages(self, kind: Advantage = "grpo") -> list[float]:

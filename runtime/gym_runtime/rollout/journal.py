@@ -27,7 +27,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
-from gym_runtime.messages.stored import Stored
+from gym_runtime.messages.stored_records import Stored
 from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 
 BLOCK = 64

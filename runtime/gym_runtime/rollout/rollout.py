@@ -16,9 +16,8 @@ from gym_runtime import tracing
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages import calls
-from gym_runtime.messages.comparison import Comparison
-from gym_runtime.messages.items import FunctionCall, tool_output
-from gym_runtime.messages.responses import NULL, CreateParams, Response
+from gym_runtime.messages.calls import Comparison
+from gym_runtime.messages.responses import NULL, CreateParams, FunctionCall, Response, tool_output
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.attempt_state import AttemptState
 from gym_runtime.rollout.envelope import Envelope

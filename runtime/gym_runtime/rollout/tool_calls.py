@@ -14,8 +14,7 @@ from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
 from gym_runtime.errors import UNREADABLE, leaf
 from gym_runtime.messages import calls
-from gym_runtime.messages.items import FunctionCall
-from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.rollout.remote_session import RemoteSession
 
 ToolFailure = Literal["arguments", "exception", "timeout", "unknown_tool"]

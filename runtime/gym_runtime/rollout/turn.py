@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import Ids, lengthened
-from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items
-from gym_runtime.messages.responses import Response
+from gym_runtime.messages.responses import FunctionCall, Item, Message, Response, decode_items
 
 
 class Turn:

@@ -17,7 +17,7 @@ from gym_runtime.bus.stop import Stop
 from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token
-from gym_runtime.messages.stored import Stored, leave_out
+from gym_runtime.messages.stored_records import Stored, leave_out
 from gym_runtime.timing import SLOW_LINK_S
 
 LOAD_FRESH_S = 10.0

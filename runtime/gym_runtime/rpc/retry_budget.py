@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from gym_runtime import clock
 from gym_runtime.errors import GymError
-from gym_runtime.messages.role_use import RoleUse
+from gym_runtime.messages.calls import RoleUse
 
 SAME_DEATH_S = 2.0
 """Concurrent calls of one rollout that lose the same worker within this time count as one death."""

@@ -17,7 +17,7 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import UNREADABLE, ConnectionLost, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
-from gym_runtime.messages.stored import Stored
+from gym_runtime.messages.stored_records import Stored
 from gym_runtime.rpc.registry import HEARTBEATS, MOST_MEMBERS, Heartbeat, decode_heartbeat
 from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S
 

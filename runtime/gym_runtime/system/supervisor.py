@@ -281,7 +281,7 @@ def _import_workers() -> None:
 def main() -> int:
     """``python -m gym_runtime.system.supervisor``, with the system on the first line of the input."""
     if not select.select([0], [], [], 0)[0]:
-        # It was started ahead (`gym_runtime.system.ahead`). Otherwise the broker starts meanwhile.
+        # It was started early (`gym_runtime.system.early_supervisor`). Otherwise the broker starts meanwhile.
         _import_workers()
     line = b""
     while not line.endswith(b"\n"):

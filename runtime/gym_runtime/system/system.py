@@ -20,7 +20,7 @@ import anyio
 from msgspec.structs import replace
 
 from gym_runtime.errors import UsageError
-from gym_runtime.system import ahead
+from gym_runtime.system import early_supervisor
 from gym_runtime.system.spec import Event, SystemSpec, decode_event, encode
 
 Report = Callable[[Event], None]
@@ -134,7 +134,7 @@ def launch(system: SystemSpec) -> System:
     if not system.nats and not system.state_dir:
         temporary = tempfile.mkdtemp(prefix="gym-runtime-")
         system = replace(system, state_dir=temporary, temporary=True)
-    process = ahead.take()
+    process = early_supervisor.take()
     assert process.stdin is not None
     process.stdin.write(encode(system) + b"\n")
     process.stdin.flush()

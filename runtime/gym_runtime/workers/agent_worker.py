@@ -24,7 +24,7 @@ from gym_runtime.messages.metric_names import QUEUE_WAIT
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord, encode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, unread_spec
-from gym_runtime.messages.run_info import CLOSED
+from gym_runtime.messages.stored_records import CLOSED
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.attempt import Attempts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RUNS
+from gym_runtime.messages.stored_records import RUNS
 
 REMEMBERED = 65536
 

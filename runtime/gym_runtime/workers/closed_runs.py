@@ -11,7 +11,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
-from gym_runtime.messages.run_info import RUNS, RunInfo
+from gym_runtime.messages.stored_records import RUNS, RunInfo
 from gym_runtime.rollout.account import Account
 from gym_runtime.timing import GIVE_BACK_S, JOURNAL_FRESH_S
 from gym_runtime.workers.cancellations import Cancellations

@@ -21,7 +21,7 @@ from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import Control, ControlAnswer
 from gym_runtime.messages.names import token
-from gym_runtime.messages.weights_record import WEIGHTS, CurrentWeights, encode_current_weights
+from gym_runtime.messages.stored_records import WEIGHTS, CurrentWeights, encode_current_weights
 from gym_runtime.workers.adapter import Controllable
 
 

@@ -27,11 +27,10 @@ from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
-from gym_runtime.messages.comparison import Comparison
+from gym_runtime.messages.calls import Comparison, total_use
 from gym_runtime.messages.metric_names import OUTSIDE, RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.role_use import total_use
-from gym_runtime.messages.run_info import RUNS
+from gym_runtime.messages.stored_records import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.router import Router

@@ -19,10 +19,10 @@ from gym_runtime.client.stored_results import stored_results
 from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages import metric_names
-from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Count, Figures, merged
 from gym_runtime.messages.metric_names import Metric
-from gym_runtime.messages.run_info import RUNS, RunInfo
+from gym_runtime.messages.rollout_spec import is_comparison
+from gym_runtime.messages.stored_records import RUNS, RunInfo
 from gym_runtime.rpc.registry import HEARTBEATS, Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
 from msgspec.structs import replace

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages.conversation import conversation
+from gym_runtime.messages.conversations import readable_items
 from gym_runtime.messages.outcomes import RolloutRecord
 
 MOST_ROWS = 100
@@ -89,7 +89,7 @@ def _texts(record: RolloutRecord) -> tuple[str, str]:
     if len(record.row) > MOST_ROW_BYTES:
         return "", f"(a row of {len(record.row):,} bytes)"
     try:
-        items = list(conversation(_decode(record.row)))
+        items = list(readable_items(_decode(record.row)))
     except UNREADABLE:
         return "", ""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from data.assets.asset_origin import DEEP, HELLO, Origin
-from gym_data.prepare.fetch import fetch
+from gym_data.prepare.asset_files import fetch
 from gym_runtime.assets import find
 from gym_runtime.errors import AssetMissing, UsageError
 

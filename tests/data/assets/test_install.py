@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gym_data.prepare.install import install
+from gym_data.prepare.asset_files import install
 from gym_runtime import assets as cache
 from gym_runtime.assets import Asset
 from gym_runtime.errors import UsageError

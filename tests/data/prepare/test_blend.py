@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from gym_data.prepare.blend import blend, interleave, quotas, take
+from gym_data.prepare.collate import blend, interleave, quotas, take
 from gym_runtime.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gym_data.prepare import installed
+from gym_data.prepare.hub import find_installed
 from gym_runtime import DatasetSource
 from gym_runtime.errors import UsageError
 from msgspec.structs import replace
@@ -26,12 +26,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_file_of_a_package_is_found_with_its_version(package: Path) -> None:
-    found = installed.find(SOURCE)
+    found = find_installed(SOURCE)
     assert (found.path, found.commit) == (package / "own_numbers/a.json", "3.1")
     with pytest.raises(UsageError, match=r"own-numbers 3.1 has no file own_numbers/b.json"):
-        installed.find(replace(SOURCE, file="own_numbers/b.json"))
+        find_installed(replace(SOURCE, file="own_numbers/b.json"))
 
 
 def test_a_package_that_is_missing_is_named_with_the_remedy() -> None:
     with pytest.raises(UsageError, match="pip install --no-deps own-numbers"):
-        installed.find(SOURCE)
+        find_installed(SOURCE)

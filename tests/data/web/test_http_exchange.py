@@ -14,8 +14,7 @@ from data.web.site import BOUNDS, HERE, site
 from gym_data.web import http_exchange as exchange_module
 from gym_data.web import web_request
 from gym_data.web.http_exchange import exchange
-from gym_data.web.unavailable import PageUnavailable, Unreachable
-from gym_data.web.web_request import Bounds, Guard, WebRequest
+from gym_data.web.web_request import Bounds, Guard, PageUnavailable, Unreachable, WebRequest
 from gym_runtime.environment.blocked_loop import watching
 from yarl import URL
 

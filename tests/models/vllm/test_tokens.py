@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.tokens import Choice, Generated, Rendering
+from gym_runtime.messages.call_tokens import unpack_ids
 from gym_runtime.messages.calls import WeightSpan
-from gym_runtime.messages.packing import unpack_ids
 
 
 def rendering(**more: Any) -> Rendering:

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from gym_data.web import dialling
 from gym_data.web import fetcher as fetcher_module
 from gym_data.web import outside_service as service_module
+from gym_data.web import public_addresses
 from resources.google_search.searches import ENGINES
 from resources.web import KEY, World, world
 
@@ -18,7 +18,7 @@ async def out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncGenerator
     monkeypatch.setenv("GYM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(fetcher_module, "SERVICE_PAUSES_S", (0.01, 0.02, 0.03))
     service_module._turns.clear()  # pyright: ignore[reportPrivateUsage]
-    dialling._found.clear()  # pyright: ignore[reportPrivateUsage]
+    public_addresses._dialled_hosts.clear()  # pyright: ignore[reportPrivateUsage]
     async with world() as found:
         for name in ENGINES:
             monkeypatch.setenv(f"GYM_{name.upper()}_URL", found.url)

@@ -9,7 +9,7 @@ from gym_runtime.cli.model_choice import parse_model, with_file
 from gym_runtime.cli.options.run_options import RunOptions
 from gym_runtime.cli.options.shared_options import BrokerOptions, ModelOptions, parse_urls
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.sampling import Sampling
+from gym_runtime.messages.rollout_settings import Sampling
 
 FILE = """
 nats = "nats://10.0.0.5:4222"

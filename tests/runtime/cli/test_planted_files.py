@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.cli.main import run
-from gym_runtime.files.manifest import Manifest
+from gym_runtime.files.results import Manifest
 from gym_view.indexing import index_of
 
 PRECIOUS = b"not the runtime's\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files.lock import Lock
+from gym_runtime.files.results import Lock
 from gym_runtime.training import open_dataset
 from runtime.client.running_client import NAME, rows, running_client
 

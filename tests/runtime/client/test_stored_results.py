@@ -10,8 +10,8 @@ from gym_runtime.client import RunInfo
 from gym_runtime.client.stored_results import stored_results
 from gym_runtime.errors import UsageError
 from gym_runtime.messages import outcomes
-from gym_runtime.messages.comparison import GroupSpan
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, encode_record
+from gym_runtime.messages.rollout_spec import GroupSpan
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
 from gym_testing.small_system import rollout_spec, small_system

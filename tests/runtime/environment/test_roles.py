@@ -12,7 +12,7 @@ from gym_runtime.environment.role_answers import RecordedAnswers, ScriptedAnswer
 from gym_runtime.environment.roles import Answer, Models, question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer, UsageError
-from gym_runtime.messages.role_use import RoleAnswer
+from gym_runtime.messages.calls import RoleAnswer
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw

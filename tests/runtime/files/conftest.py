@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.errors import Fault
-from gym_runtime.files.manifest import Manifest
+from gym_runtime.files.results import Manifest
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord
 from msgspec import Raw
 

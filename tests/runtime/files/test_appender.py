@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.files import appender as module
-from gym_runtime.files.appender import Appender, repair_tail
-from gym_runtime.files.results import write_whole
+from gym_runtime.files.appender import Appender, repair_tail, write_whole
 from hypothesis import given
 from hypothesis import strategies as st
 

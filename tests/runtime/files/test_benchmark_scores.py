@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.files.benchmark_scores import benchmark_scores
+from gym_runtime.files.recorded_run import benchmark_scores
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files import lines as module
-from gym_runtime.files.dataset import open_dataset
-from gym_runtime.files.lines import Source
+from gym_runtime.files import dataset as module
+from gym_runtime.files.dataset import Source, open_dataset
 from gym_runtime.files.rows import expand
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
-from gym_runtime.files.growth import grows, obstacles
-from gym_runtime.files.manifest import load_manifest
-from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter
-from gym_runtime.files.resume import Progress, start_run
+from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, load_manifest
+from gym_runtime.files.resume import Progress, grows, obstacles, start_run
 from gym_runtime.files.rows import expand
 from gym_runtime.files.run_metrics import Metrics
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.files.inputs import StoredInputs
+from gym_runtime.files.merging import StoredInputs
 
 
 def write(path: Path, *rows: dict[str, Any]) -> Path:

@@ -14,8 +14,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from gym_runtime.errors import Fault
-from gym_runtime.files.manifest import Manifest, load_manifest
-from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, failure_row
+from gym_runtime.files.results import (
+    InputWriter,
+    Manifest,
+    OutputFiles,
+    ResultWriter,
+    failure_row,
+    load_manifest,
+)
 from gym_runtime.files.resume import MAX_FAILURES, Progress, start_run
 from gym_runtime.files.rows import materialize
 from gym_runtime.files.run_metrics import Metrics

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files.lock import Lock
+from gym_runtime.files.results import Lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from gym_runtime.files.lock import Lock
+from gym_runtime.files.results import Lock
 lock = Lock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read(1)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from gym_runtime.cli import main
-from gym_runtime.files.results import OutputFiles, ResultWriter, write_whole
+from gym_runtime.files.appender import write_whole
+from gym_runtime.files.results import OutputFiles, ResultWriter
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import RolloutRecord
 

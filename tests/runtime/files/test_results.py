@@ -9,14 +9,8 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import Fault, UsageError
-from gym_runtime.files.results import (
-    InputWriter,
-    OutputFiles,
-    ResultWriter,
-    count_lines,
-    failure_class,
-    write_whole,
-)
+from gym_runtime.files.appender import write_whole
+from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, count_lines, failure_class
 from gym_runtime.files.rows import expand, materialize
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord, Truncated
 

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.dataset import open_dataset
-from gym_runtime.files.manifest import Manifest, load_manifest
-from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, failure_row
+from gym_runtime.files.results import (
+    InputWriter,
+    Manifest,
+    OutputFiles,
+    ResultWriter,
+    failure_row,
+    load_manifest,
+)
 from gym_runtime.files.resume import MAX_FAILURES, Progress, start_run
 from gym_runtime.files.rows import expand
 from gym_runtime.files.run_metrics import Metrics

@@ -14,11 +14,14 @@ from gym_runtime.messages.calls import (
     Compare,
     Control,
     ControlAnswer,
+    Declaration,
+    DeclaredRole,
     ModelAnswer,
     ModelCall,
     OpenSession,
     Prefix,
     Request,
+    RoleUse,
     RpcReply,
     StepAnswer,
     StepCall,
@@ -26,10 +29,9 @@ from gym_runtime.messages.calls import (
     ToolAnswer,
     Verify,
     WeightSpan,
+    decode_declaration,
 )
-from gym_runtime.messages.comparison import Candidate
-from gym_runtime.messages.declaration import Declaration, DeclaredRole, decode_declaration
-from gym_runtime.messages.role_use import RoleUse
+from gym_runtime.messages.rollout_spec import Candidate
 from msgspec import Raw
 from runtime.messages.examples import Decode
 from runtime.messages.golden_values import FAULT, FAULT_JSON, decoder

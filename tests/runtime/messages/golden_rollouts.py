@@ -7,10 +7,9 @@ from typing import Any
 from gym_runtime.messages import outcomes
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.call_tokens import CallTokens, Tokens
-from gym_runtime.messages.comparison import Candidate, ComparedVerdict, Comparison, GroupSpan
+from gym_runtime.messages.calls import ComparedVerdict, Comparison, RoleAnswer, RoleUse
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
-from gym_runtime.messages.role_use import RoleAnswer, RoleUse
-from gym_runtime.messages.rollout_spec import RolloutIdentity, RolloutSpec
+from gym_runtime.messages.rollout_spec import Candidate, GroupSpan, RolloutIdentity, RolloutSpec
 from msgspec import Raw
 from runtime.messages.examples import Decode
 from runtime.messages.golden_values import FAULT, FAULT_JSON, decoder

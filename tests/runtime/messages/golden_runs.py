@@ -6,26 +6,23 @@ from typing import Any
 
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.messages import responses
+from gym_runtime.messages.calls import RoleAnswer, RoleUse
 from gym_runtime.messages.figures import Figures
-from gym_runtime.messages.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Message,
-    OtherItem,
-    Part,
-    Reasoning,
-)
 from gym_runtime.messages.responses import (
     CreateParams,
+    FunctionCall,
+    FunctionCallOutput,
     IncompleteDetails,
     InputTokensDetails,
+    Message,
+    OtherItem,
     OutputTokensDetails,
+    Part,
+    Reasoning,
     Response,
     Usage,
 )
-from gym_runtime.messages.role_use import RoleAnswer, RoleUse
-from gym_runtime.messages.run_info import RunInfo, decode_run
-from gym_runtime.messages.weights_record import CurrentWeights, decode_current_weights
+from gym_runtime.messages.stored_records import CurrentWeights, RunInfo, decode_current_weights, decode_run
 from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
 from msgspec import Raw
 from runtime.messages.examples import Decode

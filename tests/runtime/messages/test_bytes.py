@@ -16,15 +16,10 @@ from gym_runtime.errors import Fault
 from gym_runtime.messages import (
     call_tokens,
     calls,
-    comparison,
-    declaration,
-    items,
     outcomes,
     responses,
-    run_info,
-    weights_record,
+    stored_records,
 )
-from gym_runtime.messages import role_use as role_messages
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.calls import (
     CloseSession,
@@ -36,12 +31,10 @@ from gym_runtime.messages.calls import (
     ToolAnswer,
 )
 from gym_runtime.messages.figures import Figures
-from gym_runtime.messages.items import (
-    Item,
-)
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.messages.responses import (
     CreateParams,
+    Item,
     Response,
     Usage,
 )
@@ -77,8 +70,8 @@ def structs(module: ModuleType) -> set[type]:
 
 def test_every_message_has_golden_bytes() -> None:
     modules = (
-        *(calls, comparison, declaration, items, outcomes, responses, role_messages, role_models, tasks),
-        *(run_info, call_tokens, weights_record, errors),
+        *(calls, outcomes, responses, role_models, tasks),
+        *(stored_records, call_tokens, errors),
     )
     there = set[type]().union(*map(structs, modules))
     elsewhere = {Figures, Heartbeat}

@@ -8,11 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 from gym_runtime.errors import ModelUnavailable, UsageError
-from gym_runtime.messages.call_tokens import CallTokens, Tokens, WeightSpan, chained, lengthened, shortened
+from gym_runtime.messages.call_tokens import (
+    CallTokens,
+    Tokens,
+    WeightSpan,
+    chained,
+    lengthened,
+    pack_ids,
+    pack_logprobs,
+    row_with_tokens,
+    shortened,
+    unpack_ids,
+)
 from gym_runtime.messages.outcomes import Completed, RolloutRecord, encode_record, read_record
-from gym_runtime.messages.packing import pack_ids, pack_logprobs, unpack_ids
 from gym_runtime.messages.sequences import packed_sequences, token_sequences
-from gym_runtime.messages.token_fields import row_with_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.messages import items
-from gym_runtime.messages.items import (
+from gym_runtime.messages import responses
+from gym_runtime.messages.responses import (
     FunctionCall,
     FunctionCallOutput,
     Item,
@@ -81,8 +81,11 @@ def test_an_item_made_here_is_written_anew() -> None:
     item = Message(role="user", content="x")
     assert item.raw is None
     assert bytes(encode_item(item)) == b'{"type":"message","role":"user","content":"x"}'
-    assert bytes(items.user_message("ä")) == '{"role":"user","content":"ä"}'.encode()
-    assert bytes(items.tool_output("c", "1")) == b'{"type":"function_call_output","call_id":"c","output":"1"}'
+    assert bytes(responses.user_message("ä")) == '{"role":"user","content":"ä"}'.encode()
+    assert (
+        bytes(responses.tool_output("c", "1"))
+        == b'{"type":"function_call_output","call_id":"c","output":"1"}'
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import struct
 import msgspec
 import pytest
 from gym_runtime.messages import pack_ids, pack_json_ids, unpack_ids
-from gym_runtime.messages.packing import json_ids
+from gym_runtime.messages.call_tokens import json_ids
 
 MANY = 20_000
 IDS = [random.Random(1).randrange(200_000) for _ in range(MANY)]

@@ -24,16 +24,14 @@ from gym_runtime.messages.calls import (
     Verify,
     WeightSpan,
 )
-from gym_runtime.messages.items import (
-    Message,
-    decode_item,
-)
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
 from gym_runtime.messages.responses import (
     CreateParams,
     InputTokensDetails,
+    Message,
     OutputTokensDetails,
     Usage,
+    decode_item,
 )
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from hypothesis import given, settings

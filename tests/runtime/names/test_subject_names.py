@@ -14,7 +14,7 @@ from gym_runtime.cli import main
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.messages.outcomes import Completed, RolloutRecord, encode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import encode_run
+from gym_runtime.messages.stored_records import encode_run
 from gym_runtime.system.private_broker import Broker
 from gym_testing.background import hosting
 from runtime.names.hostile_rows import Place

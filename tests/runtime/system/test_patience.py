@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime.errors import BrokerError, ConnectionLost, GymError, NotThereYet, UsageError
-from gym_runtime.system.patience import WAIT_PAUSE_S, Patience
+from gym_runtime.system.starting import WAIT_PAUSE_S, Patience
 from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio

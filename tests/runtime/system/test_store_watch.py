@@ -15,8 +15,7 @@ from faults.broker.broker_runs import break_disk
 from gym_runtime.bus import streams
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import BrokerError
-from gym_runtime.system.private_broker import Broker
-from gym_runtime.system.store_watch import refusal
+from gym_runtime.system.private_broker import Broker, refusal
 
 HALF_MB = bytes(range(256)) * 2048
 

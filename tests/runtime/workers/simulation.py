@@ -18,9 +18,8 @@ from gym_agents.step_loop import Agent as StepLoop
 from gym_agents.tool_loop import Agent as ToolLoop
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.errors import GymError
-from gym_runtime.messages.comparison import GroupSpan
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec, encode_spec
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.timing import SESSIONS_SWEPT_S

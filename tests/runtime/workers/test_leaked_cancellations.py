@@ -12,8 +12,8 @@ from gym_runtime import Candidates, Environment, Episode, Reply, Session, Step, 
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, Rollout
 from gym_runtime.environment.verdict import Pending
 from gym_runtime.messages import calls
-from gym_runtime.messages.comparison import Candidate
 from gym_runtime.messages.outcomes import Completed
+from gym_runtime.messages.rollout_spec import Candidate
 from gym_testing.background import SOON_S
 from gym_testing.small_system import (
     Engine,

@@ -14,8 +14,7 @@ from gym_runtime.environment.roles import question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 from gym_runtime.messages import user_message
-from gym_runtime.messages.items import decode_items
-from gym_runtime.messages.responses import decode_response
+from gym_runtime.messages.responses import decode_items, decode_response
 from gym_testing.checks.reverification import (
     RejectedRow,
     ReverifiedRow,

@@ -11,7 +11,7 @@ import pytest
 from gym_runtime.client.progress import Counter
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.figures import Figures
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_testing.background import hosting

@@ -6,7 +6,7 @@ from gym_runtime.cli import remote, terminal
 from gym_runtime.cli.options.shared_options import BrokerOptions
 from gym_runtime.client import Client
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 
 
 def cancel(run: str, task: int | None, rollout: int | None, broker: BrokerOptions) -> None:

@@ -21,9 +21,10 @@ from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
 from gym_runtime.client.progress import Counter
 from gym_runtime.client.streaming import background
-from gym_runtime.files.benchmark_scores import benchmark_scores
-from gym_runtime.files.collected import read_collected
-from gym_runtime.files.results import OutputFiles, ResultWriter, write_whole
+from gym_runtime.files.appender import write_whole
+from gym_runtime.files.recorded_run import benchmark_scores
+from gym_runtime.files.results import OutputFiles, ResultWriter
+from gym_runtime.files.resume import read_collected
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.timing import FLUSH_S

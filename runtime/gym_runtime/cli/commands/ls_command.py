@@ -19,7 +19,7 @@ from gym_runtime.environment import catalogue
 if TYPE_CHECKING:
     from gym_runtime.client import Client
     from gym_runtime.client.status import RunProgress
-    from gym_runtime.messages.run_info import RunInfo
+    from gym_runtime.messages.stored_records import RunInfo
 
 WIDE = 110
 

@@ -27,8 +27,7 @@ def fetch_assets(names: tuple[str, ...], *, as_json: bool = False) -> int:
     Raises:
         UsageError: a name is unknown, or has no assets; a file cannot be fetched, or by no program.
     """
-    from gym_data.prepare.fetch import fetch
-    from gym_data.prepare.install import install
+    from gym_data.prepare.asset_files import fetch, install
 
     from gym_runtime import assets as cache
 

@@ -22,8 +22,8 @@ from gym_runtime.cli.options.run_options import PublishOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
-from gym_runtime.files.run_plan import RunPlan
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.files.recorded_run import RunPlan
+from gym_runtime.messages.stored_records import RunInfo
 
 
 def publish(options: PublishOptions) -> str:

@@ -29,7 +29,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import require_known, with_settings
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files.appender import Appender, repair_tail
-from gym_runtime.files.inputs import StoredInputs
+from gym_runtime.files.merging import StoredInputs
 from gym_runtime.files.results import OutputFiles, count_lines, failure_class
 from gym_runtime.statistics import Total
 from gym_runtime.workers.adapter import ModelSettings

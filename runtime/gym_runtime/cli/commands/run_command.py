@@ -30,11 +30,9 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset, open_dataset
-from gym_runtime.files.manifest import load_manifest
-from gym_runtime.files.recorded_run import RecordedRun
-from gym_runtime.files.results import OutputFiles
-from gym_runtime.files.run_plan import RunPlan
-from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.files.recorded_run import RecordedRun, RunPlan
+from gym_runtime.files.results import OutputFiles, load_manifest
+from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import PATIENCE_S

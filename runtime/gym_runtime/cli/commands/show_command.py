@@ -16,7 +16,7 @@ from rich.text import Text
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.messages.conversation import Item, conversation
+from gym_runtime.messages.conversations import ReadableItem, readable_items
 
 MAX_CHARACTERS = 4000
 
@@ -44,7 +44,7 @@ def show(options: ShowOptions) -> int:
         terminal.print_json(row)
         return 0
     console = terminal.output()
-    items = list(conversation(row))
+    items = list(readable_items(row))
     long = sum(item.text.count("\n") + 2 for item in items) > console.height
     with console.pager(styles=True) if long and sys.stdout.isatty() else nullcontext():
         _print_card(console, row, card(row))
@@ -82,7 +82,7 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
         console.print(Text(f"{name[:16]:<12} ", style="dim") + _plain(said), soft_wrap=True)
 
 
-def _print_item(console: Console, item: Item) -> None:
+def _print_item(console: Console, item: ReadableItem) -> None:
     style = {"user": "bold", "system": "bold", "assistant": "bold blue", "reasoning": "dim"}.get(
         item.who, "yellow"
     )

@@ -35,8 +35,7 @@ from gym_runtime.cli.options.shared_options import (
     WeakSandbox,
     shown_name,
 )
-from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.sampling import Sampling
+from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling
 
 RESULTS = Path("results")
 

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.sampling import Sampling
+from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling
 
 DEFAULT_MODEL = "embedded/smollm2-135m"
 DEFAULT_CONCURRENCY = 1024

@@ -10,9 +10,8 @@ from aiohttp import web
 from data.web.fetcher.oracle import answers, ask, failure
 from data.web.site import HERE, Site
 from gym_data.web.fetcher import Fetcher
-from gym_data.web.unavailable import PageUnavailable
 from gym_data.web.web_recording import Recording
-from gym_data.web.web_request import WebAnswer
+from gym_data.web.web_request import PageUnavailable, WebAnswer
 from gym_runtime.environment import usage
 from gym_runtime.errors import UsageError
 

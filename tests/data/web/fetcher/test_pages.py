@@ -10,7 +10,7 @@ from data.web.fetcher.oracle import ORACLE
 from data.web.site import HERE, Site, site
 from gym_data.web import fetcher as fetcher_module
 from gym_data.web.fetcher import Fetcher
-from gym_data.web.unavailable import PageUnavailable
+from gym_data.web.web_request import PageUnavailable
 from gym_runtime.environment import usage
 from gym_runtime.errors import ServiceUnavailable
 

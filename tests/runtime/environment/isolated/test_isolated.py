@@ -17,7 +17,7 @@ from gym_runtime.environment.isolated import run_isolated, start_ahead, verify_i
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ResourceError, TaskError
-from gym_runtime.messages.comparison import Candidate
+from gym_runtime.messages.rollout_spec import Candidate
 from gym_sandbox import verifiers
 from runtime.bounds import bounds as bounds
 from runtime.environment.isolated.heavy_module import descendants, row

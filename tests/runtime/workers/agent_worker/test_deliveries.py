@@ -8,7 +8,7 @@ from gym_runtime import clock
 from gym_runtime.adapters import Rollout
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.outcomes import Completed
-from gym_runtime.messages.run_info import RunInfo, encode_run
+from gym_runtime.messages.stored_records import RunInfo, encode_run
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat

@@ -12,7 +12,7 @@ from gym_runtime import clock
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, Rollout
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed
-from gym_runtime.messages.run_info import RunInfo, encode_run
+from gym_runtime.messages.stored_records import RunInfo, encode_run
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.small_system import (
     Engine,

@@ -28,10 +28,10 @@ def start() -> None:
 
 
 def take() -> subprocess.Popen[bytes]:
-    """The supervisor that was started ahead, or else a new one."""
+    """The supervisor that `start` has started, or else a new one."""
     while _waiting:
         process = _waiting.pop()
-        # One that was started ahead may have ended: killed, or its imports failed.
+        # It may have ended since: killed, or its imports failed.
         if process.poll() is None:
             return process
     return spawn()

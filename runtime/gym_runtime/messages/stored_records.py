@@ -1,4 +1,4 @@
-"""What others have stored or announced, read without trust.
+"""What others have stored or announced, read without trust; and what is stored of runs and of weights.
 
 A client of another version, or a hostile one, can store anything where it may write. A record that cannot be
 read must not end what reads all of them: it is left out, and the log names it once. A record says what it is
@@ -7,11 +7,16 @@ of, and counts only under the subject of that: ``runs.R`` is of run R, ``join.K.
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
+from gym_runtime.messages.figures import Figures
 
 NAMED = 64
 """So many records one process names in its log: whoever stores bad ones must not fill the disk with lines."""
@@ -75,3 +80,68 @@ def leave_out(subject: str, why: str) -> None:
         logger().warning("further records that cannot be used are left out without a line", after=NAMED)
     else:
         logger().warning("a record cannot be used and is left out", subject=subject, reason=why)
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run: all that stays of it when it is over.
+
+    Attributes:
+        state: ``active``, ``finished`` or ``cancelled``.
+        attached: its client is connected for as long as it is worked on.
+        closed: what was stored for it is freed, and nothing more is to be stored.
+        model: ``PROVIDER/NAME``, or the name of the pool that is asked; empty if not known.
+        done, failed: when the run is over, how many rollouts have a result, and how many of these are
+            failures; None if not known.
+        figures: what its last client has counted, when the run is over.
+    """
+
+    run: str
+    total: int
+    environments: list[str] = []
+    agents: list[str] = []
+    created_s: float = 0.0
+    state: str = "active"
+    attached: bool = False
+    closed: bool = False
+    model: str = ""
+    done: int | None = None
+    failed: int | None = None
+    figures: Figures | None = None
+
+
+CLOSED = b"closed"
+"""What a cancellation of a whole run says besides, when the run is closed."""
+
+encode_run = msgspec.json.Encoder().encode
+decode_run = msgspec.json.Decoder(RunInfo).decode
+
+
+def _name(info: RunInfo) -> str:
+    return info.run
+
+
+RUNS = Stored(decode_run, _name)
+"""Reads what is stored under ``runs.<run>``."""
+
+
+def new_run_id() -> str:
+    """A run's id: sortable by time, unique, one token of a subject."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+class CurrentWeights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The weights that all engines of a model are to have; an engine that starts later loads them.
+
+    Attributes:
+        path: where the engines find them; empty if they are at no path: then an engine has its own.
+        version: their name.
+    """
+
+    path: str = ""
+    version: str = ""
+
+
+encode_current_weights = msgspec.json.Encoder().encode
+decode_current_weights = msgspec.json.Decoder(CurrentWeights).decode
+WEIGHTS = Stored(decode_current_weights)
+"""Reads what is stored under ``runs.weights.<pool>``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import tempfile
 import urllib.error
 import urllib.request
@@ -160,3 +161,34 @@ def _make_folder(path: Path) -> None:
 def _write(path: Path, content: bytes) -> None:
     with replacing(path) as file:
         file.write(content)
+
+
+INSTALLED = "install"
+
+
+def install(asset: Asset) -> bool:
+    """Run an asset's script in its folder; whether it was run. What it prints goes to the error output.
+
+    Raises:
+        UsageError: it failed; it can be run again.
+    """
+    if not asset.install:
+        return False
+    place = cached(asset)
+    place.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(asset.install.encode()).hexdigest()
+    lock = read_lock(place)
+    if INSTALLED in lock and lock[INSTALLED].sha256 == digest:
+        return False
+    done = subprocess.run(
+        ["/bin/sh", "-c", asset.install], cwd=place, stdin=subprocess.DEVNULL, stdout=2, check=False
+    )
+    if done.returncode != 0:
+        raise UsageError(
+            f"installing {asset.description} in {place} failed with exit code {done.returncode}, as shown "
+            "above; run the command again"
+        )
+    lock = {**read_lock(place), INSTALLED: Fetched(url="", sha256=digest, size_bytes=0)}
+    with replacing(place / LOCK) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(lock)))
+    return True

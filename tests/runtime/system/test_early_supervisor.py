@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from gym_runtime.system import ahead
+from gym_runtime.system import early_supervisor
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import launch
 
@@ -15,13 +15,13 @@ from gym_runtime.system.system import launch
 @pytest.fixture(autouse=True)
 def nothing_waits() -> Iterator[None]:
     yield
-    assert not ahead._waiting
+    assert not early_supervisor._waiting
 
 
 @pytest.mark.timeout(60)
 def test_it_runs_the_system_that_is_launched_next_and_no_other() -> None:
-    ahead.start()
-    (waiting,) = ahead._waiting
+    early_supervisor.start()
+    (waiting,) = early_supervisor._waiting
     first, second = launch(SystemSpec()), launch(SystemSpec())
     try:
         assert first.pid == waiting.pid
@@ -33,11 +33,11 @@ def test_it_runs_the_system_that_is_launched_next_and_no_other() -> None:
 
 @pytest.mark.timeout(60)
 def test_one_that_died_meanwhile_is_replaced() -> None:
-    ahead.start()
-    (waiting,) = ahead._waiting
+    early_supervisor.start()
+    (waiting,) = early_supervisor._waiting
     waiting.kill()
     waiting.communicate()
-    taken = ahead.take()
+    taken = early_supervisor.take()
     try:
         assert taken.pid != waiting.pid
     finally:
@@ -47,7 +47,7 @@ def test_one_that_died_meanwhile_is_replaced() -> None:
 
 @pytest.mark.timeout(60)
 def test_it_ends_without_a_word_when_its_owner_ends_without_a_system() -> None:
-    process = ahead.spawn()
+    process = early_supervisor.spawn()
     assert process.communicate() == (b"", None)
     assert process.returncode == 2
 
