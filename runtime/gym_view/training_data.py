@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files.index import IndexedRow
-from gym_runtime.files.index_entry import OUTCOMES
+from gym_runtime.files import OUTCOMES, IndexedRow
 from gym_runtime.messages.conversation import as_object
 from msgspec import Raw
 
