@@ -34,22 +34,15 @@ from typing import Any, Self, TypeVar, cast
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from gym_runtime import clock
-from gym_runtime.bus.interface import Bus
+from gym_runtime import Environment, RolloutRecord, clock
+from gym_runtime.adapters import Adapter, Agent, CallContext, ModelAnswer, ModelCall
+from gym_runtime.bus import Bus
 from gym_runtime.client import Client
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.environment import LoadedEnvironment, catalogue
 from gym_runtime.errors import GymError
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.messages.outcomes import RolloutRecord, read_record
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.rollout.agent import Agent
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.workers.adapter import Adapter, CallContext
-from gym_runtime.workers.agent_worker import AgentWorker
-from gym_runtime.workers.model_worker import ModelWorker
-from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_runtime.messages import RolloutSpec, encode_spec, read_record
+from gym_runtime.rpc import Heartbeat, announce
+from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
 from msgspec import Raw
 
 from gym_testing.background import SOON_S, Mailbox, background, hosting

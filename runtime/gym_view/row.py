@@ -11,14 +11,7 @@ from typing import Any, cast
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages.conversation import (
-    Item,
-    as_list,
-    as_object,
-    as_text,
-    content_text,
-    conversation,
-)
+from gym_runtime.messages import as_list, as_object, as_text, content_text, conversation
 
 _OWN = {
     "responses_create_params",
@@ -78,7 +71,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     failed: str
     reason: str
     notes: str
-    tool_error: Item | None
+    tool_error: conversation.Item | None
     attempt: int
     again: list[str]
     kept: list[str]
@@ -108,7 +101,7 @@ def card(row: Mapping[str, Any]) -> Card:
         as_object(response.get("incomplete_details")).get("reason"),
         as_object(response.get("error")).get("message"),
     ]
-    items = list(conversation(row))
+    items = list(conversation.conversation(row))
     return Card(
         rollout_id=str(own.get("rollout_id") or ""),
         reward=float(reward) if isinstance(reward, (int, float)) and not failed else None,

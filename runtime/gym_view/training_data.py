@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import OUTCOMES, IndexedRow
-from gym_runtime.messages.conversation import as_object
+from gym_runtime.messages import as_object
 from msgspec import Raw
 
 from gym_view import selection

@@ -13,15 +13,19 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from gym_runtime.environment import examples, requirements
-from gym_runtime.environment.blocked_loop import watching
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.examples import Example
-from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
-from gym_runtime.environment.shapes import Episode
-from gym_runtime.environment.tools import hearing_errors
+from gym_runtime import Episode
+from gym_runtime.environment import (
+    Example,
+    LoadedEnvironment,
+    Resource,
+    Scripted,
+    ScriptedAnswers,
+    examples,
+    hearing_errors,
+    requirements,
+    session_of,
+    watching,
+)
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError
 
 from gym_testing.checks import tool_rules

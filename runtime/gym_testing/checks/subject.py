@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from gym_runtime.environment import examples
-from gym_runtime.environment.candidates import as_features, no_verdicts
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.examples import Example
-from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import ScriptedAnswers
-from gym_runtime.environment.roles import Models
-from gym_runtime.environment.verdict import Pending, Verdict, make_response
+from gym_runtime import Pending, Verdict, make_response
+from gym_runtime.environment import (
+    Example,
+    LoadedEnvironment,
+    Models,
+    Resource,
+    ScriptedAnswers,
+    as_features,
+    examples,
+    judge_recorded,
+    no_verdicts,
+)
 from gym_runtime.errors import from_fault
-from gym_runtime.messages.comparison import Candidate
+from gym_runtime.messages import Candidate
 
 SILENCE = make_response()
 

@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.environment import examples, schema_examples
-from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.schemas import schema_problems
-from gym_runtime.environment.tools import SERVER_ERROR, hearing_errors
+from gym_runtime.environment import (
+    SERVER_ERROR,
+    Resource,
+    examples,
+    hearing_errors,
+    schema_examples,
+    schema_problems,
+    session_of,
+)
 
 from gym_testing.checks.subject import Subject
 
