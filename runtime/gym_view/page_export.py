@@ -98,7 +98,7 @@ def _exported(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], Iterator[tu
     """What the page is told of each run, complete once its files were taken; and these, by their names."""
     groups = [groups_in(run, _as_indexed) for run in runs] if len(runs) <= MAX_COMPARED else []
     for number, run in enumerate(runs):
-        about = describe(run) | {
+        about: dict[str, Any] = describe(run) | {
             "path": run.rollouts.name,  # where it is on this machine concerns no reader
             "folder": str(number),
             "chunks": True,
