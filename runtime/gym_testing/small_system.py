@@ -34,11 +34,11 @@ from typing import Any, Self, TypeVar, cast
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from gym_runtime import Environment, RolloutRecord, clock
+from gym_runtime import Environment, Pending, RolloutRecord, Verdict, clock, make_response
 from gym_runtime.adapters import Adapter, Agent, CallContext, ModelAnswer, ModelCall
 from gym_runtime.bus import Bus
 from gym_runtime.client import Client
-from gym_runtime.environment import LoadedEnvironment, catalogue
+from gym_runtime.environment import LoadedEnvironment, Scripted, ScriptedAnswers, catalogue, judge_recorded
 from gym_runtime.errors import GymError
 from gym_runtime.messages import RolloutSpec, encode_spec, read_record
 from gym_runtime.rpc import Heartbeat, announce
@@ -130,6 +130,42 @@ class Engine:
                 self.cancelled.put(context)
         assert isinstance(turn, ModelAnswer)
         return turn
+
+
+# -- one verdict --------------------------------------------------------------------------------------
+
+
+async def verify(
+    environment: LoadedEnvironment | Environment,
+    row: bytes,
+    *reply: Item | str,
+    roles: Mapping[str, Sequence[Scripted]] | None = None,
+) -> Verdict | Pending:
+    """An environment's verdict on a reply, as a worker reaches it, without a model, an agent or a broker.
+
+    >>> async def short(task: Task, reply: Reply) -> Verdict:
+    ...     return Verdict(float(len(reply.text) < 3))
+    >>> from gym_runtime import Environment, Reply, Task, Verdict
+    >>> anyio.run(verify, Environment(resource=short, description="Short."), row(), "4").reward
+    1.0
+
+    Args:
+        reply: the output items of the model; a string is a message. Its tool calls are repeated.
+        roles: what the models in roles answer, question by question.
+
+    Returns:
+        `Pending` where the reward comes from the comparison of a whole group.
+
+    Raises:
+        GymError: the row is not one of the environment's, or its verifier failed.
+    """
+    known = (
+        environment
+        if isinstance(environment, LoadedEnvironment)
+        else catalogue.loaded(environment, Path("sample.py"))
+    )
+    models = ScriptedAnswers(roles or {}).models(known.resource.roles)
+    return await judge_recorded(known, row, make_response(*reply), models)
 
 
 # -- a small system -------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def row(task: int, rollout: int, environment: str = "mcqa", **fields: Any) -> di
 def test_a_run_is_drawn_by_task_environment_and_ending(tmp_path: Path) -> None:
     usage: dict[str, Any] = {"response": {"usage": {"output_tokens": 30}}}
     rollouts = [row(0, 0, reward=1.0, **usage), row(0, 1, reward=0.0), row(1, 0, "quiz", reward=0.0)]
-    fault: dict[str, Any] = {"_ng_failure_class": "model", "_ng_failure": {"kind": "model", "stage": "respond"}}
+    fault: dict[str, Any] = {"_ng_failure": {"kind": "model", "stage": "respond"}}
+    fault["_ng_failure_class"] = "model"
     made_again = row(0, 1, **fault)
     found = page_figures(
         run(tmp_path, rollouts, [made_again, row(1, 1, "quiz", **fault), row(2, 0, **fault)])

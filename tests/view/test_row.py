@@ -14,7 +14,8 @@ from view import node
 
 PAGE = """
 const { conversation } = await import(src + "/row.js");
-const answer = (rows) => rows.map(({ row, card }) => conversation(row, card).map((item) => [item.turn, item.error]));
+const drawn = ({ row, card }) => conversation(row, card).map((item) => [item.turn, item.error]);
+const answer = (rows) => rows.map(drawn);
 """
 
 

@@ -45,8 +45,14 @@ from gym_runtime.files import StoredInputs
 from gym_runtime.messages import Candidate, ComparedVerdict
 from msgspec import Raw
 
-from gym_testing.checks.judged_file import JudgedFile, column_of, next_lines, skip_lines
-from gym_testing.checks.stored_groups import StoredGroups, StoredLine
+from gym_testing.checks.judged_file import (
+    JudgedFile,
+    StoredGroups,
+    StoredLine,
+    column_of,
+    next_lines,
+    skip_lines,
+)
 from gym_testing.checks.stored_row import FILE_LINE as FILE_LINE
 from gym_testing.checks.stored_row import Read, RejectedRow, ReverifiedRow, decode_named, decode_stored
 
