@@ -95,7 +95,7 @@ def _export_file(runs: Sequence[Run], target: Path) -> Written:
 
 
 def _exported(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], Iterator[tuple[str, bytes]]]]:
-    """What the page is told of each run, complete once its files were taken; and these, by their names."""
+    """Each run's description, complete once its files were taken, and these files by their names."""
     groups = [groups_in(run, _as_indexed) for run in runs] if len(runs) <= MAX_COMPARED else []
     for number, run in enumerate(runs):
         about: dict[str, Any] = describe(run) | {
@@ -108,7 +108,7 @@ def _exported(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], Iterator[tu
 
 
 def _files(run: Run, parts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """A run's files; ``parts`` is told where the chunks of each begin."""
+    """A run's files; ``parts`` gets where the chunks of each begin."""
     yield "figures.json", _packed(msgspec.json.encode(page_figures(run, _as_indexed)))
     for part, rows in run.parts.items():
         index = _index(rows)
@@ -178,7 +178,7 @@ def _index(rows: Path) -> bytes:
 
 
 def _chunks(rows: Path, index: bytes) -> Iterator[tuple[int, bytes]]:
-    """``(offset, bytes)`` of neighbouring whole rows; a larger row is a chunk of its own."""
+    """``(offset, bytes)`` of neighbouring whole rows; a larger row is a chunk alone."""
     start = end = 0
     with rows.open("rb") as file:
 

@@ -100,7 +100,7 @@ class _Messages:
         elif kind == "message":
             role = item.get("role") or "assistant"
             if role == "assistant":
-                if self._calls:  # text that follows calls is a message of its own
+                if self._calls:  # text that follows calls begins a new message
                     self._flush()
                 self._texts.append(_text(item.get("content")))
                 return

@@ -53,7 +53,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a few numbers.
 
     Attributes:
-        rollouts: all of them. A failed one that was made again and has a verdict now does not count.
+        rollouts: all of them. A failed one that was run again and has a verdict now does not count.
         mean_reward: over rollouts with a reward; None without any.
         mean_error: its standard error, clustered by task (`gym_runtime.statistics.Clusters`); None with less
             than two tasks.

@@ -14,7 +14,7 @@ from gym_runtime.files import IndexedRow
 
 
 class Place(NamedTuple):
-    """Where a row stands in its file, in bytes."""
+    """Where a row is in its file, in bytes."""
 
     offset: int
     size: int

@@ -75,7 +75,7 @@ export class Columns {
     return known < 0 ? names.push("(others)") - 1 : known;
   }
 
-  // A failure that was made again and has a verdict now, or failed again later, does not count.
+  // A failure that was run again and has a verdict now, or failed again later, does not count.
   supersede() {
     const failures = new Map();
     this.superseded = 0;

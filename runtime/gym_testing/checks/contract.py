@@ -96,7 +96,7 @@ class Subject(msgspec.Struct, frozen=True):
     async def _compared(self, example: Example, response: bytes, pending: Pending, models: Models) -> Verdict:
         """The verdict on one of two that are compared: the first is the perfect rollout, the second silence.
 
-        A rollout that is neither stands in the place of the first.
+        A rollout that is neither takes the place of the first.
         """
         place = int(response == SILENCE)
         other = SILENCE if not place else await examples.play(self.resource, example)

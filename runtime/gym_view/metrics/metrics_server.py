@@ -1,6 +1,6 @@
 """Serves the metrics of a system at ``/metrics``, and pushes them where the environment asks for it.
 
-It refuses requests with a foreign ``Host``: a web page could read the figures with them, by a name of its own
+It refuses requests with a foreign ``Host``: a web page could read the figures with them, by a name
 that resolves to this machine.
 """
 

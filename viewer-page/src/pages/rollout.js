@@ -15,7 +15,7 @@ import { Timeline } from "../timeline.js";
 
 const TABS = { "": "Conversation", timeline: "Timeline", tokens: "Tokens", row: "Row" };
 
-// What cannot be drawn is shown as it stands in the file: one row never breaks the page.
+// What cannot be drawn is shown as it is in the file: one row never breaks the page.
 class Guard extends Component {
   componentDidCatch(error) {
     this.setState({ error });

@@ -69,7 +69,7 @@ function Filter({ run, q, rows, error, searching }) {
     <div class="under" role="status">${error ? html`<span class="bad">${error}</span>` : html`<span><strong>${count(rows.length)}</strong> of ${plural(run.columns.rows - run.columns.superseded, "rollout")}${searching ? " · looking through the rows …" : ""}</span>`}
       ${q ? html`<a href=${href({ q: "" })} onClick=${() => (box.current.value = "")}>clear</a>` : null}</div>
     ${open ? html`<dl class="fields">${Object.entries(FIELDS).map(([name, { about }]) => html`<dt><code>${name}</code></dt><dd>${about}</dd>`)}
-      <dt><code>"…"</code></dt><dd>a text anywhere in the row, as it stands in the JSON</dd></dl>` : null}
+      <dt><code>"…"</code></dt><dd>a text anywhere in the row, as it is in the JSON</dd></dl>` : null}
   </div>`;
 }
 
