@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
+from gym_runtime.environment.declared import declaration
 from gym_runtime.errors import Fault
-from gym_runtime.messages import (
-    calls,
-    comparison,
-    declaration,
-    figures,
-    outcomes,
-    rollout_spec,
-    run_info,
-    weights_record,
-)
+from gym_runtime.messages import calls, comparison, figures, outcomes, rollout_spec, run_info, weights_record
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.registry import Heartbeat
 

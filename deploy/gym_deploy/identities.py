@@ -25,8 +25,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gym_runtime.bus import nkeys
-from gym_runtime.bus.join import Join, write_join
+from gym_runtime.bus import Join, nkeys, write_join
 from gym_runtime.errors import UsageError
 from gym_runtime.own_files import open_own, replacing
 
@@ -104,13 +103,8 @@ def _sign(certificate: Path, key: Path, subject: str, extensions: Sequence[str],
     command += [part for extension in extensions for part in ("-addext", extension)]
     command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", str(key)]
     try:
-        done = subprocess.run(
-            [*command, "-out", str(certificate), *by],
-            capture_output=True,
-            text=True,
-            umask=0o077,
-            check=False,
-        )
+        command += ["-out", str(certificate), *by]
+        done = subprocess.run(command, capture_output=True, text=True, umask=0o077, check=False)
     except FileNotFoundError:
         raise UsageError("openssl, which makes certificates, is not installed: apt install openssl") from None
     if done.returncode:

@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import write_whole
+from gym_runtime.files import write_whole
 
 Platform = Literal["slurm", "kubernetes", "compose", "systemd"]
 _VALUE = re.compile(r"@([A-Z_]+)@")

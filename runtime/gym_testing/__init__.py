@@ -1,1 +1,8 @@
-"""What authors of environments, agents and adapters test with: `small_system`, a memory bus, virtual time."""
+"""What authors of environments, agents and adapters test with: a verdict, a system, faults, virtual time.
+
+The names are listed in ``__init__.pyi``; each is loaded from its module when it is first used.
+"""
+
+from gym_runtime.public import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -34,22 +34,15 @@ from typing import Any, Self, TypeVar, cast
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from gym_runtime import clock
-from gym_runtime.bus.interface import Bus
+from gym_runtime import Environment, Pending, RolloutRecord, Verdict, clock, make_response
+from gym_runtime.adapters import Adapter, Agent, CallContext, ModelAnswer, ModelCall
+from gym_runtime.bus import Bus
 from gym_runtime.client import Client
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.environment import LoadedEnvironment, Scripted, ScriptedAnswers, catalogue, judge_recorded
 from gym_runtime.errors import GymError
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.messages.outcomes import RolloutRecord, read_record
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.rollout.agent import Agent
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.workers.adapter import Adapter, CallContext
-from gym_runtime.workers.agent_worker import AgentWorker
-from gym_runtime.workers.model_worker import ModelWorker
-from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_runtime.messages import RolloutSpec, encode_spec, read_record
+from gym_runtime.rpc import Heartbeat, announce
+from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
 from msgspec import Raw
 
 from gym_testing.background import SOON_S, Mailbox, background, hosting
@@ -137,6 +130,42 @@ class Engine:
                 self.cancelled.put(context)
         assert isinstance(turn, ModelAnswer)
         return turn
+
+
+# -- one verdict --------------------------------------------------------------------------------------
+
+
+async def verify(
+    environment: LoadedEnvironment | Environment,
+    row: bytes,
+    *reply: Item | str,
+    roles: Mapping[str, Sequence[Scripted]] | None = None,
+) -> Verdict | Pending:
+    """An environment's verdict on a reply, as a worker reaches it, without a model, an agent or a broker.
+
+    >>> async def short(task: Task, reply: Reply) -> Verdict:
+    ...     return Verdict(float(len(reply.text) < 3))
+    >>> from gym_runtime import Environment, Reply, Task, Verdict
+    >>> anyio.run(verify, Environment(resource=short, description="Short."), row(), "4").reward
+    1.0
+
+    Args:
+        reply: the output items of the model; a string is a message. Its tool calls are repeated.
+        roles: what the models in roles answer, question by question.
+
+    Returns:
+        `Pending` where the reward comes from the comparison of a whole group.
+
+    Raises:
+        GymError: the row is not one of the environment's, or its verifier failed.
+    """
+    known = (
+        environment
+        if isinstance(environment, LoadedEnvironment)
+        else catalogue.loaded(environment, Path("sample.py"))
+    )
+    models = ScriptedAnswers(roles or {}).models(known.resource.roles)
+    return await judge_recorded(known, row, make_response(*reply), models)
 
 
 # -- a small system -------------------------------------------------------------------------------------

@@ -1,11 +1,4 @@
-"""Reading what runs have written: the page of ``gym-runtime view``, ``show`` and ``compare``.
+"""Looking at runs: the page of ``gym-runtime view``, ``show``, ``compare``, ``top``, metrics, trackers.
 
-    rows, indices ─▶ indexing ──▶ server ──▶ the page (static/, built from viewer-page/)
-                       │           └─ access: who may ask
-                       ├──▶ export: the same page and rows as plain files
-                       ├──▶ row: one row taken apart ──▶ show
-                       └──▶ figures, comparison ──▶ compare
-
-The server never reads a row: the page takes index records and byte ranges. The page's own figures are
-those of `figures`, number for number, which a test holds.
+README.md says what reads what.
 """

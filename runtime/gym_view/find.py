@@ -8,6 +8,7 @@ from pathlib import Path
 from gym_runtime.errors import UsageError
 from gym_runtime.files.index import IndexedRow
 from gym_runtime.files.results import load_manifest
+from gym_runtime.files import IndexedRow, load_manifest
 
 from gym_view.indexing import indexed
 from gym_view.run_files import Run, find_runs

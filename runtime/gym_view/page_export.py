@@ -1,7 +1,9 @@
 """The page and its rollouts as plain files, for any static host, or as one HTML file.
 
-Rows stand in gzipped chunks of about `CHUNK_BYTES`: many static hosts (``python -m http.server`` is one)
-know no ranges of bytes. The index is that of the rows, so the page works as it does with the server.
+Rows are in gzipped chunks of about `CHUNK_BYTES`: many static hosts (``python -m http.server`` is one) know
+no ranges of bytes. Beside each chunk are the cards of its rows. What the server computes when it is asked is
+written out: the figures of each run, and each run compared with each other one where there are at most
+`MAX_COMPARED` of them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import gzip
 import hashlib
 from collections.abc import Iterator, Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,18 @@ import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.index import HEADER_BYTES, read_index
+from gym_runtime.files import HEADER_BYTES, IndexedRow, read_index, write_whole
 
 from gym_view.indexing import index_of
+from gym_view.page_figures import page_figures
+from gym_view.row import card_json
+from gym_view.run_comparison import compare
+from gym_view.run_figures import Groups, groups_in
 from gym_view.run_files import Run, describe
 
 CHUNK_BYTES = 4 * 2**20
 MAX_PAGE_BYTES = 20 * 2**20
+MAX_COMPARED = 8
 _PAGE_FILES = ("index.html", "page.js", "page.css")
 
 
@@ -55,22 +64,13 @@ def _export_folder(runs: Sequence[Run], target: Path) -> Written:
     for name in _PAGE_FILES:
         (target / name).write_bytes(_page(name))
     described: list[dict[str, Any]] = []
-    for number, run in enumerate(runs):
-        folder = data / str(number)
+    for about, files in _exported(runs):
+        folder = data / about["folder"]
         folder.mkdir()
-        about = _describe(run)
-        about["folder"] = str(number)
-        parts: dict[str, Any] = about["parts"]
-        for part, rows in run.parts.items():
-            index = _index(rows)
-            (folder / f"{part}.idx.gz").write_bytes(gzip.compress(index, 6, mtime=0))
-            starts: list[int] = []
-            for start, chunk in _chunks(rows, index):
-                (folder / f"{part}-{len(starts)}.gz").write_bytes(gzip.compress(chunk, 6, mtime=0))
-                starts.append(start)
-            parts[part]["chunks"] = starts
+        for name, content in files:
+            (folder / f"{name}.gz").write_bytes(content)
         described.append(about)
-    (data / "runs.json").write_bytes(msgspec.json.encode({"mode": "files", "runs": described}))
+    (data / "runs.json").write_bytes(_listing(described))
     sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
     return Written(len(sizes), sum(sizes))
 
@@ -78,28 +78,66 @@ def _export_folder(runs: Sequence[Run], target: Path) -> Written:
 def _export_file(runs: Sequence[Run], target: Path) -> Written:
     described: list[dict[str, Any]] = []
     total = 0
-    for run in runs:
-        about = _describe(run)
-        for part, rows in run.parts.items():
-            index = _index(rows)
-            chunks = list(_chunks(rows, index))
-            packed = [_packed(chunk) for _, chunk in chunks]
-            about["parts"][part] |= {
-                "index": _packed(index),
-                "chunks": [start for start, _ in chunks],
-                "data": packed,
-            }
-            total += sum(map(len, packed))
+    for about, files in _exported(runs):
+        about["data"] = {}
+        for name, content in files:
+            packed = base64.b64encode(content).decode()
+            about["data"][name] = packed
+            total += len(packed)
             if total > MAX_PAGE_BYTES:
                 raise UsageError(
                     f"one HTML file with these rows would be larger than {MAX_PAGE_BYTES // 2**20} MiB; "
                     "export to a folder: --export DIR"
                 )
         described.append(about)
-    page = _whole_page(msgspec.json.encode({"mode": "files", "runs": described}))
+    page = _whole_page(_listing(described))
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, iter([page]))
     return Written(1, len(page))
+
+
+def _exported(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], Iterator[tuple[str, bytes]]]]:
+    """Each run's description, complete once its files were taken, and these files by their names."""
+    groups = [groups_in(run, _as_indexed) for run in runs] if len(runs) <= MAX_COMPARED else []
+    for number, run in enumerate(runs):
+        about: dict[str, Any] = describe(run) | {
+            "path": run.rollouts.name,  # where it is on this machine concerns no reader
+            "folder": str(number),
+            "chunks": True,
+            "compared": bool(groups),
+        }
+        yield about, chain(_files(run, about["parts"]), _comparisons(groups, number))
+
+
+def _files(run: Run, parts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """A run's files; ``parts`` gets where the chunks of each begin."""
+    yield "figures.json", _packed(msgspec.json.encode(page_figures(run, _as_indexed)))
+    for part, rows in run.parts.items():
+        index = _index(rows)
+        yield f"{part}.idx", _packed(index)
+        starts: list[int] = []
+        for start, chunk in _chunks(rows, index):
+            yield f"{part}-{len(starts)}", _packed(chunk)
+            yield f"{part}-{len(starts)}.cards", _packed(_cards(start, chunk))
+            starts.append(start)
+        parts[part]["chunks"] = starts
+
+
+def _comparisons(groups: Sequence[Groups], number: int) -> Iterator[tuple[str, bytes]]:
+    """One run compared with each other one."""
+    for other, theirs in enumerate(groups):
+        if other != number:
+            yield f"against-{other}.json", _packed(msgspec.json.encode(compare(groups[number], theirs)))
+
+
+def _cards(start: int, chunk: bytes) -> bytes:
+    """The cards of a chunk's rows, by where each row begins in the file."""
+    found: dict[int, msgspec.Raw] = {}
+    for line in chunk.split(b"\n"):
+        if line.strip():
+            found[start] = msgspec.Raw(card_json(line))
+        start += len(line) + 1
+    return msgspec.json.encode(found)
 
 
 def _whole_page(data: bytes) -> bytes:
@@ -128,9 +166,12 @@ def _whole_page(data: bytes) -> bytes:
     )
 
 
-def _describe(run: Run) -> dict[str, Any]:
-    """What the page is told; where the file stands on this machine concerns no reader."""
-    return describe(run) | {"chunks": True, "path": run.rollouts.name}
+def _listing(described: Sequence[dict[str, Any]]) -> bytes:
+    return msgspec.json.encode({"mode": "files", "runs": described})
+
+
+def _as_indexed(rows: Path) -> Iterator[IndexedRow]:
+    return read_index(index_of(rows))
 
 
 def _index(rows: Path) -> bytes:
@@ -139,7 +180,7 @@ def _index(rows: Path) -> bytes:
 
 
 def _chunks(rows: Path, index: bytes) -> Iterator[tuple[int, bytes]]:
-    """``(offset, bytes)`` of neighbouring whole rows; a larger row is a chunk of its own."""
+    """``(offset, bytes)`` of neighbouring whole rows; a larger row is a chunk alone."""
     start = end = 0
     with rows.open("rb") as file:
 
@@ -156,8 +197,8 @@ def _chunks(rows: Path, index: bytes) -> Iterator[tuple[int, bytes]]:
             yield chunk()
 
 
-def _packed(data: bytes) -> str:
-    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+def _packed(data: bytes) -> bytes:
+    return gzip.compress(data, 6, mtime=0)
 
 
 def _page(name: str) -> bytes:

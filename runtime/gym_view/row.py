@@ -1,7 +1,6 @@
-"""One row taken apart for the terminal: what its verdict rests on, and its conversation.
+"""One row taken apart for the terminal and the page: what its verdict rests on, and where its turns begin.
 
-The page does the same (viewer-page/src/row.js). Rows come from models, tools and other programs: any
-field may have any type.
+Rows come from models, tools and other programs: any field may have any type.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from gym_runtime.messages.conversations import (
     content_text,
     readable_items,
 )
+from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import as_list, as_object, as_text, content_text, conversation
 
 _OWN = {
     "responses_create_params",
@@ -40,6 +41,14 @@ _EXPECTED = re.compile(
     r"^(expected|gold|golden|reference|ground_truth|target|correct|solution$|answer$|label$)"
 )
 _JUDGED = re.compile(r"judge|critique|explanation|rationale|feedback|notes$")
+_SHORT_CHARACTERS = 200
+
+
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of one item of a row's ``response.output``: its turn, and a tool's error."""
+
+    turn: int
+    error: str = ""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +57,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         found, expected: fields of the row that hold what the answer was taken to be, and the right one.
         judged: what judges said, by field.
+        others: further fields of the row that are short.
         limits: which stopped it.
-        failure: whose fault, where and what, if there is no verdict.
+        failed: whose fault and where, if there is no verdict; else empty.
+        reason, notes: what the failure says, and its class.
         tool_error: the first answer of a tool that is an error.
         again: why earlier attempts were given up.
+        kept: what of earlier attempts went on.
+        marks: of each item of ``response.output``.
     """
 
     rollout_id: str
@@ -61,12 +74,22 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     found: dict[str, str]
     expected: dict[str, str]
     judged: dict[str, str]
+    others: dict[str, str]
     limits: list[str]
-    failure: str
+    failed: str
+    reason: str
+    notes: str
     tool_error: ReadableItem | None
     attempt: int
     again: list[str]
+    kept: list[str]
     facts: str
+    marks: list[Mark]
+
+    @property
+    def failure(self) -> str:
+        """Whose fault, where and what; empty if there is a verdict."""
+        return f"{self.failed}: {self.reason}" if self.reason else self.failed
 
 
 def card(row: Mapping[str, Any]) -> Card:
@@ -75,11 +98,18 @@ def card(row: Mapping[str, Any]) -> Card:
     outcome = as_object(own.get("outcome"))
     fields = {name: value for name, value in row.items() if name not in _OWN and value is not None}
     judged = {name: _said(value) for name, value in fields.items() if _JUDGED.search(name)}
-    plain = {name: value for name, value in fields.items() if name not in judged}
+    plain = {name: as_text(value) for name, value in fields.items() if name not in judged}
+    found = {name: text for name, text in plain.items() if _FOUND.match(name)}
+    expected = {name: text for name, text in plain.items() if _EXPECTED.match(name)}
     fault = as_object(row.get("_ng_failure")) or as_object(outcome.get("fault"))
     failed = bool(row.get("_ng_failure_class") or fault)
     reward = row.get("reward")
-    limits = [outcome.get("reason"), as_object(response.get("incomplete_details")).get("reason")]
+    limits = [
+        outcome.get("reason"),
+        as_object(response.get("incomplete_details")).get("reason"),
+        as_object(response.get("error")).get("message"),
+    ]
+    items = list(conversation.conversation(row))
     return Card(
         rollout_id=str(own.get("rollout_id") or ""),
         reward=float(reward) if isinstance(reward, (int, float)) and not failed else None,
@@ -89,16 +119,37 @@ def card(row: Mapping[str, Any]) -> Card:
             for name, value in as_object(row.get("reward_components")).items()
             if isinstance(value, (int, float))
         },
-        found={name: as_text(value) for name, value in plain.items() if _FOUND.match(name)},
-        expected={name: as_text(value) for name, value in plain.items() if _EXPECTED.match(name)},
+        found=found,
+        expected=expected,
         judged={name: said for name, said in judged.items() if said},
+        others={
+            name: text
+            for name, text in plain.items()
+            if name not in found and name not in expected and len(text) < _SHORT_CHARACTERS
+        },
         limits=list(dict.fromkeys(str(limit) for limit in limits if limit)),
-        failure=_failure(row, fault) if failed else "",
-        tool_error=next((item for item in readable_items(row) if item.error), None),
+        failed=_failed(row, fault) if failed else "",
+        reason=as_text(fault.get("message") or row.get("_ng_failure_judge_error") or "") if failed else "",
+        notes=_notes(row, fault) if failed else "",
+        tool_error=next((item for item in items if item.error), None),
         attempt=_number(own.get("attempt")) or _number(row.get("_ng_attempt_index")) + 1,
         again=[str(reason) for reason in as_list(own.get("started_anew"))],
+        kept=[
+            f"{count} {what}"
+            for field, what in (("resumed_turns", "turns went on"), ("rebuilt_sessions", "sessions rebuilt"))
+            if (count := _number(own.get(field)))
+        ],
         facts=_facts(own, response),
+        marks=[Mark(item.turn, item.error) for item in items if item.turn],
     )
+
+
+def card_json(line: bytes) -> bytes:
+    """The card of a row as JSON; ``null`` if the line is no JSON object."""
+    try:
+        return msgspec.json.encode(card(msgspec.json.decode(line, type=dict[str, Any])))
+    except UNREADABLE:
+        return b"null"
 
 
 def _said(value: Any) -> str:
@@ -115,11 +166,17 @@ def _said(value: Any) -> str:
     return "\n".join(found)
 
 
-def _failure(row: Mapping[str, Any], fault: Mapping[str, Any]) -> str:
+def _failed(row: Mapping[str, Any], fault: Mapping[str, Any]) -> str:
     kind = fault.get("kind") or row.get("_ng_failure_class") or "failed"
-    where = f" in {fault['stage']}" if fault.get("stage") else ""
-    message = fault.get("message") or row.get("_ng_failure_judge_error") or ""
-    return f"{kind}{where}: {message}" if message else f"{kind}{where}"
+    return f"{kind} in {fault['stage']}" if fault.get("stage") else str(kind)
+
+
+def _notes(row: Mapping[str, Any], fault: Mapping[str, Any]) -> str:
+    again = "may be tried again" if fault.get("retryable") is True else ""
+    if not again and row.get("_ng_failure_terminal"):
+        again = "not tried again"
+    notes = (fault.get("name"), row.get("_ng_failure_class"), again)
+    return " · ".join(str(note) for note in notes if note)
 
 
 def _facts(own: Mapping[str, Any], response: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import msgspec
 from gym_runtime.messages.conversations import as_list, as_object, content_text
+from gym_runtime.messages import as_list, as_object, content_text
 
 Chat = dict[str, Any]
 """``role`` and ``content``; of an assistant also ``reasoning_content`` and ``tool_calls``, of a tool
@@ -100,7 +101,7 @@ class _Messages:
         elif kind == "message":
             role = item.get("role") or "assistant"
             if role == "assistant":
-                if self._calls:  # text that follows calls is a message of its own
+                if self._calls:  # text that follows calls begins a new message
                     self._flush()
                 self._texts.append(_text(item.get("content")))
                 return

@@ -13,18 +13,18 @@ _WORK = 2_000_000
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A task that both runs have rewards for; the task index may be another in the second run."""
+    """A task that both runs have rewards for; its environment and index may be others in the second run.
+
+    ``difference`` is second minus first; None beyond a double.
+    """
 
     environment: str
+    environment_b: str
     task_a: int
     task_b: int
     mean_a: float
     mean_b: float
-
-    @property
-    def difference(self) -> float | None:
-        """Second minus first; None beyond a double."""
-        return difference(self.mean_b, self.mean_a)
+    difference: float | None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ def compare(a: Groups, b: Groups) -> Comparison:
     rated_b = {where: group for where, group in b.items() if group.rewards}
     joined_by, found = _joined(rated_a, rated_b)
     pairs = sorted(
-        (Pair(one.environment, one.task, other.task, one.mean, other.mean) for one, other in found),
+        (_pair(one, other) for one, other in found),
         key=lambda pair: (pair.environment, pair.task_a),
     )
     differences = [one for pair in pairs if (one := pair.difference) is not None]
@@ -86,6 +86,11 @@ def compare(a: Groups, b: Groups) -> Comparison:
     )
 
 
+def _pair(a: GroupFigures, b: GroupFigures) -> Pair:
+    mean_a, mean_b = a.mean, b.mean
+    return Pair(a.environment, b.environment, a.task, b.task, mean_a, mean_b, difference(mean_b, mean_a))
+
+
 def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFigures]]]:
     by_index = [(group, b[where]) for where, group in a.items() if where in b]
     if by_index and all(one.key == other.key for one, other in by_index):
@@ -102,7 +107,7 @@ def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFi
 def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]:
     """The 2.5th and 97.5th percentile of the mean of ``values`` drawn with replacement; and how many draws.
 
-    The draws are the same each time, here and on the page: xorshift32 from a fixed seed.
+    The draws are the same each time: xorshift32 from a fixed seed.
 
     Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; Marsaglia, "Xorshift
     RNGs", 2003.

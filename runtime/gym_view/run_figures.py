@@ -1,19 +1,14 @@
-"""The figures of a run, from its rows.
-
-The page computes the same ones (viewer-page/src/figures.js).
-"""
+"""The figures of a run, from its rows: what ``compare`` prints and the page draws."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from gym_runtime.files.index import IndexedRow
-from gym_runtime.files.index_entry import OUTCOMES
-from gym_runtime.files.scores import PassScores, steps
+from gym_runtime.files import OUTCOMES, IndexedRow, PassScores, steps
 from gym_runtime.statistics import Total, mean
 
 from gym_view.indexing import indexed
@@ -42,6 +37,14 @@ class GroupFigures(msgspec.Struct):
         found = mean(self.ordered)
         return math.nan if found is None else found
 
+    @property
+    def kind(self) -> str:
+        """``mixed`` if the rewards differ, ``zero`` if all are 0, ``equal`` if all are the same; ``none``."""
+        values = {reward for _, reward in self.rewards}
+        if not values:
+            return "none"
+        return "mixed" if len(values) > 1 else "zero" if values == {0.0} else "equal"
+
 
 Groups = Mapping[tuple[str, int], GroupFigures]
 
@@ -50,7 +53,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a few numbers.
 
     Attributes:
-        rollouts: all of them. A failed one that was made again and has a verdict now does not count.
+        rollouts: all of them. A failed one that was run again and has a verdict now does not count.
         mean_reward: over rollouts with a reward; None without any.
         mean_error: its standard error, clustered by task (`gym_runtime.statistics.Clusters`); None with less
             than two tasks.
@@ -81,19 +84,23 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     mean_duration_s: float | None
 
 
-def rows_of(run: Run) -> Iterator[tuple[Path, IndexedRow]]:
-    """Every rollout of a run with the file that it stands in: rollouts, then failures not made up for."""
+Reader = Callable[[Path], Iterable[IndexedRow]]
+"""Gives the rows of a file in their order."""
+
+
+def rows_of(run: Run, read: Reader = indexed) -> Iterator[tuple[Path, IndexedRow]]:
+    """Every rollout of a run with the file that it is in: rollouts, then failures not made up for."""
     done: set[tuple[int, int]] = set()
     parts = run.parts
     if "failures" not in parts:
-        for row in indexed(run.rollouts):
+        for row in read(run.rollouts):
             yield run.rollouts, row
         return
-    for row in indexed(run.rollouts):
+    for row in read(run.rollouts):
         done.add((row.entry.task, row.entry.rollout))
         yield run.rollouts, row
     latest: dict[tuple[int, int], IndexedRow] = {}
-    for row in indexed(parts["failures"]):
+    for row in read(parts["failures"]):
         where = (row.entry.task, row.entry.rollout)
         if where not in done:
             latest[where] = row
@@ -101,9 +108,13 @@ def rows_of(run: Run) -> Iterator[tuple[Path, IndexedRow]]:
         yield parts["failures"], row
 
 
-def groups_of(
-    rows: Iterable[IndexedRow], *, failures_as_zero: bool = False
-) -> dict[tuple[str, int], GroupFigures]:
+def groups_in(run: Run, read: Reader = indexed) -> Groups:
+    """The rollouts of a run by environment and task."""
+    rows = (row for _, row in rows_of(run, read))
+    return _groups_of(rows, failures_as_zero=run.failures_as_zero)
+
+
+def _groups_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool) -> dict[tuple[str, int], GroupFigures]:
     """Rollouts by environment and task. ``failures_as_zero``: failed ones count with a reward of 0."""
     groups: dict[tuple[str, int], GroupFigures] = {}
     for row in rows:
@@ -137,14 +148,14 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
                 durations.add(entry.duration_s)
             yield row
 
-    groups = groups_of(counted(), failures_as_zero=failures_as_zero)
+    groups = _groups_of(counted(), failures_as_zero=failures_as_zero)
     rewards = [group.ordered for group in groups.values()]
     # A best reward of 7, or of -0.2, is no share of passes.
     shares = all(0 <= reward <= 1 for group in rewards for reward in group)
     scores = PassScores(steps(max(map(len, rewards), default=0)))
     for group in rewards:
         scores.add(group)
-    signal = signal_of(groups)
+    kinds = Counter(group.kind for group in groups.values())
     return (
         RunFigures(
             rollouts=outcomes.total(),
@@ -155,9 +166,9 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
             pass_at=scores.pass_at if shares else {},
             pass_error=scores.pass_error if shares else {},
             pass_tasks=scores.pass_tasks if shares else {},
-            all_zero=signal["all_zero"],
-            all_equal=signal["all_equal"],
-            mixed=signal["mixed"],
+            all_zero=kinds["zero"],
+            all_equal=kinds["equal"],
+            mixed=kinds["mixed"],
             input_tokens=totals["input_tokens"],
             output_tokens=totals["output_tokens"],
             turns=totals["turns"],
@@ -166,13 +177,3 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
         ),
         groups,
     )
-
-
-def signal_of(groups: Groups) -> dict[str, int]:
-    """How many tasks have all rewards 0, all the same, or different ones."""
-    counts = {"all_zero": 0, "all_equal": 0, "mixed": 0}
-    for group in groups.values():
-        values = {reward for _, reward in group.rewards}
-        if values:
-            counts["mixed" if len(values) > 1 else "all_zero" if values == {0.0} else "all_equal"] += 1
-    return counts

@@ -22,7 +22,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A file of rollouts, ours or NeMo Gym's, and what stands beside it.
 
     ``id`` names the run in addresses: the file's path below the folder, without its suffix. With
-    ``failures_as_zero`` the page counts failed rollouts with a reward of 0.
+    ``failures_as_zero`` failed rollouts count with a reward of 0.
     """
 
     id: str
@@ -77,7 +77,7 @@ def find_runs(places: Sequence[Path], *, failures_as_zero: bool = False) -> list
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """What the page is told of a run before it opens it."""
+    """What the page knows of a run before it opens it."""
     manifest: Any = None
     if run.manifest.is_file() and run.manifest.stat().st_size < 2**20:
         try:
@@ -90,7 +90,6 @@ def describe(run: Run) -> dict[str, Any]:
         "modified_s": max((_modified_s(path) for path in run.parts.values()), default=0.0),
         "parts": {name: {"bytes": path.stat().st_size} for name, path in run.parts.items()},
         "manifest": manifest if isinstance(manifest, dict) else None,
-        "failures_as_zero": run.failures_as_zero,
     }
 
 

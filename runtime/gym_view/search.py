@@ -13,7 +13,7 @@ BLOCK_BYTES = 4 * 2**20
 def offsets_of(rows: Path, text: str) -> Iterator[list[int]]:
     """Where rows with a text stand, in bytes, one list for each block of the file. The case counts.
 
-    The text is sought as it stands in JSON: with its escapes, and characters as themselves.
+    The text is sought as it is in JSON: with its escapes, and characters as themselves.
     """
     needle = msgspec.json.encode(text)[1:-1]
     with rows.open("rb", buffering=0) as file:

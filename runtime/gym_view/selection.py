@@ -10,11 +10,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gym_runtime.files.index import IndexedRow
+from gym_runtime.files import IndexedRow
 
 
 class Place(NamedTuple):
-    """Where a row stands in its file, in bytes."""
+    """Where a row is in its file, in bytes."""
 
     offset: int
     size: int

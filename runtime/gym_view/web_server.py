@@ -1,16 +1,17 @@
-"""The server of the viewer's page: its files, the list of runs, index records, and ranges of bytes of rows.
+"""The server of the viewer's page: its files, the list of runs, index records, figures, rows and their cards.
 
-It answers from files and keeps nothing but which of them are being indexed; that is done by a process
-beside it (`indexing`), so no file, however large or broken, holds up an answer.
+It answers from files and keeps nothing but which of them are being indexed, and figures of the last runs.
+Files are indexed by a process beside it (`indexing`), and figures are added up in a thread, one run after
+another: no file, however large or broken, holds up an answer.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
 from socket import socket
@@ -22,13 +23,16 @@ import anyio.to_thread
 import msgspec
 from aiohttp import web
 from gym_runtime.errors import GymError, UsageError
-from gym_runtime.files.index import (
+from gym_runtime.files import (
     HEADER_BYTES,
+    MAX_LINE_BYTES,
     RECORD_BYTES,
+    IndexedRow,
     end_of,
     index_path,
     indices,
     matching_bytes,
+    read_index,
     sound,
 )
 from gym_runtime.own_files import open_own, private_folder
@@ -36,6 +40,10 @@ from gym_runtime.timing import HEADERS_S
 
 from gym_view.access import Access
 from gym_view.indexing import IndexProgress
+from gym_view.page_figures import page_figures
+from gym_view.row import card_json
+from gym_view.run_comparison import compare
+from gym_view.run_figures import groups_in
 from gym_view.run_files import Run, describe, find_runs
 from gym_view.search import offsets_of
 
@@ -90,6 +98,7 @@ class ViewerServer:
         self._system = system
         self._indexer = indexer
         self._runs: dict[str, Run] = {}
+        self._one_at_a_time = anyio.CapacityLimiter(1)
 
     def routes(self) -> list[web.RouteDef]:
         """What can be asked for."""
@@ -97,7 +106,10 @@ class ViewerServer:
             *(web.get(f"/{path}", partial(self._page, name)) for path, name in _PAGE_FILES.items()),
             web.get("/data/runs.json", self._list),
             web.get("/data/system.json", self._state),
+            web.get("/data/compare.json", self._compare),
+            web.get("/data/{run}/figures.json", self._figures),
             web.get("/data/{run}/{part}.idx", self._index),
+            web.get("/data/{run}/{part}.card", self._card),
             web.get("/data/{run}/{part}.jsonl", self._rows),
             web.get("/data/{run}/{part}.found", self._found),
         ]
@@ -118,11 +130,8 @@ class ViewerServer:
         except UsageError:  # all of them were deleted while the page was open
             runs = []
         described = await anyio.to_thread.run_sync(lambda: [describe(run) for run in runs])
-        return web.json_response(
-            body=msgspec.json.encode(
-                {"mode": "server", "runs": described, "system": self._system is not None}
-            )
-        )
+        about = {"mode": "server", "runs": described, "system": self._system is not None}
+        return _json(msgspec.json.encode(about))
 
     async def _state(self, request: web.Request) -> web.Response:
         """The system's workers, queues and runs."""
@@ -132,7 +141,7 @@ class ViewerServer:
             state = await self._system()
         except GymError as error:
             return web.Response(status=503, text=f"{error}\n")
-        return web.json_response(body=msgspec.json.encode(state))
+        return _json(msgspec.json.encode(state))
 
     async def _index(self, request: web.Request) -> web.Response:
         """Index records from byte ``from`` on, at most `MAX_ANSWER_BYTES`; what is missing is being made.
@@ -183,13 +192,37 @@ class ViewerServer:
             await response.write("".join(f"{offset}\n" for offset in offsets).encode() or b"\n")
         return response
 
-    async def _file(self, request: web.Request) -> Path:
-        name = request.match_info["run"]
+    async def _card(self, request: web.Request) -> web.Response:
+        """The card of the row of ``size`` bytes at byte ``from``; null if it is no JSON object."""
+        rows = await self._file(request)
+        start, size = (_number(request.query.get(name, "")) for name in ("from", "size"))
+        return _json(await anyio.to_thread.run_sync(_card_of, rows, start, size))
+
+    async def _figures(self, request: web.Request) -> web.Response:
+        """What the page draws of a run, as far as it is indexed."""
+        run = await self._run(request.match_info["run"])
+        return _json(await self._computed(_figures_of, run, _state(run)))
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        """The comparison of the runs ``a`` and ``b``, as far as they are indexed."""
+        a, b = [await self._run(request.query.get(name, "")) for name in ("a", "b")]
+        return _json(await self._computed(_comparison_of, a, _state(a), b, _state(b)))
+
+    async def _computed(self, compute: Callable[..., bytes], *given: Any) -> bytes:
+        return await anyio.to_thread.run_sync(compute, *given, limiter=self._one_at_a_time)
+
+    async def _run(self, name: str) -> Run:
         if name not in self._runs:
             await self.find()
-        path = self._runs[name].parts.get(request.match_info["part"]) if name in self._runs else None
+        if name not in self._runs:
+            raise web.HTTPNotFound(text=f"there is no run {name}\n")
+        return self._runs[name]
+
+    async def _file(self, request: web.Request) -> Path:
+        run = await self._run(request.match_info["run"])
+        path = run.parts.get(request.match_info["part"])
         if path is None:
-            raise web.HTTPNotFound(text=f"there is no such file in the run {name}\n")
+            raise web.HTTPNotFound(text=f"there is no such file in the run {run.id}\n")
         return path
 
 
@@ -234,9 +267,51 @@ def _records(rows: Path, start: int) -> _Records:
         os.close(fd)
 
 
+def _card_of(rows: Path, start: int, size: int) -> bytes:
+    with rows.open("rb") as file:
+        file.seek(start)
+        return card_json(file.read(min(size, MAX_LINE_BYTES)))
+
+
+def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
+    """Of each file of a run its size, when it changed, and the size of its index."""
+    found: list[tuple[int, int, int]] = []
+    for rows in run.parts.values():
+        stat, index = rows.stat(), index_path(rows)
+        found.append((stat.st_size, stat.st_mtime_ns, index.stat().st_size if index.is_file() else 0))
+    return tuple(found)
+
+
+# The state is a part of the key: the same run in the same state has the same figures.
+@lru_cache(maxsize=64)
+def _figures_of(run: Run, state: object) -> bytes:
+    return msgspec.json.encode(page_figures(run, _indexed))
+
+
+@lru_cache(maxsize=16)
+def _comparison_of(a: Run, state_a: object, b: Run, state_b: object) -> bytes:
+    return msgspec.json.encode(compare(groups_in(a, _indexed), groups_in(b, _indexed)))
+
+
+def _indexed(rows: Path) -> Iterator[IndexedRow]:
+    """The rows of a file that are indexed."""
+    found: list[bytes] = []
+    at, more = HEADER_BYTES, True
+    while more:
+        part = _records(rows, at)
+        found.append(part.records)
+        at += len(part.records)
+        more = part.more_bytes > 0
+    return read_index(b"".join(found))
+
+
+def _json(body: bytes) -> web.Response:
+    return web.json_response(body=body)
+
+
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise web.HTTPBadRequest(text="from is not a number of bytes\n")
+        raise web.HTTPBadRequest(text="this is not a number of bytes\n")
     return int(text)
 
 

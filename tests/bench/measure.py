@@ -1,24 +1,14 @@
-"""What the benchmarks share: the CPU and memory of process trees, tables."""
+"""What the benchmarks share: the CPU and memory of processes, tables."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `stubs`, which every benchmark imports after this
-
-
-def tree(pids: Iterable[int]) -> list[psutil.Process]:
-    """Processes and all of their descendants."""
-    found: dict[int, psutil.Process] = {}
-    for pid in pids:
-        process = psutil.Process(pid)
-        for member in [process, *process.children(recursive=True)]:
-            found[member.pid] = member
-    return list(found.values())
 
 
 def cpu_s(processes: Iterable[psutil.Process]) -> float:
@@ -38,15 +28,3 @@ def print_table(title: str, header: list[str], rows: list[list[object]]) -> None
     print("|" + "|".join(" --- " for _ in header) + "|")
     for row in rows:
         print("| " + " | ".join(str(cell) for cell in row) + " |")
-
-
-def here() -> Path:
-    return Path(__file__).resolve().parent
-
-
-async def drained(records: AsyncIterator[object]) -> int:
-    """Read an async iterator to its end; how many there were."""
-    count = 0
-    async for _ in records:
-        count += 1
-    return count

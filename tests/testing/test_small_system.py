@@ -6,11 +6,12 @@ import doctest
 import importlib
 from typing import Any
 
+import gym_testing
 import pytest
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.adapters import Rollout
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import ModelRefused
+from gym_runtime.errors import ModelRefused, TaskError
 from gym_runtime.messages.outcomes import Completed, Failed
 from gym_testing.small_system import (
     Engine,
@@ -48,6 +49,19 @@ async def populate(system: SmallSystem, *turns: Turn, **more: Any) -> Engine:
 def test_the_example_in_its_docstring() -> None:
     done = doctest.testmod(importlib.import_module("gym_testing.small_system"))
     assert (done.failed, done.attempted > 3) == (0, True)
+
+
+async def test_one_verdict_needs_no_system() -> None:
+    sums = Environment(resource=verify, description="Sums.")
+    for known in (sums, environment(sums)):
+        assert await gym_testing.verify(known, row(), "It is 4.") == Verdict(1.0)
+    assert await gym_testing.verify(sums, row()) == Verdict(0.0)
+    with pytest.raises(TaskError, match="Expected `object`"):
+        await gym_testing.verify(sums, b"[")
+
+
+def test_every_name_is_loaded() -> None:
+    assert all(getattr(gym_testing, name) for name in gym_testing.__all__)
 
 
 class Twice:

@@ -51,6 +51,10 @@ def test_a_folder_has_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         index = gzip.decompress((folder / f"{part}.idx.gz").read_bytes())
         assert taken_out(index, starts, chunks) == expected
         assert len(chunks) > 5 or part == "failures"
+        cards: dict[str, Any] = {}
+        for k in range(len(starts)):
+            cards |= json.loads(gzip.decompress((folder / f"{part}-{k}.cards.gz").read_bytes()))
+        assert list(cards) == [str(row.offset) for row in read_index(index[HEADER_BYTES:])]
 
 
 def test_one_file_has_every_row_and_no_markup_of_theirs(tmp_path: Path) -> None:
@@ -65,9 +69,27 @@ def test_one_file_has_every_row_and_no_markup_of_theirs(tmp_path: Path) -> None:
     embedded = re.search(r'<script type="application/json" id="embedded">(.*?)</script>', page, re.DOTALL)
     assert embedded is not None
     document: dict[str, Any] = json.loads(embedded[1])
-    part = document["runs"][0]["parts"]["rollouts"]
-    unpack = [gzip.decompress(base64.b64decode(text)) for text in [part["index"], *part["data"]]]
-    assert taken_out(unpack[0], part["chunks"], unpack[1:]) == lines
+    (run,) = document["runs"]
+    files = {name: gzip.decompress(base64.b64decode(text)) for name, text in run["data"].items()}
+    starts = run["parts"]["rollouts"]["chunks"]
+    assert taken_out(files["rollouts.idx"], starts, [files["rollouts-0"]]) == lines
+    assert json.loads(files["figures.json"])["run"]["rollouts"] == 5
+
+
+def test_every_two_runs_are_compared_unless_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, reward in (("a", 0.0), ("b", 1.0)):
+        row = {"response": {"id": name}, "_ng_task_index": 0, "reward": reward}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    runs = sorted(find_runs([tmp_path]), key=lambda run: run.id)
+    page_export.export(runs, tmp_path / "x")
+    for folder, other, wins in ((0, 1, 1), (1, 0, 0)):
+        packed = (tmp_path / f"x/data/{folder}/against-{other}.json.gz").read_bytes()
+        assert json.loads(gzip.decompress(packed))["wins"] == wins
+    monkeypatch.setattr(page_export, "MAX_COMPARED", 1)
+    page_export.export(runs, tmp_path / "y")
+    assert not list(tmp_path.glob("y/data/*/against*"))
 
 
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:

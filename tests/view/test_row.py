@@ -1,50 +1,31 @@
-"""A row taken apart: the same in the terminal as on the page, and whatever stands in it."""
+"""A row taken apart, whatever is in it; and drawn by the page with its card."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from gym_runtime.messages.conversations import readable_items, tool_error
 from gym_view.row import card
+from gym_runtime.messages.conversation import tool_error
+from gym_view.row import card, card_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from view import node
 
 PAGE = """
-const { card, conversation } = await import(src + "/row.js");
-const answer = (rows) => rows.map((row) => {
-  const about = card(row), items = conversation(row);
-  return {
-    reward: about.reward,
-    components: Object.fromEntries(about.components),
-    found: about.found.map(([name]) => name),
-    expected: about.expected.map(([name]) => name),
-    limits: about.limits,
-    failed: about.failure !== null,
-    toolError: about.toolError?.error ?? "",
-    attempt: about.attempt,
-    turns: items.map((item) => item.turn),
-    errors: items.map((item) => item.error),
-  };
-});
+const { conversation } = await import(src + "/row.js");
+const drawn = ({ row, card }) => conversation(row, card).map((item) => [item.turn, item.error]);
+const answer = (rows) => rows.map(drawn);
 """
 
 
-def taken_apart(row: dict[str, Any]) -> dict[str, Any]:
-    about, items = card(row), list(readable_items(row))
-    return {
-        "reward": about.reward,
-        "components": about.components,
-        "found": list(about.found),
-        "expected": list(about.expected),
-        "limits": about.limits,
-        "failed": bool(about.failure),
-        "toolError": about.tool_error.error if about.tool_error else "",
-        "attempt": about.attempt,
-        "turns": [item.turn for item in items],
-        "errors": [item.error for item in items],
-    }
+def drawn(*rows: dict[str, Any]) -> list[list[list[Any]]]:
+    """Turn and error of each item that the page draws of some rows."""
+    cards = [msgspec.json.decode(card_json(msgspec.json.encode(row))) for row in rows]
+    given = [{"row": row, "card": about} for row, about in zip(rows, cards, strict=True)]
+    return node.run(PAGE, given)
 
 
 def message(text: str, role: str = "assistant") -> dict[str, Any]:
@@ -87,8 +68,31 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def test_the_page_takes_rows_apart_as_the_terminal_does() -> None:
-    assert node.run(PAGE, ROWS) == [taken_apart(row) for row in ROWS]
+def test_the_page_draws_every_item_with_its_turn_and_error() -> None:
+    assert drawn(*ROWS) == [
+        [],
+        [[0, ""], [0, ""], [1, ""], [1, "no b"], [2, ""], [2, ""], [3, ""]],
+        [[1, ""], [1, ""], [2, ""]],
+        [[1, ""], [1, ""]],
+    ]
+
+
+def test_a_card_says_what_a_reward_rests_on() -> None:
+    about = card(ROWS[1])
+    assert (about.reward, about.components) == (0.5, {"a": 1.0, "b": 0.25})
+    assert (about.found, about.expected) == ({"extracted_answer": "4"}, {"expected_answer": "4"})
+    assert (about.limits, about.attempt, about.outcome) == (["max_turns"], 3, "truncated")
+    assert about.tool_error is not None
+    assert (about.tool_error.turn, about.tool_error.error) == (1, "no b")
+
+
+def test_a_failure_is_no_reward() -> None:
+    fault = {"kind": "model", "stage": "respond", "message": "no engine", "name": "X", "retryable": True}
+    about = card({"reward": 1, "_ng_failure": fault, "_ng_failure_class": "model_failed"})
+    assert (about.reward, about.outcome, about.failure) == (None, "failed", "model in respond: no engine")
+    assert about.notes == "X · model_failed · may be tried again"
+    assert card(ROWS[2]).failure == "judge_failed"
+    assert card(ROWS[2]).limits == ["max_output_tokens"]
 
 
 KEYS = "type output content text role error reason input attempt outcome turns duration_s usage timing"
@@ -113,9 +117,12 @@ NAMES = st.sampled_from(
 @given(rows=st.lists(st.dictionaries(NAMES, ANYTHING, max_size=4), max_size=30))
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=15)
 def test_no_row_is_too_strange(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        taken_apart(row)
-    assert len(node.run(PAGE, rows)) == len(rows)
+    assert len(drawn(*rows)) == len(rows)
+
+
+@pytest.mark.parametrize("line", [b"no json", b"[1]", b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_row_has_no_card(line: bytes) -> None:
+    assert card_json(line) == b"null"
 
 
 @pytest.mark.parametrize(

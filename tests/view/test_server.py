@@ -148,6 +148,49 @@ async def test_a_row_is_read_by_its_range(tmp_path: Path) -> None:
         assert (status, data) == (206, row(1))
 
 
+async def test_a_row_has_a_card_if_it_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0, expected_answer="B") + b"no json\n")
+    async with viewing(tmp_path) as client:
+        rows = list(read_index(await client.records("a")))
+        status, data, _ = await client.get(f"/data/a/rollouts.card?from=0&size={rows[0].size}")
+        assert (status, json.loads(data)["expected"]) == (200, {"expected_answer": "B"})
+        _, data, _ = await client.get(f"/data/a/rollouts.card?from={rows[1].offset}&size={rows[1].size}")
+        assert json.loads(data) is None
+        assert (await client.get("/data/a/rollouts.card?from=0&size=-1"))[0] == 400
+        assert (await client.get("/data/a/rollouts.card?from=0&size=9000000"))[0] == 200
+
+
+async def test_figures_are_of_the_run_as_it_is_now(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(row(0) + row(1, reward=0.0))
+    (tmp_path / "b.jsonl").write_bytes(row(0, reward=0.0) + row(1, reward=0.0))
+
+    async def mean() -> float:
+        await client.records("a")
+        return json.loads((await client.get("/data/a/figures.json"))[1])["run"]["mean_reward"]
+
+    async with viewing(tmp_path) as client:
+        assert [await mean(), await mean()] == [0.5, 0.5]
+        await client.records("b")
+        status, data, _ = await client.get("/data/compare.json?a=a&b=b")
+        result = json.loads(data)
+        assert (status, result["losses"], result["ties"], result["difference"]) == (200, 1, 1, -0.5)
+        with path.open("ab") as file:
+            file.write(row(2, reward=0.5) + row(3, reward=0.0))
+        with anyio.fail_after(15):
+            while await mean() != 0.375:
+                pass
+        assert (await client.get("/data/compare.json?a=a&b=x"))[0] == 404
+        assert (await client.get("/data/x/figures.json"))[0] == 404
+
+
+async def test_figures_are_of_what_is_indexed(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    async with viewing(tmp_path) as client:
+        status, data, _ = await client.get("/data/a/figures.json")
+        assert (status, json.loads(data)["run"]["rollouts"]) == (200, 0)
+
+
 async def test_a_growing_file_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(row(0))

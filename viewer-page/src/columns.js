@@ -8,7 +8,7 @@ const KINDS = {
   offset: Float64Array, reward: Float64Array, size: Uint32Array, task: Uint32Array, input: Uint32Array,
   output: Uint32Array, duration: Float32Array, created: Uint32Array, rollout: Uint16Array, turns: Uint16Array,
   tools: Uint16Array, fault: Uint16Array, env: Uint8Array, outcome: Uint8Array, attempt: Uint8Array,
-  key: Uint32Array, part: Uint8Array, hidden: Uint8Array,
+  part: Uint8Array, hidden: Uint8Array, number: Float64Array,
 };
 
 export class Columns {
@@ -18,6 +18,7 @@ export class Columns {
     this.faults = [""];
     this.numbers = PARTS.map(() => [[], [0]]); // of each part: its numbers of names -> ours
     this.superseded = 0;
+    this.inFile = 0; // rollouts so far
     this.#grow(1024);
   }
 
@@ -53,8 +54,9 @@ export class Columns {
       this.rollout[i] = u16[c + 20]; this.turns[i] = u16[c + 21]; this.tools[i] = u16[c + 22];
       this.fault[i] = faults[u16[c + 23]] ?? this.#other(this.faults);
       this.env[i] = envs[u8[d + 48]] ?? this.#other(this.envs);
-      this.outcome[i] = u8[d + 49]; this.attempt[i] = u8[d + 50]; this.key[i] = u32[b + 13];
+      this.outcome[i] = u8[d + 49]; this.attempt[i] = u8[d + 50];
       this.part[i] = part;
+      this.number[i] = part === 0 ? this.inFile++ : NaN;
     }
   }
 
@@ -73,7 +75,7 @@ export class Columns {
     return known < 0 ? names.push("(others)") - 1 : known;
   }
 
-  // A failure that was made again and has a verdict now, or failed again later, does not count.
+  // A failure that was run again and has a verdict now, or failed again later, does not count.
   supersede() {
     const failures = new Map();
     this.superseded = 0;

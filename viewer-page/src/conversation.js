@@ -39,7 +39,7 @@ function Part({ part, hidden, folded }) {
   const [open, setOpen] = useState(false);
   if (part.kind === "image") {
     if (hidden.has("images")) return html`<p class="quiet">an image</p>`;
-    // Only what stands in the row itself: an address could tell its owner who reads.
+    // Only what is in the row itself: an address could tell its owner who reads.
     return /^data:image\/(png|jpeg|gif|webp)[;,]/.test(part.text) ? html`<img src=${part.text} alt="An image of the conversation" loading="lazy" />` : html`<p class="quiet">an image that is not in the row: ${part.text.slice(0, 300)}</p>`;
   }
   if (part.kind === "thought" && hidden.has("reasoning")) return null;
@@ -48,7 +48,7 @@ function Part({ part, hidden, folded }) {
   return html`<div class=${classes}>${part.kind === "text" ? fenced(text) : text}${long ? html`<button class="more" onClick=${() => setOpen(!open)}>${open ? "fold" : `… all ${count(part.text.length)} characters`}</button>` : null}</div>`;
 }
 
-// Code between fences in a type of its own; the rest as it is.
+// Code between fences in a fixed-width type; the rest as it is.
 function fenced(text) {
   return text.split(/^(```[^\n]*\n[\s\S]*?^```[ \t]*$)/m).map((piece, at) => (at % 2 ? html`<code class="fence">${piece.replace(/^```[^\n]*\n/, "").replace(/\n?```[ \t]*$/, "")}</code>` : piece));
 }

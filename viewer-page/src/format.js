@@ -6,9 +6,10 @@ export const reward = (value) => (value === null || Number.isNaN(value) ? "–" 
 export const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
 
 export const rewardError = (value, error) => `${reward(value)}${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`}`;
-// pass@k with its standard error, and of how many tasks it is.
-export const passed = (pass) => (pass ? `${percent(pass.value)}${pass.error === null ? "" : ` ± ${percent(pass.error)}`}` : "–");
-export const passedTasks = (pass) => (pass ? `of ${count(pass.groups)} of ${plural(pass.of, "task")}` : "");
+// pass@k of a run with its standard error, and of how many tasks it is.
+export const passed = (run, k = 1) => (run.pass_at[k] === undefined ? "–" : `${percent(run.pass_at[k])}${run.pass_error[k] === null ? "" : ` ± ${percent(run.pass_error[k])}`}`);
+export const passedTasks = (run, k = 1) => (run.pass_at[k] === undefined ? "" : `of ${count(run.pass_tasks[k])} of ${plural(run.tasks, "task")}`);
+export const failed = ({ outcomes }) => (outcomes.failed ?? 0) + (outcomes.cancelled ?? 0) + (outcomes.unreadable ?? 0);
 
 export function short(value) {
   if (Math.abs(value) >= 1e9) return `${trim(value / 1e9)}G`;

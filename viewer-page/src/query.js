@@ -17,7 +17,7 @@ export const FIELDS = {
   time: { about: "seconds; 2m and 500ms are understood", of: (c) => (i) => c.duration[i] },
   attempt: { about: "1 for the first", of: (c) => (i) => c.attempt[i] },
   size: { about: "bytes of the row; 2M and 20k are understood", of: (c) => (i) => c.size[i] },
-  row: { about: "order of completion, from 0", of: () => (i) => i },
+  row: { about: "order of completion, from 0; none of failures", of: (c) => (i) => c.number[i] },
 };
 const TERM = /"((?:[^"\\]|\\.)*)"|([a-z_]+)(<=|>=|!=|=|<|>)("(?:[^"\\]|\\.)*"|\S+)|(\S+)/gi;
 

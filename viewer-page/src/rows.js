@@ -4,6 +4,19 @@ import { signal } from "@preact/signals";
 
 export const allRows = (run) => run.cached("all", () => select(run.columns, []));
 
+// The rows of each task, in the order of its rollouts: `rows.get(taskKey(env, task))`.
+export const taskKey = (env, task) => `${task} ${env}`;
+export const rowsByTask = (run) => run.cached("by task", () => {
+  const { columns } = run, found = new Map();
+  for (const i of allRows(run)) {
+    const key = taskKey(columns.envs[columns.env[i]], columns.task[i]);
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(i);
+  }
+  for (const rows of found.values()) rows.sort((a, b) => columns.rollout[a] - columns.rollout[b] || a - b);
+  return found;
+});
+
 const found = signal({ key: "", rows: new Set(), done: true }); // the text search that runs, or ran last
 let abort = new AbortController();
 

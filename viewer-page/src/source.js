@@ -1,5 +1,6 @@
 // Where the page has its data from: the server, the files of an export, or the page itself (one HTML file).
-// An export has the same index, and rows in compressed chunks, since many static hosts know no ranges.
+// An export has the same index, and rows in compressed chunks, since many static hosts know no ranges. Figures,
+// comparisons and the cards of rows come from Python: computed when they are asked for, or written with the export.
 import { signal } from "@preact/signals";
 import { Columns, PARTS, RECORD_BYTES } from "./columns.js";
 
@@ -39,7 +40,7 @@ export class Run {
   constructor(id) {
     this.id = id;
     this.columns = new Columns();
-    this.columns.failuresAsZero = this.about?.failures_as_zero ?? false; // as 'view --failures-as-zero' says
+    this.figures = signal(null); // gym_view/page_figures.py says what is in them
     this.version = signal(0); // counts every growth
     this.state = signal({ loading: true, indexed: 0, bytes: 0, torn: 0, error: "", live: false });
     this.memo = new Map();
@@ -49,12 +50,12 @@ export class Run {
     return runs.value?.runs.find((run) => run.id === this.id);
   }
 
-  // A value that is computed once for each state of the rows.
-  cached(name, compute) {
+  // A value that is computed once for each state of the rows, or of what else it is made of.
+  cached(name, compute, state = this.version.value) {
     const known = this.memo.get(name);
-    if (known?.version === this.version.value) return known.value;
+    if (known?.state === state) return known.value;
     const value = compute();
-    this.memo.set(name, { version: this.version.value, value });
+    this.memo.set(name, { state, value });
     if (this.memo.size > 24) this.memo.delete(this.memo.keys().next().value);
     return value;
   }
@@ -94,7 +95,6 @@ export class Run {
     if (place.generation && generation !== place.generation) {
       // Another file has taken its place: read both parts from the start.
       this.columns = new Columns();
-    this.columns.failuresAsZero = this.about?.failures_as_zero ?? false; // as 'view --failures-as-zero' says
       this.places = PARTS.map(() => ({ next: 0, generation: "", bytes: 0, indexed: 0, busy: true }));
       await answer.body?.cancel();
       return true;
@@ -113,7 +113,7 @@ export class Run {
   async #loadChunks() {
     for (const [part, name] of PARTS.entries()) {
       const about = this.about.parts[name];
-      if (about) this.columns.add(part, (await bytesOf(about.index, `data/${this.about.folder}/${name}.idx.gz`)).slice(RECORD_BYTES));
+      if (about) this.columns.add(part, (await this.exported(`${name}.idx`)).slice(RECORD_BYTES));
     }
     this.#grown();
     this.state.value = { loading: false, indexed: 1, bytes: 1, torn: 0, error: "", live: false };
@@ -122,6 +122,32 @@ export class Run {
   #grown() {
     this.columns.supersede();
     this.version.value++;
+    this.#figure();
+  }
+
+  // Ask for the figures; again when the run has grown since, for at most a tenth of the time.
+  async #figure() {
+    this.outdated = true;
+    if (this.figuring) return;
+    this.figuring = true;
+    while (this.outdated) {
+      this.outdated = false;
+      const asked_ms = performance.now();
+      try {
+        this.figures.value = this.about?.chunks ? parsed(await this.exported("figures.json")) : await (await get(`data/${encodeURIComponent(this.id)}/figures.json`)).json();
+      } catch (error) {
+        this.state.value = { ...this.state.value, error: error.message };
+      }
+      if (!this.about?.chunks) await new Promise((done) => setTimeout(done, 9 * (performance.now() - asked_ms)));
+    }
+    this.figuring = false;
+  }
+
+  // A file of an export, unpacked.
+  async exported(name) {
+    const given = this.about.data?.[name];
+    const packed = given ? new Blob([Uint8Array.from(atob(given), (c) => c.charCodeAt(0))]).stream() : (await get(`data/${this.about.folder}/${name}.gz`)).body;
+    return new Response(packed.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
   }
 
   // Ask again for what came since; the server makes the index of rows that have none.
@@ -141,22 +167,29 @@ export class Run {
     const { columns } = this, part = PARTS[columns.part[i]], from = columns.offset[i], size = columns.size[i];
     const about = this.about;
     if (about?.chunks) {
-      const starts = about.parts[part].chunks;
-      let k = starts.length - 1;
-      while (starts[k] > from) k--;
-      const data = await this.#chunk(part, k);
-      return new TextDecoder().decode(new Uint8Array(data, from - starts[k], size));
+      const { name, start } = this.#chunkOf(i);
+      return new TextDecoder().decode(new Uint8Array(await this.#chunk(name), from - start, size));
     }
     const answer = await get(`data/${encodeURIComponent(this.id)}/${part}.jsonl`, { headers: { Range: `bytes=${from}-${from + size - 1}` } });
     return new TextDecoder().decode(await answer.arrayBuffer());
   }
 
-  #chunk(part, k) {
-    const name = `${part}-${k}`;
-    if (this.lastChunk?.name !== name) {
-      const given = this.about.parts[part].data?.[k];
-      this.lastChunk = { name, data: bytesOf(given, `data/${this.about.folder}/${name}.gz`) };
-    }
+  // What a row's verdict rests on; null if it is no row.
+  async card(i) {
+    const { columns } = this, from = columns.offset[i];
+    if (this.about?.chunks) return parsed(await this.exported(`${this.#chunkOf(i).name}.cards`))[from] ?? null;
+    return (await get(`data/${encodeURIComponent(this.id)}/${PARTS[columns.part[i]]}.card?from=${from}&size=${columns.size[i]}`)).json();
+  }
+
+  #chunkOf(i) {
+    const part = PARTS[this.columns.part[i]], starts = this.about.parts[part].chunks;
+    let k = starts.length - 1;
+    while (starts[k] > this.columns.offset[i]) k--;
+    return { name: `${part}-${k}`, start: starts[k] };
+  }
+
+  #chunk(name) {
+    if (this.lastChunk?.name !== name) this.lastChunk = { name, data: this.exported(name) };
     return this.lastChunk.data;
   }
 
@@ -190,7 +223,10 @@ export class Run {
   }
 }
 
-async function bytesOf(given, path) {
-  const packed = given ? new Blob([Uint8Array.from(atob(given), (c) => c.charCodeAt(0))]).stream() : (await get(path)).body;
-  return new Response(packed.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+const parsed = (bytes) => JSON.parse(new TextDecoder().decode(bytes));
+
+// Run `b` against run `a`, task by task; null if an export has no comparisons.
+export async function comparison(a, b) {
+  if (!a.about?.chunks) return (await get(`data/compare.json?${new URLSearchParams({ a: a.id, b: b.id })}`)).json();
+  return a.about.compared && a !== b ? parsed(await a.exported(`against-${b.about.folder}.json`)) : null;
 }

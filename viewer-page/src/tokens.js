@@ -9,8 +9,8 @@ const MOST_TOKENS = 2000;
 const STEPS = [0.9, 0.5, 0.2, 0.05, 0.01, 0];
 const step = (logprob) => STEPS.findIndex((least) => Math.exp(logprob) >= least);
 
-export function Tokens({ row }) {
-  const calls = output(row).filter((item) => item.tokens);
+export function Tokens({ row, card }) {
+  const calls = output(row, card).filter((item) => item.tokens);
   if (!calls.length) return html`<p class="quiet">The row has no tokens. <code>--return-token-ids</code> puts them there.</p>`;
   const segments = new Set(calls.map(({ tokens }) => tokens.segment)).size;
   return html`<div class="tokens">

@@ -14,8 +14,13 @@ from gym_runtime.client.connecting import connect as connect
 from gym_runtime.client.environment_session import EnvironmentSession as EnvironmentSession
 from gym_runtime.client.environment_session import Observation as Observation
 from gym_runtime.client.pools import make_pools as make_pools
+from gym_runtime.client.progress import Counter as Counter
+from gym_runtime.client.progress import queues as queues
 from gym_runtime.client.standing_run import StandingRun as StandingRun
+from gym_runtime.client.status import RunProgress as RunProgress
 from gym_runtime.client.status import Status as Status
+from gym_runtime.client.stored_results import stored_results as stored_results
+from gym_runtime.client.streaming import background as background
 from gym_runtime.client.sync import SyncClient as SyncClient
 from gym_runtime.client.sync import connect_sync as connect_sync
 from gym_runtime.messages.stored_records import RunInfo as RunInfo

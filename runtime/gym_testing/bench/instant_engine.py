@@ -1,7 +1,7 @@
 """An engine without a model, for benchmarks: it answers the Responses API with fixed texts.
 
 A conversation without a tool's output gets a tool call, any other a message. An answer costs it 30 µs, so
-that what is measured stands before it. It runs in a process of its own (``python -m
+that what is measured stands before it. It runs in its own process (``python -m
 gym_testing.bench.instant_engine``), prints its base URL, and ends when its standard input does.
 """
 
@@ -150,7 +150,7 @@ async def _serve(latency_s: float) -> None:
 
 @contextlib.contextmanager
 def running(latency_s: float = 0.0) -> Generator[tuple[str, int]]:
-    """An engine in a process of its own: its base URL and process id. It ends with the block."""
+    """An engine in its own process: its base URL and process id. It ends with the block."""
     command = [sys.executable, "-m", "gym_testing.bench.instant_engine", "--latency-s", str(latency_s)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -45,7 +45,7 @@ ROW = json.dumps(
 
 
 def rows(count: int) -> list[bytes]:
-    """Rows that differ, so that each is a task of its own."""
+    """Rows that differ, so that each is another task."""
     return [ROW[:-1] + b', "bench_index": %d}' % index for index in range(count)]
 
 

@@ -8,29 +8,39 @@ from __future__ import annotations
 import ast
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
-from gym_runtime.environment import examples, requirements
-from gym_runtime.environment.blocked_loop import watching
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.examples import Example
-from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
-from gym_runtime.environment.shapes import Episode
-from gym_runtime.environment.tools import hearing_errors
-from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError
-
-from gym_testing.checks import tool_rules
-from gym_testing.checks.subject import SILENCE, Rule, Subject
+from gym_runtime import Episode, Pending, Verdict, make_response
+from gym_runtime.environment import (
+    SERVER_ERROR,
+    Example,
+    LoadedEnvironment,
+    Models,
+    Resource,
+    Scripted,
+    ScriptedAnswers,
+    as_features,
+    examples,
+    hearing_errors,
+    judge_recorded,
+    no_verdicts,
+    requirements,
+    schema_examples,
+    schema_problems,
+    session_of,
+    watching,
+)
+from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError, from_fault
+from gym_runtime.messages import Candidate
 
 CHECK_BLOCKED_S = 0.5
 """How long one step of the event loop may take in ``gym-runtime test``: ten times the 50 ms of a worker,
 because the machine may be busy."""
 
+SILENCE = make_response()
 EXAMPLES = 5
 MAX_LINES = 150
 SPARE_ANSWER = "done"
@@ -42,6 +52,7 @@ ODD_ANSWERS: tuple[Scripted, ...] = (
     {"output": [{"type": "reasoning", "id": "rs", "summary": []}]},
 )
 """A role that says nothing, stops short, or only thinks."""
+BROKEN_ARGUMENTS = ("{}", "", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
 WRONG_VALUES: tuple[Any, ...] = ({"wrong": "type"}, ["wrong type"], "wrong type", 0.5, True)
 
 _encode = msgspec.json.Encoder().encode
@@ -57,6 +68,51 @@ class Finding(msgspec.Struct, frozen=True):
     passed: bool
     detail: str = ""
     warning: bool = False
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The environment that is checked, and its examples."""
+
+    environment: LoadedEnvironment
+    examples: list[Example]
+
+    @property
+    def resource(self) -> Resource:
+        return self.environment.resource
+
+    async def judge(self, example: Example, response: bytes) -> Verdict:
+        """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON."""
+        return await self.judge_with(example, response, example.answers())
+
+    async def judge_with(self, example: Example, response: bytes, answers: ScriptedAnswers) -> Verdict:
+        """As `judge`, with these answers of the models in roles."""
+        models = answers.models(self.resource.roles)
+        verdict = await judge_recorded(self.environment, example.row, response, models)
+        if isinstance(verdict, Pending):
+            verdict = await self._compared(example, response, verdict, models)
+        _encode(verdict)
+        return verdict
+
+    async def _compared(self, example: Example, response: bytes, pending: Pending, models: Models) -> Verdict:
+        """The verdict on one of two that are compared: the first is the perfect rollout, the second silence.
+
+        A rollout that is neither takes the place of the first.
+        """
+        place = int(response == SILENCE)
+        other = SILENCE if not place else await examples.play(self.resource, example)
+        beside = await judge_recorded(self.environment, example.row, other, models)
+        pair = [pending, beside if isinstance(beside, Pending) else pending]
+        candidates = [
+            Candidate(rollout_index=index, features=as_features(one.features))
+            for index, one in enumerate(pair[::-1] if place else pair)
+        ]
+        verdict = (await self.resource.compare(example.row, candidates, models))[place]
+        if verdict.reward is None:
+            raise from_fault(verdict.fault or no_verdicts("nothing").fault())
+        return Verdict(verdict.reward, verdict.components, dict(verdict.fields))
+
+
+Rule = Callable[[Subject], Awaitable[list[str]]]
 
 
 async def check(environment: LoadedEnvironment) -> list[Finding]:
@@ -262,6 +318,82 @@ async def _verify_us(subject: Subject) -> float:
     return statistics.median(times_ns) / 1000
 
 
+# -- the rules about tools ----------------------------------------------------------------------------
+
+
+async def _tools_match(subject: Subject) -> list[str]:
+    """The tools in the rows that differ from the environment's."""
+    problems: list[str] = []
+    for example in subject.examples:
+        task = subject.resource.task(example.row)
+        for raw in task.responses_create_params.tools:
+            tool = cast("Mapping[str, Any]", msgspec.json.decode(raw))
+            problems += [f"row {example.number}: {problem}" for problem in _tool_problems(subject, tool)]
+    return problems
+
+
+def _tool_problems(subject: Subject, tool: Mapping[str, Any]) -> Iterator[str]:
+    name = tool.get("name")
+    parameters = tool.get("parameters")
+    if tool.get("type") != "function" or not isinstance(name, str):
+        return
+    if not isinstance(parameters, dict):
+        yield f"the tool '{name}' has no parameters"
+        return
+    shown = cast("Mapping[str, Any]", parameters)
+    yield from (f"the tool '{name}': {problem}" for problem in schema_problems(shown))
+    known = subject.resource.tools
+    if not known:
+        return
+    if name not in known:
+        yield f"the tool '{name}' is not one of the environment's: {', '.join(known)}"
+        return
+    own = known[name].definition()["parameters"]
+    odd = set(shown.get("properties", ())) ^ set(own["properties"])
+    if odd:
+        yield f"the tool '{name}' differs from the environment's in: {', '.join(sorted(odd))}"
+
+
+async def _tools_work(subject: Subject) -> list[str]:
+    """The tools that raise, in the perfect rollouts and with example arguments."""
+    problems: list[str] = []
+    with hearing_errors() as heard:
+        for example in subject.examples:
+            before = len(heard)
+            await examples.play(subject.resource, example)
+            problems += [f"row {example.number}: {error}" for error in dict.fromkeys(heard[before:])]
+        for name, tool in subject.resource.tools.items():
+            before = len(heard)
+            arguments = _encode(schema_examples.example(tool.definition()["parameters"])).decode()
+            models = subject.examples[0].answers().models(subject.resource.roles)
+            async with session_of(subject.resource, subject.examples[0].row, models) as session:
+                await subject.resource.call_tool(session, name, arguments)
+            problems += [f"{name}({arguments}): {error}" for error in dict.fromkeys(heard[before:])]
+    return problems
+
+
+async def _answers_bad_calls(subject: Subject) -> list[str]:
+    """The calls with wrong names or arguments that break a tool instead of being answered."""
+    resource, problems = subject.resource, list[str]()
+    for name, arguments in _bad_calls(resource):
+        models = subject.examples[0].answers().models(resource.roles)
+        async with session_of(resource, subject.examples[0].row, models) as session:
+            answer = cast("object", await resource.call_tool(session, name, arguments))
+            if not isinstance(answer, str):
+                problems.append(f"{name}({arguments:.20}) answers {answer!r}, which is not a text")
+            elif answer == SERVER_ERROR:
+                problems.append(f"{name}({arguments:.20}) broke the tool")
+    return problems
+
+
+def _bad_calls(resource: Resource) -> Iterator[tuple[str, str]]:
+    yield "no_such_tool", "{}"
+    for name, tool in resource.tools.items():
+        yield from ((name, arguments) for arguments in BROKEN_ARGUMENTS)
+        wrong = {parameter: {"wrong": "type"} for parameter in tool.definition()["parameters"]["required"]}
+        yield name, _encode(wrong).decode()
+
+
 RULES: dict[str, Rule] = {
     "the module explains itself": _explains_itself,
     "there are at least five example rows": _example_rows,
@@ -270,9 +402,9 @@ RULES: dict[str, Rule] = {
     "judging twice gives the same verdict": _judges_alike,
     "playing twice gives the same answers": _plays_alike,
     "bad rows are refused": _refuses_bad_rows,
-    "the rows' tools are the environment's": tool_rules.tools_match,
-    "tools do not raise": tool_rules.tools_work,
-    "bad calls are answered": tool_rules.answers_bad_calls,
+    "the rows' tools are the environment's": _tools_match,
+    "tools do not raise": _tools_work,
+    "bad calls are answered": _answers_bad_calls,
 }
 ROLE_RULES: dict[str, Rule] = {"a role that fails is no reward": _roles_that_misbehave}
 """For environments that ask models in roles."""

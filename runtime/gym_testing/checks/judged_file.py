@@ -1,20 +1,106 @@
-"""A file whose rows are judged: read by parts, its groups compared once."""
+"""A file whose rows are judged: read by parts, and its groups, each of which is compared once.
+
+A row says under ``_gym`` which rollouts it was compared with. Rows without that, such as NeMo Gym's, belong
+together if they have the same task, or the same input where no task is numbered.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
 import anyio
-from gym_runtime.errors import GymError
+import msgspec
+from anyio import to_thread
+from gym_runtime.errors import UNREADABLE, GymError
+from msgspec import Raw
 
-from gym_testing.checks.stored_groups import StoredGroups
 from gym_testing.checks.stored_row import ReverifiedRow
+
+
+class StoredLine(NamedTuple):
+    """A line of a file and where it stands."""
+
+    number: int
+    offset: int
+    rollout_index: int
+
+
+class _About(msgspec.Struct, frozen=True):
+    rollout_id: str = ""
+    compared: list[int] = []
+
+
+class _Row(msgspec.Struct, frozen=True):
+    params: Raw = msgspec.field(name="responses_create_params", default=Raw(b"null"))
+    task_index: int | None = msgspec.field(name="_ng_task_index", default=None)
+    rollout_index: int = msgspec.field(name="_ng_rollout_index", default=0)
+    about: _About = msgspec.field(name="_gym", default=_About())
+
+
+_decode = msgspec.json.Decoder(_Row).decode
+
+
+class StoredGroups:
+    """Which lines of a file belong to one group. The file is read when it is first asked."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = anyio.Lock()
+        self._groups: dict[bytes, list[StoredLine]] | None = None
+
+    @staticmethod
+    def key(line: bytes) -> bytes:
+        """What the rows of a group have in common.
+
+        Raises:
+            msgspec.DecodeError, RecursionError, UnicodeError: the line is no row.
+        """
+        row = _decode(line)
+        run = row.about.rollout_id.partition(".")[0]
+        if row.about.compared:
+            named = f"{run} {row.task_index} {row.about.compared}".encode()
+        else:
+            named = bytes(row.params) if row.task_index is None else f"{run} {row.task_index}".encode()
+        return blake2b(named, digest_size=16).digest()
+
+    async def of(self, line: bytes) -> list[tuple[StoredLine, bytes]]:
+        """The lines of a row's group, in the order of their rollouts, with their places."""
+        async with self._lock:
+            if self._groups is None:
+                self._groups = await to_thread.run_sync(self._read)
+        places = sorted(self._groups[self.key(line)], key=lambda one: (one.rollout_index, one.number))
+        return await to_thread.run_sync(self._lines, places)
+
+    def _read(self) -> dict[bytes, list[StoredLine]]:
+        found: dict[bytes, list[StoredLine]] = {}
+        offset = 0
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    key = self.key(line)
+                except UNREADABLE:
+                    pass  # it is refused when its turn comes
+                else:
+                    place = StoredLine(number, offset, _decode(line).rollout_index)
+                    found.setdefault(key, []).append(place)
+                offset += len(line)
+        return found
+
+    def _lines(self, places: list[StoredLine]) -> list[tuple[StoredLine, bytes]]:
+        with self._path.open("rb") as file:
+            found: list[tuple[StoredLine, bytes]] = []
+            for place in places:
+                file.seek(place.offset)
+                found.append((place, file.readline()))
+            return found
+
 
 _byte_position = re.compile(r"\(byte (\d+)\)")
 

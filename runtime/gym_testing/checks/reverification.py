@@ -16,14 +16,22 @@ from typing import Any
 import anyio
 import msgspec
 from anyio import CapacityLimiter, to_thread
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.candidates import as_features, no_verdicts
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.role_answers import RecordedAnswers, RoleAnswers
-from gym_runtime.environment.roles import Asker, Models, RoleLog
-from gym_runtime.environment.settings import filled, with_settings
-from gym_runtime.environment.verdict import Pending, Verdict
+from gym_runtime import Pending, Verdict
+from gym_runtime.environment import (
+    Asker,
+    LoadedEnvironment,
+    Models,
+    RecordedAnswers,
+    RoleAnswers,
+    RoleLog,
+    as_features,
+    catalogue,
+    filled,
+    judge_recorded,
+    no_verdicts,
+    requirements,
+    with_settings,
+)
 from gym_runtime.errors import (
     UNREADABLE,
     DeadlineExceeded,
@@ -36,10 +44,18 @@ from gym_runtime.errors import (
 from gym_runtime.files.merging import StoredInputs
 from gym_runtime.messages.calls import ComparedVerdict
 from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.files import StoredInputs
+from gym_runtime.messages import Candidate, ComparedVerdict
 from msgspec import Raw
 
-from gym_testing.checks.judged_file import JudgedFile, column_of, next_lines, skip_lines
-from gym_testing.checks.stored_groups import StoredGroups, StoredLine
+from gym_testing.checks.judged_file import (
+    JudgedFile,
+    StoredGroups,
+    StoredLine,
+    column_of,
+    next_lines,
+    skip_lines,
+)
 from gym_testing.checks.stored_row import FILE_LINE as FILE_LINE
 from gym_testing.checks.stored_row import Read, RejectedRow, ReverifiedRow, decode_named, decode_stored
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import msgspec
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.role_answers import RoleAnswers
-from gym_runtime.environment.roles import RoleLog
-from gym_runtime.environment.verdict import Pending, Verdict
+from gym_runtime import Pending, Verdict
+from gym_runtime.environment import LoadedEnvironment, RoleAnswers, RoleLog
 from gym_runtime.errors import Fault
 from gym_runtime.messages.calls import RoleAnswer
+from gym_runtime.messages import RoleAnswer
 from msgspec import Raw
 
 TOLERANCE = 1e-9

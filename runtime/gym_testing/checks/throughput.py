@@ -16,14 +16,11 @@ from typing import Any
 
 import anyio
 import msgspec
-from gym_runtime.environment import examples, requirements
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.examples import Example
-from gym_runtime.environment.isolated import verify_isolated
-from gym_runtime.environment.shapes import Episode, Session
-from gym_runtime.environment.verdict import make_response
+from gym_runtime import Episode, Session, make_response
+from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, verify_isolated
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.messages.responses import FunctionCall, decode_items, decode_response
+from gym_runtime.messages import FunctionCall, decode_items, decode_response
 
 SILENCE = make_response()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from gym_runtime.messages.figures import Count, Distribution, Figures
-from gym_runtime.messages.metric_names import METRICS, Metric, prometheus_name
+from gym_runtime.messages import METRICS, Count, Distribution, Figures, Metric, prometheus_name
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family

@@ -13,9 +13,8 @@ from contextlib import suppress
 
 import anyio
 from anyio.abc import TaskGroup
-from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.client.progress import Counter, queues
-from gym_runtime.client.stored_results import stored_results
+from gym_runtime.bus import Bus, Incoming
+from gym_runtime.client import Counter, queues, stored_results
 from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages import metric_names
@@ -25,6 +24,9 @@ from gym_runtime.messages.rollout_spec import is_comparison
 from gym_runtime.messages.stored_records import RUNS, RunInfo
 from gym_runtime.rpc.registry import HEARTBEATS, Heartbeat
 from gym_runtime.rpc.roll_call import all_workers, fresh
+from gym_runtime.messages import RUNS, Count, Figures, Metric, is_comparison, merged, metric_names
+from gym_runtime.rpc import HEARTBEATS, Heartbeat, all_workers, fresh
+from gym_runtime.training import RunInfo
 from msgspec.structs import replace
 
 GATHER_S = 2.0

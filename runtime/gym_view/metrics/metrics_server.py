@@ -1,6 +1,6 @@
 """Serves the metrics of a system at ``/metrics``, and pushes them where the environment asks for it.
 
-It refuses requests with a foreign ``Host``: a web page could read the figures with them, by a name of its own
+It refuses requests with a foreign ``Host``: a web page could read the figures with them, by a name
 that resolves to this machine.
 """
 
@@ -16,6 +16,9 @@ from gym_data.web import listener
 from gym_data.web.listener import foreign_host, own_names
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.streaming import background
+from gym_data.web.host_names import foreign_host, own_names
+from gym_runtime.bus import Bus
+from gym_runtime.client import background
 from gym_runtime.errors import GymError
 from gym_runtime.timing import HEADERS_S
 

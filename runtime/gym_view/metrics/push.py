@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import anyio.to_thread
 from gym_runtime import tracing
-from gym_runtime.bus.interface import Bus
-from gym_runtime.client.streaming import background
+from gym_runtime.bus import Bus
+from gym_runtime.client import background
 from gym_runtime.errors import GymError, UsageError
-from gym_runtime.messages.figures import Figures
-from gym_runtime.messages.metric_names import METRICS, Metric
+from gym_runtime.messages import METRICS, Figures, Metric
 from gym_runtime.timing import EXPORT_STOP_S
 
 from gym_view.metrics.gathering import SystemFigures

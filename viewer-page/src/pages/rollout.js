@@ -4,9 +4,9 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { change, format, route } from "../route.js";
 import { LARGE_ROW_BYTES } from "../source.js";
-import { card, conversation } from "../row.js";
+import { conversation, pretty } from "../row.js";
 import { OUTCOMES, PARTS } from "../columns.js";
-import { bytes, count, plural, short, span } from "../format.js";
+import { bytes, count, plural } from "../format.js";
 import { Dots, Reward } from "../rewards.js";
 import { siblings } from "./rollouts.js";
 import { Conversation } from "../conversation.js";
@@ -15,7 +15,7 @@ import { Timeline } from "../timeline.js";
 
 const TABS = { "": "Conversation", timeline: "Timeline", tokens: "Tokens", row: "Row" };
 
-// What cannot be drawn is shown as it stands in the file: one row never breaks the page.
+// What cannot be drawn is shown as it is in the file: one row never breaks the page.
 class Guard extends Component {
   componentDidCatch(error) {
     this.setState({ error });
@@ -26,12 +26,12 @@ class Guard extends Component {
   }
 }
 
-// -> { row, text, error, asks }: a row that is very large is fetched when it is asked for.
+// -> { row, card, text, error, asks }: a row that is very large is fetched when it is asked for.
 export function useRow(run, i) {
   const [got, set] = useState({}), large = run.columns.size[i] > LARGE_ROW_BYTES;
   const fetchRow = () => {
     let alive = true;
-    run.text(i).then((text) => alive && set(read(run.columns, i, text)), (error) => alive && set({ error: error.message }));
+    Promise.all([run.text(i), run.card(i)]).then(([text, card]) => alive && set(read(run.columns, i, text, card)), (error) => alive && set({ error: error.message }));
     return () => (alive = false);
   };
   useEffect(() => {
@@ -41,7 +41,7 @@ export function useRow(run, i) {
   return { ...got, load: () => { set({}); fetchRow(); } };
 }
 
-function read(columns, i, text) {
+function read(columns, i, text, card) {
   let row;
   try {
     row = JSON.parse(text);
@@ -50,7 +50,8 @@ function read(columns, i, text) {
   }
   if (row === null || typeof row !== "object" || Array.isArray(row)) return { text, error: "This line of the file is JSON, but no object." };
   const other = row._ng_task_index !== undefined && row._ng_task_index !== columns.task[i] && row._ng_task_index >= 0 && row._ng_task_index < 2 ** 32;
-  return { text, row, error: other ? "The index does not belong to this file: another row stands here. Delete the .idx file and open it again." : "" };
+  if (!card) return { text, error: "This line of the file is nested too deeply, or is not UTF-8." };
+  return { text, row, card, error: other ? "The index does not belong to this file: another row stands here. Delete the .idx file and open it again." : "" };
 }
 
 export function Rollout({ run, i, back }) {
@@ -59,16 +60,16 @@ export function Rollout({ run, i, back }) {
     <${Heading} run=${run} i=${i} back=${back} />
     ${got.error ? html`<div class="broken" role="alert"><strong>This row cannot be shown.</strong> ${got.error}</div>` : null}
     ${got.asks && !got.row && !got.text ? html`<div class="broken"><strong>This row is large: ${bytes(columns.size[i])}.</strong> <button onClick=${got.load}>Load it all the same</button></div>` : null}
-    ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} row=${got.row} />
+    ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} card=${got.card} />
       <div class="tabs" role="tablist" aria-label="Views of the rollout">${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
-        ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} />`}
+        ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} card=${got.card} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} card=${got.card} />`}
       </div><//>`
     : got.text ? html`<${Raw} run=${run} i=${i} got=${got} />` : got.asks ? null : html`<p class="quiet">Reading …</p>`}
   </article>`;
 }
 
-const Said = ({ row }) => html`<${Conversation} items=${conversation(row)} />`;
+const Said = ({ row, card }) => html`<${Conversation} items=${conversation(row, card)} />`;
 
 function Heading({ run, i, back }) {
   const { columns } = run, group = siblings(columns, i);
@@ -78,36 +79,32 @@ function Heading({ run, i, back }) {
   </header>`;
 }
 
-function Verdict({ run, i, row }) {
-  const { columns } = run, about = card(row), outcome = OUTCOMES[columns.outcome[i]];
-  const facts = [
-    about.turns ? plural(about.turns, "turn") : "", about.calls ? plural(about.calls, "tool call") : "", about.usage.output_tokens ? `${short(about.usage.output_tokens)} tokens out, ${short(about.usage.input_tokens ?? 0)} in` : "",
-    about.seconds ? span(about.seconds) : "", about.model,
-  ].filter(Boolean);
+// What it rests on is in the card (gym_view/row.py).
+function Verdict({ run, i, card }) {
+  const outcome = OUTCOMES[run.columns.outcome[i]], [components, found, expected, judged, others] = [card.components, card.found, card.expected, card.judged, card.others].map(Object.entries);
   return html`<section class=${`verdict ${outcome}`} aria-label="Verdict">
-    <div class="score"><${Reward} value=${about.reward} big /><span class=${`outcome ${outcome}`}>${outcome}</span></div>
+    <div class="score"><${Reward} value=${card.reward} big /><span class=${`outcome ${outcome}`}>${outcome}</span></div>
     <div class="why">
-      ${about.failure ? html`<div class="reason bad"><h2>Failed${about.failure.kind ? `: ${about.failure.kind}` : ""}${about.failure.stage ? ` in ${about.failure.stage}` : ""}</h2>
-        <p class="said">${about.failure.message || about.failure.class}</p><small class="quiet">${[about.failure.name, about.failure.class, about.failure.retryable === true ? "may be tried again" : row._ng_failure_terminal ? "not tried again" : ""].filter(Boolean).join(" · ")}</small></div>` : null}
-      ${about.components.length ? html`<div class="reason"><h2>Made of</h2><ul class="components">${about.components.map(([name, value]) => html`<li><span>${name}</span><span class="track"><span class=${value >= 1 ? "one" : value > 0 ? "part" : "zero"} style=${{ width: `${100 * Math.min(1, Math.abs(value))}%` }}></span></span><${Reward} value=${value} /></li>`)}</ul></div>` : null}
-      ${about.found.length || about.expected.length ? html`<div class="reason pair">
-        ${about.found.length ? html`<div><h2>Found in the answer</h2>${about.found.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}
-        ${about.expected.length ? html`<div><h2>Expected</h2>${about.expected.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}</div>` : null}
-      ${about.judged.map(({ name, label, text }) => html`<div class="reason"><h2>${name.replaceAll("_", " ")}${label ? html` <span class="tag">${label}</span>` : null}</h2><${Long} text=${text} /></div>`)}
-      ${about.limits.length ? html`<div class="reason warn"><h2>Stopped by a limit</h2><p>${about.limits.join(", ")}</p></div>` : null}
-      ${about.toolError ? html`<div class="reason warn"><h2>First tool error, in turn ${about.toolError.turn}</h2><p class="said">${about.toolError.error}</p></div>` : null}
-      ${about.attempt > 1 || about.again.length || about.resumed || about.rebuilt ? html`<div class="reason"><h2>Attempt ${about.attempt}</h2><ul>
-        ${about.again.map((why) => html`<li>started again: ${why}</li>`)}${about.resumed ? html`<li>${plural(about.resumed, "turn")} of an earlier attempt went on</li>` : null}${about.rebuilt ? html`<li>${plural(about.rebuilt, "session")} rebuilt</li>` : null}
-        ${about.attempt > 1 && !about.again.length && !about.resumed ? html`<li>the attempts before are not explained in the row</li>` : null}</ul></div>` : null}
-      ${about.others.length ? html`<details class="reason"><summary>${plural(about.others.length, "further field")}</summary>${about.others.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</details>` : null}
-      <p class="facts quiet">${facts.join(" · ")}</p>
+      ${card.failed ? html`<div class="reason bad"><h2>Failed: ${card.failed}</h2><p class="said">${card.reason}</p><small class="quiet">${card.notes}</small></div>` : null}
+      ${components.length ? html`<div class="reason"><h2>Made of</h2><ul class="components">${components.map(([name, value]) => html`<li><span>${name}</span><span class="track"><span class=${value >= 1 ? "one" : value > 0 ? "part" : "zero"} style=${{ width: `${100 * Math.min(1, Math.abs(value))}%` }}></span></span><${Reward} value=${value} /></li>`)}</ul></div>` : null}
+      ${found.length || expected.length ? html`<div class="reason pair">
+        ${found.length ? html`<div><h2>Found in the answer</h2>${found.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}
+        ${expected.length ? html`<div><h2>Expected</h2>${expected.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}</div>` : null}
+      ${judged.map(([name, said]) => html`<div class="reason"><h2>${name.replaceAll("_", " ")}</h2><${Long} text=${said} /></div>`)}
+      ${card.limits.length ? html`<div class="reason warn"><h2>Stopped by a limit</h2><p>${card.limits.join(", ")}</p></div>` : null}
+      ${card.tool_error ? html`<div class="reason warn"><h2>First tool error, in turn ${card.tool_error.turn}</h2><p class="said">${card.tool_error.error}</p></div>` : null}
+      ${card.attempt > 1 || card.again.length || card.kept.length ? html`<div class="reason"><h2>Attempt ${card.attempt}</h2><ul>
+        ${card.again.map((why) => html`<li>started again: ${why}</li>`)}${card.kept.map((what) => html`<li>${what}</li>`)}
+        ${card.attempt > 1 && !card.again.length && !card.kept.length ? html`<li>the attempts before are not explained in the row</li>` : null}</ul></div>` : null}
+      ${others.length ? html`<details class="reason"><summary>${plural(others.length, "further field")}</summary>${others.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</details>` : null}
+      <p class="facts quiet">${card.facts}</p>
       <${Commands} run=${run} i=${i} />
     </div></section>`;
 }
 
 function Value({ name, value }) {
-  const short = JSON.stringify(value), said = typeof value === "string" ? value : short.length > 60 ? JSON.stringify(value, null, 1) : short;
-  return html`<div class="value"><small class="quiet">${name}</small><${Long} text=${said === "" ? "(empty)" : said} code=${typeof value === "object" && short.length > 60} /></div>`;
+  const code = value.length > 60 && /^[[{]/.test(value);
+  return html`<div class="value"><small class="quiet">${name}</small><${Long} text=${code ? pretty(value) : value === "" ? "(empty)" : value} code=${code} /></div>`;
 }
 
 function Long({ text, most = 600, code = false }) {

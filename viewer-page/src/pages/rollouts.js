@@ -1,10 +1,10 @@
-// Rollouts: the filter, a histogram of what it leaves, the list, and beside it the one that is chosen.
+// Rollouts: the filter, how many of what it leaves each bar of the run has, the list, and beside it the one that is
+// chosen.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { change, format, go, href, route } from "../route.js";
 import { FIELDS, withTerm } from "../query.js";
 import { rowsFor } from "../rows.js";
-import { histogram } from "../figures.js";
 import { Columns } from "../charts.js";
 import { List } from "../list.js";
 import { OUTCOMES } from "../columns.js";
@@ -69,14 +69,14 @@ function Filter({ run, q, rows, error, searching }) {
     <div class="under" role="status">${error ? html`<span class="bad">${error}</span>` : html`<span><strong>${count(rows.length)}</strong> of ${plural(run.columns.rows - run.columns.superseded, "rollout")}${searching ? " · looking through the rows …" : ""}</span>`}
       ${q ? html`<a href=${href({ q: "" })} onClick=${() => (box.current.value = "")}>clear</a>` : null}</div>
     ${open ? html`<dl class="fields">${Object.entries(FIELDS).map(([name, { about }]) => html`<dt><code>${name}</code></dt><dd>${about}</dd>`)}
-      <dt><code>"…"</code></dt><dd>a text anywhere in the row, as it stands in the JSON</dd></dl>` : null}
+      <dt><code>"…"</code></dt><dd>a text anywhere in the row, as it is in the JSON</dd></dl>` : null}
   </div>`;
 }
 
 function Spread({ run, q, rows }) {
   const by = SHOWN[route.value.params.by] ? route.value.params.by : "reward", [, shown] = SHOWN[by];
-  const value = FIELDS[by].of(run.columns);
-  const bars = run.cached(`spread ${by} ${q} ${rows.length}`, () => histogram(Float64Array.from(rows, value), 28));
+  const value = FIELDS[by].of(run.columns), given = run.figures.value?.spreads[by].bars ?? [];
+  const bars = run.cached(`spread ${by} ${q} ${rows.length}`, () => counted(given, rows, value), given);
   const to = (bar) => href({ q: withTerm(q, by, ...(bar.exact ? [`=${bar.low}`] : [`>=${bar.low}`, `<${bar.high}`])) });
   return html`<div class="spread">
     <div class="choice" role="group" aria-label="Histogram of">${Object.entries(SHOWN).map(([name, [title]]) => html`<button aria-pressed=${name === by} onClick=${() => change({ by: name === "reward" ? "" : name })}>${title}</button>`)}</div>
@@ -84,6 +84,16 @@ function Spread({ run, q, rows }) {
       tone: by === "reward" ? (bar.high <= 0 ? "zero" : bar.low >= 1 ? "one" : "part") : "",
       title: `${bar.exact ? shown(bar.low) : `${shown(bar.low)} to ${shown(bar.high)}`}: ${plural(bar.count, "rollout")}` }))} />` : html`<p class="quiet">no values</p>`}
   </div>`;
+}
+
+// The bars of the run, each with how many of some rows it has.
+function counted(given, rows, value) {
+  const bars = given.map(([low, high, , exact]) => ({ low, high, exact, count: 0 }));
+  for (const i of rows) {
+    const at = value(i), bar = bars.findLast(({ low }) => at >= low);
+    if (bar) bar.count++;
+  }
+  return bars;
 }
 
 function Head({ name, title, sort }) {

@@ -2,9 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { loadRuns, openRun, runs } from "../source.js";
-import { figuresOf } from "../figures.js";
-import { allRows } from "../rows.js";
-import { bytes, count, passed, passedTasks, plural, short, when } from "../format.js";
+import { bytes, count, failed, passed, passedTasks, plural, short, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
@@ -37,7 +35,7 @@ function Line({ about, ticked, change }) {
     if (automatic) run.load().then(() => run.follow());
   }, [about.modified_s]);
   run.version.value;
-  const figures = run.columns.rows ? run.cached("figures", () => figuresOf(run.columns, allRows(run))) : null;
+  const figures = run.figures.value?.run;
   const settings = about.manifest?.settings ?? {}, expected = about.manifest?.rollouts;
   const live = Date.now() / 1000 - about.modified_s < 20 && expected > (figures?.rollouts ?? 0);
   const environments = Object.keys(settings.environments ?? {});
@@ -47,10 +45,10 @@ function Line({ about, ticked, change }) {
     <td>${settings.model ?? html`<span class="quiet">–</span>`}</td>
     <td>${(environments.length ? environments : run.columns.envs).slice(0, 3).join(", ")}${environments.length > 3 ? html` <small class="quiet">+${environments.length - 3}</small>` : null}</td>
     <td class="right">${figures ? count(figures.rollouts) : html`<span class="quiet">${bytes(size)}</span>`}${expected && figures && expected !== figures.rollouts ? html`<small class="quiet"> of ${count(expected)}</small>` : null}</td>
-    <td class="right">${figures ? (figures.failed ? html`<a class="bad" href=${format(["run", about.id, "failures"])}>${count(figures.failed)}</a>` : html`<span class="quiet">0</span>`) : ""}</td>
-    <td class="right">${figures ? html`<${Reward} value=${figures.mean} />` : ""}</td>
-    <td class="right">${figures ? html`${passed(figures.pass[0])} <small class="quiet">${passedTasks(figures.pass[0])}</small>` : ""}</td>
-    <td class="right">${figures ? short(figures.output) : ""}</td>
+    <td class="right">${figures ? (failed(figures) ? html`<a class="bad" href=${format(["run", about.id, "failures"])}>${count(failed(figures))}</a>` : html`<span class="quiet">0</span>`) : ""}</td>
+    <td class="right">${figures ? html`<${Reward} value=${figures.mean_reward} />` : ""}</td>
+    <td class="right">${figures ? html`${passed(figures)} <small class="quiet">${passedTasks(figures)}</small>` : ""}</td>
+    <td class="right">${figures ? short(figures.output_tokens) : ""}</td>
     <td class="right quiet">${when(about.modified_s)}</td>
   </tr>`;
 }

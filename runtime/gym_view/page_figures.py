@@ -1,0 +1,233 @@
+"""What the page draws of a run: computed here, so the page and the commands have one set of rules.
+
+The page itself only selects: which rows a filter leaves, and how many of them a bar has.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from gym_runtime.files import OUTCOMES, IndexedRow
+from gym_runtime.statistics import Total, bounded, deviation, mean
+
+from gym_view.indexing import indexed
+from gym_view.run_figures import GroupFigures, Reader, RunFigures, figures_of, rows_of
+from gym_view.run_files import Run
+
+_BARS = 20
+_EXACT_VALUES = 12
+_POINTS = 40
+_POINT_ROWS = 5
+_LEAST_WIDTH = 5e-324
+
+
+class Bar(msgspec.Struct, frozen=True, array_like=True):
+    """How many values are in ``low`` to ``high``, without ``high``; if ``exact``, how many are ``low``."""
+
+    low: float
+    high: float
+    count: int
+    exact: bool
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """How a number of the rollouts is spread; half of them have at most ``half``, 99 % at most ``most``."""
+
+    bars: list[Bar]
+    half: float | None
+    most: float | None
+
+
+class TaskFigures(msgspec.Struct, frozen=True, array_like=True):
+    """One task.
+
+    ``kind`` is `GroupFigures.kind`; ``spread`` the sample deviation of the rewards; ``passed`` the share of
+    rewards of 1, None if one is no share; ``tokens`` the mean output of a rollout.
+    """
+
+    environment: str
+    task: int
+    kind: str
+    mean: float | None
+    spread: float
+    passed: float | None
+    tokens: float
+
+
+class EnvironmentFigures(msgspec.Struct, frozen=True):
+    """One environment of a run; the mean is over its rewards."""
+
+    environment: str
+    rollouts: int
+    mean: float | None
+
+
+class Ending(msgspec.Struct):
+    """Rollouts that ended alike. ``fault`` is `IndexEntry.fault`; ``first`` and ``last`` are TASK.ROLLOUT."""
+
+    outcome: str
+    fault: str
+    environments: list[str]
+    first: str
+    last: str
+    count: int = 0
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """The mean reward of neighbouring rows of the file of rollouts, by their numbers from 0."""
+
+    first: int
+    last: int
+    mean: float | None
+
+
+class PageFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's figures and everything that is drawn of it; ``rated`` is the number of rewards."""
+
+    run: RunFigures
+    rated: int
+    tasks: list[TaskFigures]
+    environments: list[EnvironmentFigures]
+    endings: list[Ending]
+    course: list[Point]
+    spreads: dict[str, Spread]
+
+
+class _Kept:
+    """What is drawn and not in `RunFigures`, row by row."""
+
+    def __init__(self) -> None:
+        self.numbers = {name: array("d") for name in ("reward", "out", "turns", "time")}
+        self.course = array("d")
+        self.endings: dict[tuple[int, str], Ending] = {}
+        self.tasks: dict[tuple[str, int], list[int]] = {}
+        """Rollouts and output tokens."""
+
+    def rows(self, run: Run, read: Reader) -> Iterator[IndexedRow]:
+        for path, row in rows_of(run, read):
+            entry = row.entry
+            if path == run.rollouts:
+                self.course.append(entry.reward)
+            values = entry.reward, entry.output_tokens, entry.turns, entry.duration_s
+            for numbers, value in zip(self.numbers.values(), values, strict=True):
+                numbers.append(value)
+            task = self.tasks.setdefault((entry.environment, entry.task), [0, 0])
+            task[0] += 1
+            task[1] += entry.output_tokens
+            name, alike = f"{entry.task}.{entry.rollout}", (entry.outcome, entry.fault)
+            ending = self.endings.get(alike)
+            if ending is None:
+                ending = self.endings[alike] = Ending(OUTCOMES[entry.outcome], entry.fault, [], name, name)
+            ending.count += 1
+            ending.last = name
+            if entry.environment not in ending.environments:
+                ending.environments.append(entry.environment)
+            yield row
+
+
+def page_figures(run: Run, read: Reader = indexed) -> PageFigures:
+    """Everything that the page draws of a run, from its rows."""
+    kept = _Kept()
+    figures, groups = figures_of(kept.rows(run, read), failures_as_zero=run.failures_as_zero)
+    environments: dict[str, tuple[list[int], Total]] = {}
+    tasks: list[TaskFigures] = []
+    for where, group in groups.items():
+        rollouts, tokens = kept.tasks[where]
+        tasks.append(_task(group, tokens / rollouts))
+        counted, rewards = environments.setdefault(group.environment, ([], Total()))
+        counted.append(rollouts)
+        for _, reward in group.rewards:
+            rewards.add(reward)
+    return PageFigures(
+        run=figures,
+        rated=sum(len(group.rewards) for group in groups.values()),
+        tasks=tasks,
+        environments=sorted(
+            (
+                EnvironmentFigures(name, sum(counted), rewards.mean)
+                for name, (counted, rewards) in environments.items()
+            ),
+            key=lambda one: -one.rollouts,
+        ),
+        endings=sorted(kept.endings.values(), key=lambda one: -one.count),
+        course=list(_course(kept.course)),
+        spreads={name: spread(numbers) for name, numbers in kept.numbers.items()},
+    )
+
+
+def _task(group: GroupFigures, tokens: float) -> TaskFigures:
+    rewards = group.ordered
+    passed = None
+    if rewards and all(0 <= reward <= 1 for reward in rewards):
+        passed = sum(reward >= 1 for reward in rewards) / len(rewards)
+    spread_ = deviation(rewards) if group.kind == "mixed" else 0.0
+    return TaskFigures(
+        environment=group.environment,
+        task=group.task,
+        kind=group.kind,
+        mean=mean(rewards),
+        spread=math.inf if spread_ is None else spread_,
+        passed=passed,
+        tokens=tokens,
+    )
+
+
+def _course(rewards: Sequence[float]) -> Iterator[Point]:
+    """Means of neighbouring rewards, at most `_POINTS` of them: how it changed in the course of a run."""
+    size = max(_POINT_ROWS, math.ceil(len(rewards) / _POINTS))
+    for first in range(0, len(rewards), size):
+        some = rewards[first : first + size]
+        yield Point(first, first + len(some) - 1, mean([reward for reward in some if reward == reward]))
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """The bars of a histogram and two quantiles. NaN is left out.
+
+    >>> spread([0.0, 1.0, 1.0]).bars
+    [Bar(low=0.0, high=0.0, count=1, exact=True), Bar(low=1.0, high=1.0, count=2, exact=True)]
+    """
+    ordered = sorted(value for value in values if value == value)
+    if not ordered:
+        return Spread([], None, None)
+    half, most = (ordered[int(share * len(ordered))] for share in (0.5, 0.99))
+    return Spread(list(_bars(ordered)), half, most)
+
+
+def _bars(ordered: Sequence[float]) -> Iterator[Bar]:
+    """One for each value where there are few, else of equal width with round borders."""
+    exact = _counted(ordered, _EXACT_VALUES)
+    if exact is not None:
+        for value, count in exact.items():
+            yield Bar(value, value, count, exact=True)
+        return
+    width = _round_width(ordered[-1] / _BARS - ordered[0] / _BARS)
+    start = math.floor(ordered[0] / width)
+    counts = [0] * (math.floor(ordered[-1] / width) - start + 1)
+    for value in ordered:
+        counts[math.floor(value / width) - start] += 1
+    for number, count in enumerate(counts, start):
+        yield Bar(_rounded(number * width), _rounded((number + 1) * width), count, exact=False)
+
+
+def _counted(values: Iterable[float], most: int) -> dict[float, int] | None:
+    """How often each value is there; None if more than ``most`` differ."""
+    counts: dict[float, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+        if len(counts) > most:
+            return None
+    return counts
+
+
+def _round_width(least: float) -> float:
+    """The least of 1, 2, 2.5, 5 times a power of ten that is not smaller."""
+    power = 10.0 ** math.floor(math.log10(least)) if least else 0.0
+    widths = (factor * power for factor in (1, 2, 2.5, 5, 10))
+    return next((width for width in widths if width >= least * 0.9999 and width), _LEAST_WIDTH)
+
+
+def _rounded(value: float) -> float:
+    return bounded(float(f"{value:.10g}"))
