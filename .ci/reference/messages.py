@@ -5,7 +5,7 @@ from __future__ import annotations
 from docstrings import fields_table, parsed, prose
 from gym_runtime.environment.declared import declaration
 from gym_runtime.errors import Fault
-from gym_runtime.messages import calls, comparison, figures, outcomes, rollout_spec, run_info, weights_record
+from gym_runtime.messages import call_tokens, calls, figures, outcomes, rollout_spec, stored_records
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.registry import Heartbeat
 
@@ -23,17 +23,17 @@ CHAPTERS = {
         (rollout_spec.RolloutSpec, "`task.<agent>.>` in the stream TASKS"),
         (outcomes.RolloutRecord, "`rollout.<run>.<task>.<rollout>` in the stream ROLLOUTS, stored once"),
         (outcomes.Waiting, ""),
-        (comparison.GroupSpan, ""),
-        (comparison.Candidate, ""),
-        (comparison.Comparison, "in an `RpcReply`, and in the record of a comparison"),
-        (comparison.ComparedVerdict, ""),
+        (rollout_spec.GroupSpan, ""),
+        (rollout_spec.Candidate, ""),
+        (calls.Comparison, "in an `RpcReply`, and in the record of a comparison"),
+        (calls.ComparedVerdict, ""),
         (outcomes.Completed, ""),
         (outcomes.Truncated, ""),
         (outcomes.Failed, ""),
         (outcomes.Cancelled, ""),
         (Fault, ""),
-        (run_info.RunInfo, "`runs.<run>` in the stream RUNS"),
-        (weights_record.CurrentWeights, "`runs.weights.<pool>` in the stream RUNS"),
+        (stored_records.RunInfo, "`runs.<run>` in the stream RUNS"),
+        (stored_records.CurrentWeights, "`runs.weights.<pool>` in the stream RUNS"),
     ],
     "Requests": [
         (calls.Request, "`model.<pool>`, `model.<pool>.<worker>`, and the same with `resource`"),
@@ -41,10 +41,10 @@ CHAPTERS = {
     ],
     "Calls to models": [
         (calls.ModelCall, "in a `Request`"),
-        (calls.Prefix, ""),
+        (call_tokens.Prefix, ""),
         (calls.ModelAnswer, "in an `RpcReply`"),
-        (calls.Tokens, ""),
-        (calls.WeightSpan, ""),
+        (call_tokens.Tokens, ""),
+        (call_tokens.WeightSpan, ""),
         (calls.Control, "`control.<worker>`"),
         (calls.ControlAnswer, "in an `RpcReply`"),
     ],

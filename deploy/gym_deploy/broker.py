@@ -18,9 +18,6 @@ import anyio
 from gym_runtime.bus import Bus, connect, read_join
 from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
 from gym_runtime.logs import logger
-from gym_runtime.rpc.roll_call import all_workers
-from gym_runtime.system.private_broker import die_with_parent, find_binary, refusal
-from gym_runtime.system.signals import received
 from gym_runtime.rpc import all_workers
 from gym_runtime.system import die_with_parent, find_binary, received, refusal
 from gym_runtime.timing import SIGNALLED_S, STORE_LOOK_S

@@ -16,7 +16,6 @@ from typing import Literal
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.files.appender import write_whole
 from gym_runtime.files import write_whole
 
 Platform = Literal["slurm", "kubernetes", "compose", "systemd"]

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 from gym_runtime.errors import UsageError
-from gym_runtime.files.index import IndexedRow
-from gym_runtime.files.results import load_manifest
 from gym_runtime.files import IndexedRow, load_manifest
 
 from gym_view.indexing import indexed

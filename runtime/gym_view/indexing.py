@@ -16,9 +16,6 @@ from typing import BinaryIO
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import MAX_LINE_BYTES
-from gym_runtime.files.index import IndexedRow, IndexFile, Packer
-from gym_runtime.files.index_entry import OUTCOMES, read_entry
 from gym_runtime.files import MAX_LINE_BYTES, OUTCOMES, IndexedRow, IndexFile, Packer, read_entry
 
 SLICE_BYTES = 8 * 2**20

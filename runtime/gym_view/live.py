@@ -12,10 +12,6 @@ import msgspec
 from gym_runtime.client import RunProgress
 from gym_runtime.messages import Distribution, Figures, Metric, merged
 from gym_runtime.messages import metric_names as names
-from gym_runtime.messages.figures import Distribution, Figures, merged
-from gym_runtime.messages.metric_names import Metric
-from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc import Heartbeat
 from gym_runtime.training import RunInfo, Status
 

@@ -19,8 +19,6 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.files.appender import write_whole
-from gym_runtime.files.index import HEADER_BYTES, read_index
 from gym_runtime.files import HEADER_BYTES, IndexedRow, read_index, write_whole
 
 from gym_view.indexing import index_of

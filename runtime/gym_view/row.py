@@ -10,16 +10,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.messages.conversations import (
-    ReadableItem,
-    as_list,
-    as_object,
-    as_text,
-    content_text,
-    readable_items,
-)
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages import as_list, as_object, as_text, content_text, conversation
+from gym_runtime.messages import ReadableItem, as_list, as_object, as_text, content_text, readable_items
 
 _OWN = {
     "responses_create_params",
@@ -109,7 +101,7 @@ def card(row: Mapping[str, Any]) -> Card:
         as_object(response.get("incomplete_details")).get("reason"),
         as_object(response.get("error")).get("message"),
     ]
-    items = list(conversation.conversation(row))
+    items = list(readable_items(row))
     return Card(
         rollout_id=str(own.get("rollout_id") or ""),
         reward=float(reward) if isinstance(reward, (int, float)) and not failed else None,

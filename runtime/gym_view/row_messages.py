@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.messages.conversations import as_list, as_object, content_text
 from gym_runtime.messages import as_list, as_object, content_text
 
 Chat = dict[str, Any]

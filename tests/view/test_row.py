@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.messages.conversations import readable_items, tool_error
-from gym_view.row import card
-from gym_runtime.messages.conversation import tool_error
+from gym_runtime.messages.conversations import tool_error
 from gym_view.row import card, card_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

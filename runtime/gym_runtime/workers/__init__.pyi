@@ -1,7 +1,7 @@
 from .agent_worker import AgentWorker as AgentWorker
-from .model_worker import EngineHealth as EngineHealth
+from .engine_health import EngineHealth as EngineHealth
+from .engine_health import Notices as Notices
 from .model_worker import ModelWorker as ModelWorker
-from .model_worker import Notices as Notices
 from .model_worker import ask_engine as ask_engine
 from .prefixes import moved as moved
 from .prefixes import splice as splice

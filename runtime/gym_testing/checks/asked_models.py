@@ -6,13 +6,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
-from gym_runtime import clock
-from gym_runtime.environment.roles import Asker, Role
-from gym_runtime.messages.calls import ModelCall
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.system.worker_process import adapter_of
-from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
-from gym_runtime.workers.model_worker import EngineHealth, Notices, ask_engine
 from gym_runtime import Role, clock
 from gym_runtime.adapters import Adapter, CallContext, ModelCall, ModelSettings
 from gym_runtime.environment import Asker

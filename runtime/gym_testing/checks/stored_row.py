@@ -8,7 +8,6 @@ import msgspec
 from gym_runtime import Pending, Verdict
 from gym_runtime.environment import LoadedEnvironment, RoleAnswers, RoleLog
 from gym_runtime.errors import Fault
-from gym_runtime.messages.calls import RoleAnswer
 from gym_runtime.messages import RoleAnswer
 from msgspec import Raw
 

@@ -19,7 +19,6 @@ import msgspec
 from gym_runtime import Episode, Session, make_response
 from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, verify_isolated
 from gym_runtime.errors import UsageError, leaf
-from gym_runtime.messages.responses import FunctionCall, decode_items, decode_response
 from gym_runtime.messages import FunctionCall, decode_items, decode_response
 
 SILENCE = make_response()

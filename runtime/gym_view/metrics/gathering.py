@@ -17,13 +17,6 @@ from gym_runtime.bus import Bus, Incoming
 from gym_runtime.client import Counter, queues, stored_results
 from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger
-from gym_runtime.messages import metric_names
-from gym_runtime.messages.figures import Count, Figures, merged
-from gym_runtime.messages.metric_names import Metric
-from gym_runtime.messages.rollout_spec import is_comparison
-from gym_runtime.messages.stored_records import RUNS, RunInfo
-from gym_runtime.rpc.registry import HEARTBEATS, Heartbeat
-from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.messages import RUNS, Count, Figures, Metric, is_comparison, merged, metric_names
 from gym_runtime.rpc import HEARTBEATS, Heartbeat, all_workers, fresh
 from gym_runtime.training import RunInfo
