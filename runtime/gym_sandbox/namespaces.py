@@ -18,7 +18,7 @@ import sys
 from functools import cache
 from itertools import count
 
-from gym_runtime.errors import UsageError
+from gym_sandbox.errors import SetupError
 
 FIRST_USER, USERS, ROOT = 1000, 5000, 65533
 KEEPER = """
@@ -57,7 +57,7 @@ def namespace(process: int) -> int:
     """A descriptor of this process's namespace, made once; ``process`` is its id.
 
     Raises:
-        UsageError: the system does not let root make one.
+        SetupError: the system does not let root make one.
     """
     # The argument makes the cache miss in a fork, which must not share the namespace.
     keeper = subprocess.Popen(
@@ -81,7 +81,7 @@ def namespace(process: int) -> int:
         found = os.open(f"/proc/{keeper.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         _dismiss(keeper)
-        raise UsageError(f"no user namespace for the sandbox: {error}") from error
+        raise SetupError(f"no user namespace for the sandbox: {error}") from error
     atexit.register(_dismiss, keeper)
     return found
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-from gym_runtime.errors import UsageError
+
+from gym_sandbox.errors import SetupError
 
 PACKAGES = "/packages"
 
@@ -58,13 +59,13 @@ def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
         folders: further folders that it reads.
 
     Raises:
-        UsageError: a module is in the root folder, or the sandbox's user may not read it.
+        SetupError: a module is in the root folder, or the sandbox's user may not read it.
     """
     own = [_code(source.resolve()) for source in sources]
     paths = {*own, *map(Path, import_path()), Path(sys.prefix), Path(__file__).parents[1]}
     paths |= {Path(folder).resolve() for folder in folders}
     if Path("/") in paths:
-        raise UsageError("an environment's module cannot be in the folder '/'; move it to another folder")
+        raise SetupError("an environment's module cannot be in the folder '/'; move it to another folder")
     if os.geteuid() == 0:
         for path in own:
             _check_readable(path)
@@ -101,7 +102,7 @@ def _check_readable(path: Path) -> None:
     """Refuse a folder that other users cannot read: the sandboxes of a root worker run as other users."""
     wanted = stat.S_IROTH | stat.S_IXOTH
     if path.stat().st_mode & wanted != wanted:
-        raise UsageError(
+        raise SetupError(
             f"only root can read {path}, but verifiers run as an unprivileged user; run: chmod -R o+rX {path}"
         )
 

@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 from gym_resources.code.program_tests import Case, run_tests
-from gym_sandbox import Interpreter, Sandbox
+from gym_sandbox import Interpreter, Sandbox, python_command
 from gym_sandbox.processes.child import Child
-from gym_sandbox.python import command
 
 TESTS = 100
 
@@ -42,8 +41,8 @@ async def main(runs: int) -> None:
         await session.execute("1", 5)
         await measure("true, bare", lambda: bare("true"))
         await measure("true, sandboxed", lambda: box.run(["true"], timeout_s=5))
-        await measure("python, bare", lambda: bare(*command(), "-c", ""))
-        await measure("python, sandboxed", lambda: box.run([*command(), "-c", ""], timeout_s=5))
+        await measure("python, bare", lambda: bare(*python_command(), "-c", ""))
+        await measure("python, sandboxed", lambda: box.run([*python_command(), "-c", ""], timeout_s=5))
         await measure("interpreter, from start to end", first_execution)
         await measure("interpreter, one more execution", lambda: session.execute("1", 5))
         tests = [Case("1\n", "1")] * TESTS

@@ -21,7 +21,7 @@ async def run(
     code: str, limits: Limits | None = None, *, timeout_s: float = 10, stdin: bytes = b""
 ) -> Result:
     async with Sandbox(limits) as box:
-        return await box.run([*python.command(), "-c", code], timeout_s=timeout_s, stdin=stdin)
+        return await box.run([*python.python_command(), "-c", code], timeout_s=timeout_s, stdin=stdin)
 
 
 async def said(code: str, limits: Limits | None = None) -> str:

@@ -32,7 +32,7 @@ async def run(
     code: str, limits: Limits | None = None, *, timeout_s: float = 15, packages: tuple[str, ...] = ()
 ) -> Result:
     async with Sandbox(limits, packages=packages) as box:
-        return await box.run([*python.command(), "-c", code], timeout_s=timeout_s)
+        return await box.run([*python.python_command(), "-c", code], timeout_s=timeout_s)
 
 
 async def said(code: str, *, packages: tuple[str, ...] = ()) -> list[str]:

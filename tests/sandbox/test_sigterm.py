@@ -67,7 +67,7 @@ async def test_a_program_runs_again() -> None:
     async with Sandbox() as box:
 
         async def run() -> Any:
-            return await box.run([*python.command(), "-c", WAITS], timeout_s=10)
+            return await box.run([*python.python_command(), "-c", WAITS], timeout_s=10)
 
         result = await while_signalled(run, "finished")
     assert (result.exit_code, result.stdout) == (0, b"finished\n")
@@ -76,7 +76,7 @@ async def test_a_program_runs_again() -> None:
 async def test_a_program_that_ends_itself_so_is_believed() -> None:
     async with Sandbox() as box:
         code = f"import os; print('once'); os.kill(os.getpid(), {int(signal.SIGTERM)})"
-        result = await box.run([*python.command(), "-u", "-c", code], timeout_s=10)
+        result = await box.run([*python.python_command(), "-u", "-c", code], timeout_s=10)
     assert (result.exit_code, result.stdout) == (128 + signal.SIGTERM, b"once\n")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 import msgspec
+from gym_sandbox.errors import SandboxError
 from msgspec import Raw
 
 from gym_runtime.cancellation import contained
+from gym_runtime.environment.sandbox_errors import translated
 from gym_runtime.environment.tools import ToolError
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.messages.items import user_message
@@ -25,8 +28,11 @@ async def guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: ob
     try:
         async with contained(ResourceError, stage):
             work = method(*args)
-            # Not by `inspect.isawaitable`, which costs an isolated verification ten pages for each answer.
-            return await cast("Awaitable[R]", work) if hasattr(work, "__await__") else cast("R", work)
+            return await work if inspect.isawaitable(work) else cast("R", work)
+    except SandboxError as error:
+        failure = translated(error)
+        failure.stage = failure.stage or stage
+        raise failure from error
     except GymError as error:
         error.stage = error.stage or stage
         raise

@@ -2,7 +2,7 @@
 
 Some libraries execute their input; symbolic mathematics and backtracking regular expressions can run for
 ever; and both hold the interpreter's lock. So code that evaluates a model's text, or may hang on it, runs in
-`gym_sandbox.verifiers`: no network, no files but the code's own, no environment variables, no
+`gym_sandbox.pool`: no network, no files but the code's own, no environment variables, no
 privileges, a new fork for each verification. An input that has killed `DEATHS_AT_MOST` processes is
 quarantined: this worker refuses it at once from then on.
 """
@@ -23,15 +23,16 @@ from typing import Any, TypeVar, cast
 import anyio
 import msgspec
 from gym_sandbox import frames
+from gym_sandbox.errors import NotPrepared, ProcessDied, SandboxError
+from gym_sandbox.pool import pool
 from gym_sandbox.verifier import Verifier, verifier
-from gym_sandbox.verifiers import processes
-from gym_sandbox.warm import NotPrepared, ProcessDied
 
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
+from gym_runtime.environment.sandbox_errors import explain, translated, translating
 from gym_runtime.environment.verdict import Pending, Verdict, make_response
 from gym_runtime.errors import UNREADABLE, ResourceError
 
@@ -42,7 +43,7 @@ _MADE_UP = {"id", "call_id"}
 _R = TypeVar("_R")
 _deaths: OrderedDict[str, int] = OrderedDict()
 _loaded: dict[str, Resource] = {}
-"""In a warm process: what its forks judge with. Each fork would copy hundreds of pages to find it again."""
+"""In a fork server: what its forks judge with. Each fork would copy hundreds of pages to find it again."""
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -92,9 +93,10 @@ def start_ahead(environments: Iterable[LoadedEnvironment]) -> list[str]:
         ResourceError, UsageError: as `verify_isolated`.
     """
     isolated = [environment for environment in environments if environment.definition.isolated]
-    started = processes().start_ahead(
-        [_judging(str(one.source), _present(one.asset_folders))[0] for one in isolated]
-    )
+    with translating():
+        started = pool().start_ahead(
+            [_judging(str(one.source), _present(one.asset_folders))[0] for one in isolated]
+        )
     return [one.name for one in isolated] if started else []
 
 
@@ -141,7 +143,7 @@ async def run_isolated(
         TypeError: the function is not a module's, so the process cannot import it.
     """
     prepare = _import if imports else None
-    calling = verifier(function, prepare, imports, sources=sources, folders=folders)
+    calling = verifier(function, prepare, imports, explain=explain, sources=sources, folders=folders)
     return await _call(calling, function, args, timeout_s, function.__name__, args)
 
 
@@ -161,10 +163,8 @@ async def _call(
         problem = f"quarantined: {name} has killed {DEATHS_AT_MOST} processes"
         raise ResourceError(problem, stage="verify") from ProcessDied(problem)
     try:
-        answer = await processes().call(judging, frames.encode_arguments(args), timeout_s)
-        if isinstance(answer, frames.CallFailed):
-            raise answer.error()
-        return cast("_R", frames.result_decoder(function)(answer.result))
+        result = await pool().call(judging, frames.encode_arguments(args), timeout_s)
+        return cast("_R", frames.result_decoder(function)(result))
     except TimeoutError:
         _count(digest)
         raise
@@ -173,6 +173,8 @@ async def _call(
         raise ResourceError(f"the process that verified died: {error}", stage="verify") from error
     except NotPrepared as error:
         raise ResourceError(f"no process can be started for {name}: {error}", stage="verify") from error
+    except SandboxError as error:
+        raise translated(error) from error
     except UNREADABLE as error:
         raise ResourceError(f"the verifier's result cannot be read: {error}", stage="verify") from error
 
@@ -185,7 +187,9 @@ def _present(folders: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _judging(environment: str, folders: tuple[tuple[str, str], ...]) -> tuple[Verifier, str]:
     """The verifier of an environment; what its input is called in errors."""
     source = Path(environment)
-    judging = verifier(_judge, _load, (environment,), sources=(source,), folders=dict(folders))
+    judging = verifier(
+        _judge, _load, (environment,), explain=explain, sources=(source,), folders=dict(folders)
+    )
     return judging, f"a rollout of '{source.stem}'"
 
 
@@ -207,14 +211,14 @@ def _count(digest: str) -> None:
 
 
 def _import(*modules: str) -> None:
-    """Runs in the warm process."""
+    """Runs in the fork server."""
     for module in modules:
         with suppress(ImportError):  # the call itself reports better what is missing
             importlib.import_module(module)
 
 
 def _load(environment: str) -> None:
-    """Runs in the warm process."""
+    """Runs in the fork server."""
     loaded = catalogue.environment(environment)
     _loaded[environment] = loaded.resource
     _import(*loaded.definition.imports)

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 from gym_sandbox import bubblewrap
 
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.environment.sandbox_errors import translating
 from gym_runtime.environment.tool_packs import ToolPack
 from gym_runtime.errors import UsageError
 
@@ -40,7 +41,8 @@ def require_defined(name: str, definition: Environment, packs: Mapping[str, type
     for pack_name, pack in packs.items():
         require_pack(pack_name, pack)
     if definition.require is not None:
-        definition.require()
+        with translating():
+            definition.require()
 
 
 def require_pack(name: str, pack: type[ToolPack]) -> None:
@@ -50,12 +52,24 @@ def require_pack(name: str, pack: type[ToolPack]) -> None:
 
 def weak_sandbox(*, allowed: bool) -> bool:
     """Whether code runs with limits only; if ``allowed``, this is so where the machine cannot isolate."""
-    return bubblewrap.allow_weak() if allowed else False
+    with translating():
+        return bubblewrap.allow_weak() if allowed else False
+
+
+def isolation() -> str:
+    """How this machine isolates, for a worker to report: `gym_sandbox.bubblewrap.kind`.
+
+    Raises:
+        UsageError: its setting has an unknown value.
+    """
+    with translating():
+        return bubblewrap.kind()
 
 
 def _require_isolation() -> None:
-    if not bubblewrap.weak():
-        bubblewrap.check(os.getpid())
+    with translating():
+        if not bubblewrap.weak():
+            bubblewrap.check(os.getpid())
 
 
 def _require_extra(extra: str, what: str) -> None:

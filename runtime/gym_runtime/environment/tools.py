@@ -14,8 +14,10 @@ from contextvars import ContextVar
 from typing import Any, TypeVar, cast, get_type_hints, overload
 
 import msgspec
+from gym_sandbox.errors import SandboxError
 
 from gym_runtime.cancellation import contained
+from gym_runtime.environment.sandbox_errors import translated
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
 from gym_runtime.places import raised_at
 
@@ -128,6 +130,8 @@ class Tool:
             return render(answer)
         except ToolError as error:
             return str(error)
+        except SandboxError as error:
+            raise translated(error) from error
         except GymError:
             raise
         except Exception as error:  # noqa: BLE001 - the model observes a tool's bug, and the log reports it

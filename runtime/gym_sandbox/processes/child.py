@@ -18,9 +18,11 @@ from types import TracebackType
 
 import anyio
 from anyio import to_thread
-from gym_runtime.timing import KILL_LIMIT_S
 
 from gym_sandbox.processes import tree
+
+KILL_LIMIT_S = 5.0
+"""How long the end of a killed process, or of a killed group of processes, is awaited."""
 
 CHUNK_BYTES = 65536
 _LENGTH = struct.Struct("!Q")

@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
-from gym_runtime.errors import GymError
-from gym_runtime.timing import SIGNALLED_S
+
+from gym_sandbox.errors import SandboxError
+
+SIGNALLED_S = 1.0
+"""Within this time a signal to all processes has reached this one, too."""
 
 TRIES = 3
 _T = TypeVar("_T")
@@ -50,7 +53,7 @@ async def undisturbed(run: Callable[[], Awaitable[_T]], suspicious: Callable[[_T
         before = _came
         try:
             result = await run()
-        except GymError:
+        except SandboxError:
             if not await came_since(before):
                 raise
         else:

@@ -79,13 +79,13 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_processes_that_fill_memory_together_are_killed_and_that_is_said() -> None:
     before = groups()
     async with Sandbox(SMALL) as box:
-        result = await box.run([*python.command(), "-c", HOARD], timeout_s=50)
+        result = await box.run([*python.python_command(), "-c", HOARD], timeout_s=50)
     assert result.exit_code == 128 + signal.SIGKILL
     assert b"killed: more than 136 MiB of memory in all processes together" in result.stderr
     async with Interpreter(SMALL) as session:
         lost = await session.execute(f"{HOARD}\nimport os; os.kill(os.getpid(), 9)", 50)
         assert "more than 136 MiB of memory" in str(lost.error)
-    async with Sandbox(SMALL) as box, box.start([*python.command(), "-c", HOARD]) as child:
+    async with Sandbox(SMALL) as box, box.start([*python.python_command(), "-c", HOARD]) as child:
         with pytest.raises(EndOfProcess, match="killed: more than 136 MiB"):
             await child.receive(1 << 20)
     assert groups() <= before
@@ -108,7 +108,7 @@ async def test_a_program_that_stays_within_its_limits_notices_nothing() -> None:
     before = groups()
     code = "import os; hoard = os.urandom(1 << 20) * 40; open('file', 'w').write('x'); print(len(hoard))"
     async with Sandbox(SMALL) as box:
-        result = await box.run([*python.command(), "-c", code], timeout_s=50)
+        result = await box.run([*python.python_command(), "-c", code], timeout_s=50)
     assert (result.exit_code, result.stdout, result.stderr) == (0, b"%d\n" % (40 << 20), b"")
     assert groups() <= before
 
@@ -130,7 +130,7 @@ for number in range(1000):
 print(number)
 """
     async with Sandbox(Limits(processes=16)) as box:
-        result = await box.run([*python.command(), "-c", code], timeout_s=50)
+        result = await box.run([*python.python_command(), "-c", code], timeout_s=50)
     assert int(result.stdout) == 16 + watched.OF_ITS_OWN - 1
     assert groups() <= before
 
@@ -154,7 +154,7 @@ os.wait()
 os.read(ready, 1)
 """
     async with Sandbox() as box:
-        result = await box.run([*python.command(), "-c", code], timeout_s=50)
+        result = await box.run([*python.python_command(), "-c", code], timeout_s=50)
     assert not runs(int(result.stdout))
 
 

@@ -1,0 +1,15 @@
+from .box import Result as Result
+from .box import Sandbox as Sandbox
+from .box import slots as slots
+from .container import Container as Container
+from .container_engines import image_name as image_name
+from .errors import Interrupted as Interrupted
+from .errors import ProcessDied as ProcessDied
+from .errors import SandboxError as SandboxError
+from .errors import SetupError as SetupError
+from .errors import StartError as StartError
+from .errors import TooManyInterpreters as TooManyInterpreters
+from .interpreter import Execution as Execution
+from .interpreter import Interpreter as Interpreter
+from .limits import Limits as Limits
+from .python import python_command as python_command
