@@ -9,8 +9,14 @@ that it has started. On a machine that cannot isolate, all raise an error with t
 variables and networks that the worker can, so use it only where something else isolates the worker.
 """
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import lazy_loader
 
 # The names are in the stub beside this file, and each is loaded when it is first used: a fork server imports
 # a part of this package only.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = cast(
+    "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]",
+    lazy_loader.attach_stub(__name__, __file__),
+)

@@ -37,6 +37,7 @@ from gym_sandbox.kernel import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
+    fork_of_one_thread,
     outlive_sigterm,
     prctl,
 )
@@ -98,6 +99,8 @@ def main() -> None:
 
 def _prepared(start: frames.Start) -> Callable[..., Any]:
     """Import and prepare everything that forks should inherit; return the function to call."""
+    for setting in frames.LARGE_PAGES:  # not for programs that are started here
+        os.environ.pop(setting.partition("=")[0], None)
     os.environ.update(start.variables)
     if start.prepare:
         frames.find(start.prepare)(*start.arguments)
@@ -123,7 +126,7 @@ def _called(
     The fork is over, and so are all processes that it has started.
     """
     parent = os.getpid()
-    pid = os.fork()
+    pid = fork_of_one_thread()()
     if pid == 0:
         prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:

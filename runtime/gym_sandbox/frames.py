@@ -38,6 +38,11 @@ TEXTS_BYTES = 4 << 20
 MESSAGE_CHARACTERS = 4000
 
 
+LARGE_PAGES = ("PYTHONMALLOC=malloc", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
+"""Settings of a fork server's own memory. For each fork the kernel copies an entry for each page; with large
+pages a fork costs 1.0 ms instead of 1.7."""
+
+
 class Start(msgspec.Struct, frozen=True):
     """The first message to a fork server.
 

@@ -52,6 +52,7 @@ class ServerProcess:
         self._asked = 0
         seen = readable_files.of_verifier(verifier.sources, verifier.variables.values())
         program = [
+            *("/usr/bin/env", *frames.LARGE_PAGES),
             *python.python_command(),
             "-P",
             "-c",

@@ -13,7 +13,7 @@ def pid() -> int:
 
 
 def parent() -> int:
-    """The warm process, as it is numbered in there."""
+    """The fork server, as it is numbered in there."""
     return os.getppid()
 
 

@@ -6,13 +6,13 @@ import os
 
 import psutil
 import pytest
-from gym_runtime.errors import UsageError
 from gym_sandbox import Limits, Result, Sandbox, bubblewrap, python
+from gym_sandbox.errors import SetupError
 
 try:
     bubblewrap.check(os.getpid())
     _refusal = ""
-except UsageError as error:
+except SetupError as error:
     _refusal = error.message
 NEEDS_ISOLATION = pytest.mark.skipif(bool(_refusal), reason=_refusal)
 

@@ -96,7 +96,7 @@ async def test_an_isolated_call_goes_on() -> None:
     assert await call() == "finished"
     started = {one.pid for one in living()}
     assert await while_signalled(call, "python") == "finished"
-    assert started <= {one.pid for one in living()}, "the warm process had to be started again"
+    assert started <= {one.pid for one in living()}, "the fork server had to be started again"
 
 
 async def test_an_interpreter_keeps_its_memory_and_its_code_can_end_processes() -> None:

@@ -11,17 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 from gym_runtime.environment.isolated import run_isolated
-from gym_runtime.errors import ResourceError, UsageError
+from gym_runtime.errors import ResourceError
 from gym_sandbox import (
     Interpreter,
     Limits,
     Sandbox,
     bubblewrap,
+    pool,
+    process,
     python,
-    verifiers,
-    warm,
-    watched,
+    server_process,
 )
+from gym_sandbox.errors import SetupError
 from gym_sandbox.processes import bounded, cgroups
 from gym_sandbox.processes.cgroups import ControlGroup
 from gym_sandbox.processes.child import Child, EndOfProcess
@@ -58,8 +59,8 @@ print("outlived it")
 def never_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks how large a child is while it runs."""
     need_groups()
-    monkeypatch.setattr(verifiers, "WATCH_S", NEVER_S)
-    monkeypatch.setattr(watched, "WATCH_S", NEVER_S)
+    monkeypatch.setattr(pool, "WATCH_S", NEVER_S)
+    monkeypatch.setattr(bounded, "WATCH_S", NEVER_S)
 
 
 @pytest.fixture(params=["bubblewrap", "weak"])
@@ -68,7 +69,7 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "bubblewrap":
         try:
             bubblewrap.check(os.getpid())
-        except UsageError as error:
+        except SetupError as error:
             pytest.skip(error.message)
     monkeypatch.setenv("GYM_SANDBOX", request.param)
 
@@ -95,8 +96,8 @@ async def test_processes_that_fill_memory_together_are_killed_and_that_is_said()
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_looked_at")
 async def test_a_heavy_verifier_too_even_if_a_result_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = msgspec.structs.replace(warm.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
-    monkeypatch.setattr(warm, "LIMITS", limits)
+    limits = msgspec.structs.replace(server_process.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
+    monkeypatch.setattr(server_process, "LIMITS", limits)
     with pytest.raises(ResourceError, match="died: more than 128 MiB of memory in all processes together"):
         await run_isolated(sandboxed_functions.run, HOARD, timeout_s=50)
     assert await run_isolated(sandboxed_functions.pid, timeout_s=50)
@@ -131,7 +132,7 @@ print(number)
 """
     async with Sandbox(Limits(processes=16)) as box:
         result = await box.run([*python.python_command(), "-c", code], timeout_s=50)
-    assert int(result.stdout) == 16 + watched.OF_ITS_OWN - 1
+    assert int(result.stdout) == 16 + process.OF_ITS_OWN - 1
     assert groups() <= before
 
 
