@@ -19,6 +19,8 @@ import msgspec
 from gym_sandbox.errors import SetupError
 
 PACKAGES = "/packages"
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
+"""Whether the kernel has large pages, which the C library reads here (`gym_sandbox.frames.LARGE_PAGES`)."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
     own = [_code(source.resolve()) for source in sources]
     paths = {*own, *map(Path, import_path()), Path(sys.prefix), Path(__file__).parents[1]}
     paths |= {Path(folder).resolve() for folder in folders}
+    paths.add(LARGE_PAGES)
     if Path("/") in paths:
         raise SetupError("an environment's module cannot be in the folder '/'; move it to another folder")
     if os.geteuid() == 0:

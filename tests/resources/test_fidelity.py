@@ -14,7 +14,7 @@ import pytest
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.replayed_session import rejudge
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError
 from gym_sandbox import bubblewrap

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from gym_runtime.environment.dataset_source import Split
+from gym_runtime.environment.environment import Split
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.lines import Source

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.environment.dataset_source import DatasetSource
+from gym_runtime.environment.environment import DatasetSource
 from gym_runtime.errors import UsageError
 from gym_runtime.version import VERSION
 

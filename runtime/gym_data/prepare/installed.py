@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from gym_runtime.environment.dataset_source import DatasetSource
+from gym_runtime.environment.environment import DatasetSource
 from gym_runtime.errors import UsageError
 
 from gym_data.prepare.hub import HubFile

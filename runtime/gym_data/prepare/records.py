@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import msgspec
-from gym_runtime.environment.dataset_source import Records, RowMaker
+from gym_runtime.environment.environment import Records, RowMaker
 from gym_runtime.errors import UsageError
 from gym_runtime.files.results import write_whole
 

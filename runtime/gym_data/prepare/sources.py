@@ -14,8 +14,7 @@ from typing import Any, Literal
 import msgspec
 from gym_runtime.assets import Asset, cached, digest_of, find, folder
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.dataset_source import DatasetSource, Split
-from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.environment import DatasetSource, LoadedEnvironment, Split
 from gym_runtime.errors import UNREADABLE, AssetMissing, TaskError, UsageError
 from gym_runtime.files.results import write_whole
 

@@ -1,7 +1,7 @@
 from . import catalogue as catalogue
 from .catalogue import suggest as suggest
-from .offered import offered_packs as offered_packs
+from .requirements import offered_packs as offered_packs
 from .roles import create_params as create_params
-from .schema_examples import example_call as example_call
+from .schemas import example_call as example_call
 from .tools import collect_tools as collect_tools
 from .tools import render as render

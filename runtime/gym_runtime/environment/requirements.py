@@ -1,18 +1,21 @@
-"""What an environment needs before it can run: the packages of its extra, and the sandbox."""
+"""What an environment needs before it can run: the packages of its extra, its tool packs, the sandbox."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
+from typing import Any
 
+import msgspec
 from gym_sandbox import bubblewrap
 
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.sandbox_errors import translating
-from gym_runtime.environment.tool_packs import ToolPack
+from gym_runtime.environment.tools import ToolPack, tools_of
 from gym_runtime.errors import UsageError
 
 SANDBOXED = frozenset({"coolprop", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "verifiers"})
@@ -102,3 +105,26 @@ def _installed(distribution_name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+class _Offered(msgspec.Struct):
+    name: Any = None
+
+
+_decode = msgspec.json.Decoder(_Offered).decode
+
+
+def offered_packs(tools: Sequence[msgspec.Raw]) -> dict[str, type[ToolPack]]:
+    """The tool packs, by name, of which some ``responses_create_params.tools`` offer a tool.
+
+    Raises:
+        UsageError: a pack's packages are not installed; with the command that installs them.
+    """
+    offered = [_decode(tool).name for tool in tools]
+    found: dict[str, type[ToolPack]] = {}
+    for name in catalogue.names("tools") if offered else ():
+        pack = catalogue.tool_pack(name)
+        if any(tool in offered for tool in tools_of(pack)):
+            require_pack(name, pack)
+            found[name] = pack
+    return found

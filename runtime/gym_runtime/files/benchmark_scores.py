@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.benchmark import Benchmark, ScoredRollout
+from gym_runtime.environment.environment import Benchmark, ScoredRollout
 from gym_runtime.errors import UsageError
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -19,7 +19,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
 from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
+from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.tools import hearing_errors
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError

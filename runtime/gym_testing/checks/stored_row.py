@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.role_answers import RoleAnswers
-from gym_runtime.environment.roles import RoleLog
+from gym_runtime.environment.roles import RoleAnswers, RoleLog
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import Fault
 from gym_runtime.messages.role_use import RoleAnswer

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 from gym_runtime.environment import examples
-from gym_runtime.environment.candidates import as_features, no_verdicts
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import ScriptedAnswers
-from gym_runtime.environment.roles import Models
+from gym_runtime.environment.roles import Models, ScriptedAnswers
+from gym_runtime.environment.shapes import as_features, no_verdicts
 from gym_runtime.environment.verdict import Pending, Verdict, make_response
 from gym_runtime.errors import from_fault
 from gym_runtime.messages.comparison import Candidate

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.environment import examples, schema_examples
+from gym_runtime.environment import examples, schemas
 from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.schemas import schema_problems
@@ -62,7 +62,7 @@ async def tools_work(subject: Subject) -> list[str]:
             problems += [f"row {example.number}: {error}" for error in dict.fromkeys(heard[before:])]
         for name, tool in subject.resource.tools.items():
             before = len(heard)
-            arguments = _encode(schema_examples.example(tool.definition()["parameters"])).decode()
+            arguments = _encode(schemas.example(tool.definition()["parameters"])).decode()
             models = subject.examples[0].answers().models(subject.resource.roles)
             async with session_of(subject.resource, subject.examples[0].row, models) as session:
                 await subject.resource.call_tool(session, name, arguments)

@@ -12,9 +12,9 @@ import anyio.lowlevel
 import psutil
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.isolated import run_isolated, start_ahead, verify_isolated
 from gym_runtime.environment.roles import Models
+from gym_runtime.environment.shapes import as_features
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ResourceError, TaskError
 from gym_runtime.messages.comparison import Candidate
