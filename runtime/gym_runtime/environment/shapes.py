@@ -145,9 +145,6 @@ ReviewFunction = Callable[..., Awaitable[Verdict] | Verdict]
 """``review(task, reply, verdict, *roles)``"""
 
 
-_encode = msgspec.json.Encoder().encode
-
-T = TypeVar("T", bound=Task)
 F = TypeVar("F")
 
 
@@ -216,7 +213,7 @@ def compared(verdict: object, rollout_index: int) -> ComparedVerdict:
         raise no_verdicts(f"{verdict!r} for a candidate; it must be a Verdict")
     try:
         verdict.checked()
-        fields = {name: Raw(_encode(value)) for name, value in verdict.fields.items()}
+        fields = {name: Raw(msgspec.json.encode(value)) for name, value in verdict.fields.items()}
     except ResourceError as error:
         raise ResourceError(error.message, stage="compare") from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
