@@ -13,8 +13,8 @@ from .environment.environment import ScoredRollout as ScoredRollout
 from .environment.environment import published as published
 from .environment.isolated import Delegate as Delegate
 from .environment.isolated import run_isolated as run_isolated
-from .environment.prompts import Prompt as Prompt
-from .environment.prompts import quoted as quoted
+from .environment.role_prompts import Prompt as Prompt
+from .environment.role_prompts import quoted as quoted
 from .environment.roles import Answer as Answer
 from .environment.roles import Model as Model
 from .environment.roles import Role as Role

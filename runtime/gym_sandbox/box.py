@@ -15,11 +15,11 @@ from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
 from gym_sandbox import bubblewrap, process, python
-from gym_sandbox.errors import StartError
 from gym_sandbox.limits import Limits
 from gym_sandbox.processes.child import Child, EndOfProcess
 from gym_sandbox.processes.disturbances import undisturbed
 from gym_sandbox.readable_files import View
+from gym_sandbox.sandbox_errors import StartError
 
 # For a daemon that could not be killed, as in weak mode, and keeps a pipe open.
 DRAIN_LIMIT_S = 5.0

@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gym_sandbox import namespaces, python, seccomp
-from gym_sandbox.errors import SetupError
 from gym_sandbox.limits import NAMESPACE, SHELL, Limits
 from gym_sandbox.processes import cgroups
 from gym_sandbox.readable_files import PACKAGES, View
+from gym_sandbox.sandbox_errors import SetupError
 
 SETTING = "GYM_SANDBOX"
 HOSTNAME = "sandbox"

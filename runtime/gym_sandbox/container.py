@@ -29,12 +29,12 @@ import anyio
 from gym_sandbox import container_engines, process, python
 from gym_sandbox.box import ENDED_BY_SIGTERM, Result
 from gym_sandbox.command_server import SERVER
-from gym_sandbox.errors import Interrupted, StartError
 from gym_sandbox.limits import SHELL, Limits
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.bounded import Bounded
 from gym_sandbox.processes.child import EndOfProcess
 from gym_sandbox.readable_files import View
+from gym_sandbox.sandbox_errors import Interrupted, StartError
 
 # Beyond a command's own limit, which is enforced within the container.
 GRACE_S = 10.0

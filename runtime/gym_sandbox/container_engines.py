@@ -22,10 +22,10 @@ from functools import cache
 
 import anyio
 
-from gym_sandbox.errors import SetupError, StartError
 from gym_sandbox.limits import SHELL, Limits, limited
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.child import Child
+from gym_sandbox.sandbox_errors import SetupError, StartError
 
 SETTING = "GYM_CONTAINERS"
 ENGINES = ("podman", "docker", "apptainer")

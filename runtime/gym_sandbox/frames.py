@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from gym_sandbox.errors import FunctionRaised
+from gym_sandbox.sandbox_errors import FunctionRaised
 
 LENGTH = struct.Struct("!Q")
 REQUEST = struct.Struct("!Qd")

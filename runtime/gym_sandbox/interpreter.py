@@ -15,10 +15,10 @@ from anyio import CapacityLimiter, WouldBlock
 from anyio.lowlevel import RunVar
 
 from gym_sandbox import bubblewrap, process, python
-from gym_sandbox.errors import UNREADABLE, TooManyInterpreters
 from gym_sandbox.limits import Limits
 from gym_sandbox.processes.child import EndOfProcess
 from gym_sandbox.readable_files import View
+from gym_sandbox.sandbox_errors import UNREADABLE, TooManyInterpreters
 
 ALIVE_AT_MOST = 256
 GRACE_S = 1.0

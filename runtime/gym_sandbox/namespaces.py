@@ -18,7 +18,7 @@ import sys
 from functools import cache
 from itertools import count
 
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 
 FIRST_USER, USERS, ROOT = 1000, 5000, 65533
 KEEPER = """

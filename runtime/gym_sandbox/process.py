@@ -16,12 +16,12 @@ import msgspec
 from anyio.lowlevel import RunVar
 
 from gym_sandbox import bubblewrap, seccomp, uncounted_sockets
-from gym_sandbox.errors import StartError
 from gym_sandbox.limits import NAMESPACE, SHELL, Limits, limited
 from gym_sandbox.processes.bounded import Bounded, Bounds
 from gym_sandbox.processes.cgroups import ControlGroup
 from gym_sandbox.processes.child import KILL_LIMIT_S, Child, wait_for_end
 from gym_sandbox.readable_files import PACKAGES, View
+from gym_sandbox.sandbox_errors import StartError
 
 REMOVAL_LIMIT_S = 30.0
 OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet

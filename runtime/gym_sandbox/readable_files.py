@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 
 PACKAGES = "/packages"
 LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")

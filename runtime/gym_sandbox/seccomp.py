@@ -16,7 +16,7 @@ import socket
 import struct
 from functools import cache
 
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 
 # Numbers of x86-64 and of aarch64; from 424 on a call has the same number on all machines.
 REFUSED = {

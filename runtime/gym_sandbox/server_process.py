@@ -9,10 +9,10 @@ import anyio
 import msgspec
 
 from gym_sandbox import frames, process, python, readable_files
-from gym_sandbox.errors import UNREADABLE, NotPrepared, ProcessDied
 from gym_sandbox.limits import Limits
 from gym_sandbox.processes import priority, tree
 from gym_sandbox.processes.child import Child, EndOfProcess
+from gym_sandbox.sandbox_errors import UNREADABLE, NotPrepared, ProcessDied
 from gym_sandbox.verifier import Verifier
 
 START_LIMIT_S = 120.0

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from gym_sandbox import bubblewrap
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 from stubs.services import aviary_server as aviary_server
 from stubs.services import lean_server as lean_server
 

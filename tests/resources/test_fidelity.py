@@ -18,7 +18,7 @@ from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError
 from gym_sandbox import bubblewrap
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 from resources.fidelity import actions, choices, documents, grids, mathematics, places, programs, worlds
 from resources.fidelity.rules import REFUSED, Rule
 

@@ -16,7 +16,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ResourceError, UsageError
 from gym_sandbox import Limits, bubblewrap
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 from gym_testing.checks import contract
 from resources.judging import NEMO_GYM_ROWS, judge, row
 from stubs.stub_lean import StubServer, lean_folder, stub_server

@@ -13,7 +13,7 @@ from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError
 from gym_sandbox import bubblewrap
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 from resources.judging import ROWS, call, judge, output, outputs
 
 try:

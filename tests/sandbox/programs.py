@@ -7,7 +7,7 @@ import os
 import psutil
 import pytest
 from gym_sandbox import Limits, Result, Sandbox, bubblewrap, python
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 
 try:
     bubblewrap.check(os.getpid())

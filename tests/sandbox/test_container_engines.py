@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gym_sandbox import Container, container_engines, image_name
-from gym_sandbox.errors import SetupError, StartError
+from gym_sandbox.sandbox_errors import SetupError, StartError
 
 pytestmark = pytest.mark.anyio
 FAKE = """#!/bin/sh

@@ -11,8 +11,8 @@ import anyio
 import psutil
 import pytest
 from gym_sandbox import Container, container_engines
-from gym_sandbox.errors import Interrupted
 from gym_sandbox.processes import disturbances
+from gym_sandbox.sandbox_errors import Interrupted
 from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]

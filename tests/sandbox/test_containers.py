@@ -15,7 +15,7 @@ import psutil
 import pytest
 from gym_runtime.environment.blocked_loop import watching
 from gym_sandbox import Container, Limits, Result, bubblewrap, container_engines
-from gym_sandbox.errors import SetupError, StartError
+from gym_sandbox.sandbox_errors import SetupError, StartError
 from sandbox import images
 
 pytestmark = pytest.mark.anyio

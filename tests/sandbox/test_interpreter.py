@@ -10,7 +10,7 @@ import anyio.lowlevel
 import psutil
 import pytest
 from gym_sandbox import Interpreter, Limits, interpreter
-from gym_sandbox.errors import TooManyInterpreters
+from gym_sandbox.sandbox_errors import TooManyInterpreters
 from runtime.bounds import bounds as bounds
 from sandbox.programs import DAEMON, NEEDS_ISOLATION
 

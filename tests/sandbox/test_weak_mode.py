@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from gym_sandbox import Interpreter, Sandbox, bubblewrap
-from gym_sandbox.errors import SetupError
 from gym_sandbox.processes.child import Child
+from gym_sandbox.sandbox_errors import SetupError
 from runtime.bounds import bounds as bounds
 from sandbox.programs import MARK, NEEDS_ISOLATION, STUBBORN, living, run, said
 

@@ -14,11 +14,11 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import msgspec
-from gym_sandbox.errors import SandboxError
+from gym_sandbox.sandbox_errors import SandboxError
 from msgspec import Raw
 
 from gym_runtime.cancellation import contained
-from gym_runtime.environment.sandbox_errors import translated
+from gym_runtime.environment.sandbox_faults import translated
 from gym_runtime.environment.tools import ToolError
 from gym_runtime.errors import GymError, ResourceError, UsageError
 from gym_runtime.messages.items import user_message

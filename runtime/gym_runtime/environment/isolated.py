@@ -23,8 +23,8 @@ from typing import Any, TypeVar, cast
 import anyio
 import msgspec
 from gym_sandbox import frames
-from gym_sandbox.errors import NotPrepared, ProcessDied, SandboxError
 from gym_sandbox.pool import pool
+from gym_sandbox.sandbox_errors import NotPrepared, ProcessDied, SandboxError
 from gym_sandbox.verifier import Verifier, verifier
 from msgspec import Raw
 
@@ -33,7 +33,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.sandbox_errors import explain, translated, translating
+from gym_runtime.environment.sandbox_faults import explain, translated, translating
 from gym_runtime.environment.settings import filled
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, make_response
 from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError

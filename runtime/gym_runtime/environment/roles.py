@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock
-from gym_runtime.environment.prompts import harmless
+from gym_runtime.environment.role_prompts import harmless
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
 from gym_runtime.errors import (
     UNREADABLE,
@@ -145,7 +145,7 @@ class Model:
         """Have it answer.
 
         Control tokens of chat templates are broken up in all that it is told
-        (`gym_runtime.environment.prompts`), because it may quote another model. An empty answer is an
+        (`gym_runtime.environment.role_prompts`), because it may quote another model. An empty answer is an
         answer; what it means is the environment's to say.
 
         Args:

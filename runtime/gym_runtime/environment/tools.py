@@ -21,10 +21,10 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
 
 import msgspec
-from gym_sandbox.errors import SandboxError
+from gym_sandbox.sandbox_errors import SandboxError
 
 from gym_runtime.cancellation import contained
-from gym_runtime.environment.sandbox_errors import translated
+from gym_runtime.environment.sandbox_faults import translated
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
 from gym_runtime.places import raised_at
 

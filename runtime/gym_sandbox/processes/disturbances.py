@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import anyio
 
-from gym_sandbox.errors import SandboxError
+from gym_sandbox.sandbox_errors import SandboxError
 
 SIGNALLED_S = 1.0
 """Within this time a signal to all processes has reached this one, too."""

@@ -8,7 +8,7 @@ import pytest
 from gym_resources.swe.later_history import remove_later_history
 from gym_runtime.errors import ResourceError
 from gym_sandbox import Container, bubblewrap
-from gym_sandbox.errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError
 
 try:
     bubblewrap.check(os.getpid())

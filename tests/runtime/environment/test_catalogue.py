@@ -81,7 +81,7 @@ def test_a_module_without_the_class_that_it_is_for_is_refused(workdir: Path) -> 
     assert catalogue.load_class("agents", "shout").__name__ == "Agent"
     with pytest.raises(UsageError, match=r"^shout\.py has no class 'Adapter'$"):
         catalogue.load_class("models", "shout")
-    (workdir / "once.py").write_text("from gym_runtime import Agent\nclass Once(Agent): ...\n")
+    (workdir / "once.py").write_text("from gym_runtime.adapters import Agent\nclass Once(Agent): ...\n")
     with pytest.raises(UsageError, match=r"^once\.py imports 'Agent' and defines no class of this name; "):
         catalogue.load_class("agents", "once")
     with pytest.raises(UsageError, match=r"^there is no file '\./never\.py'$"):
@@ -220,7 +220,7 @@ def no_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_environment_with_a_sandbox_needs_bubblewrap_or_the_weak_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(UsageError, match="needs bubblewrap, which is not installed: pip install"):
+    with pytest.raises(UsageError, match="needs bubblewrap, which is not installed: install your system's"):
         requirements.require(needing("sandbox"))
     monkeypatch.setenv(bubblewrap.SETTING, "weak")
     requirements.require(needing("sandbox"))

@@ -22,10 +22,10 @@ from gym_sandbox import (
     python,
     server_process,
 )
-from gym_sandbox.errors import SetupError
 from gym_sandbox.processes import bounded, cgroups
 from gym_sandbox.processes.cgroups import ControlGroup
 from gym_sandbox.processes.child import Child, EndOfProcess
+from gym_sandbox.sandbox_errors import SetupError
 from running import runs
 from runtime.bounds import need_groups
 from sandbox.processes.limited_groups import groups

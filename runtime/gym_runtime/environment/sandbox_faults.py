@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from gym_sandbox.errors import (
+from gym_sandbox.frames import CallFailed, explained
+from gym_sandbox.sandbox_errors import (
     FunctionRaised,
     Interrupted,
     SandboxError,
@@ -13,7 +14,6 @@ from gym_sandbox.errors import (
     StartError,
     TooManyInterpreters,
 )
-from gym_sandbox.frames import CallFailed, explained
 
 from gym_runtime.errors import Busy, GymError, ResourceError, SessionLost, TaskError, UsageError
 
