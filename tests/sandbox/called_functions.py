@@ -17,6 +17,10 @@ def fail(text: str) -> str:
     raise ValueError(text)
 
 
+def fail_unreadably() -> str:
+    raise ValueError("no such \udcff word")
+
+
 def explained_shortly(error: BaseException) -> CallFailed:
     return CallFailed("Short", str(error), "somewhere")
 
