@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -40,12 +39,11 @@ from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 
 DEATHS_AT_MOST = 2
 REMEMBERED_AT_MOST = 10_000
-REHEARSALS, REHEARSAL_S = 10, 0.05  # of each example; the seconds after which it is not repeated
 _MADE_UP = {"id", "call_id"}
 _R = TypeVar("_R")
 _deaths: OrderedDict[str, int] = OrderedDict()
 _loaded: dict[str, Resource] = {}
-"""In a fork server: what its forks judge with. Each fork would copy hundreds of pages to find it again."""
+"""In a fork server: what its forks judge with."""
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -230,23 +228,16 @@ def _load(environment: str) -> None:
 def _rehearse(environment: str, loaded: LoadedEnvironment) -> None:
     """Judge the perfect rollouts of the environment's own examples, and answers that are wrong.
 
-    Otherwise each fork would build again what libraries build at their first use (parser tables, caches), and
-    copy the pages of code that Python rewrites until it has run a few times.
+    Otherwise each fork would build again what libraries build at their first use, such as parser tables.
     """
     decode = frames.argument_decoder(_judge)
     # No examples, or something is missing, or the code fails on this wrong answer: the verification itself
     # reports it better.
     with suppress(Exception):
         for example in examples.read(loaded):
-            replies = [_run(examples.play, loaded.resource, example), make_response("?")]
-            until_s = time.monotonic() + REHEARSAL_S
-            for _ in range(REHEARSALS):
-                for reply in replies:
-                    frames.encode_result(
-                        _judge(*decode(frames.encode_arguments((environment, example.row, reply))))
-                    )
-                if time.monotonic() > until_s:
-                    break
+            for reply in (_run(examples.play, loaded.resource, example), make_response("?")):
+                arguments = decode(frames.encode_arguments((environment, example.row, reply)))
+                frames.encode_result(_judge(*arguments))
 
 
 class _Judged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

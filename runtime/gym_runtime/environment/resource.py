@@ -7,7 +7,7 @@ checked by `gym_runtime.environment.author_code`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast, get_args, get_type_hints
 
@@ -365,9 +365,7 @@ def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[An
     class Stateless(Session[Any]):
         async def verify(self, reply: Reply) -> Verdict | Pending:
             verdict = verify(self.task, reply, *_asked(roles, self.models))
-            if hasattr(verdict, "__await__"):
-                return await cast("Awaitable[Verdict | Pending]", verdict)
-            return cast("Verdict | Pending", verdict)
+            return await verdict if inspect.isawaitable(verdict) else verdict
 
     return Stateless
 

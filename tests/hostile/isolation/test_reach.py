@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from gym_runtime.errors import UsageError
 from gym_sandbox import readable_files
+from gym_sandbox.sandbox_errors import SetupError
 from hostile.isolation.careless_verifier import judge, said, still_judges
 from sandbox.programs import NEEDS_ISOLATION
 
@@ -65,7 +65,7 @@ async def test_no_variable_is_seen_but_those_that_name_folders(
     )
     assert "secret" not in await said(module, f"said = attempt(lambda: {environments})")
     monkeypatch.setenv("GYM_TEST_TABLES", str(tables / "one"))
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(SetupError, match="is not a folder"):
         await judge(module, "42")
 
 
@@ -100,5 +100,5 @@ def test_a_module_that_only_root_can_read_is_refused_with_the_remedy(tmp_path: P
     if os.geteuid():
         pytest.skip("for root")
     (tmp_path / "closed").mkdir(mode=0o700)
-    with pytest.raises(UsageError, match=r"only root can read .*chmod -R o\+rX"):
+    with pytest.raises(SetupError, match=r"only root can read .*chmod -R o\+rX"):
         readable_files.of_verifier([tmp_path / "closed" / "careless.py"])
