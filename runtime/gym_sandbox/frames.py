@@ -40,7 +40,7 @@ MESSAGE_CHARACTERS = 4000
 
 LARGE_PAGES = ("PYTHONMALLOC=malloc", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
 """Settings of a fork server's own memory. For each fork the kernel copies an entry for each page; with large
-pages of the C library an isolated verification costs 2.8 to 3.0 ms of processor time, without them 2.7 to 4.6."""
+pages an isolated verification costs 2.8 to 3.0 ms of processor time, without them 2.7 to 4.6."""
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from gym_runtime.errors import UsageError
 from gym_sandbox import readable_files
 from gym_sandbox.sandbox_errors import SetupError
 from hostile.isolation.careless_verifier import judge, said, still_judges
@@ -65,7 +66,7 @@ async def test_no_variable_is_seen_but_those_that_name_folders(
     )
     assert "secret" not in await said(module, f"said = attempt(lambda: {environments})")
     monkeypatch.setenv("GYM_TEST_TABLES", str(tables / "one"))
-    with pytest.raises(SetupError, match="is not a folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         await judge(module, "42")
 
 
