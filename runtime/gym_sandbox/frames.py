@@ -96,13 +96,13 @@ encode_result = msgspec.json.Encoder().encode
 
 
 def is_decodable(answer: bytes) -> bool:
-    """Whether decoding an answer takes a moment only."""
+    """Whether decoding an answer takes less than 50 ms."""
     # So short that it cannot have too many values.
     if len(answer) < ANSWER_CONTAINERS or _has_few_values(answer):
         return True
     if len(answer) > TEXTS_BYTES:
         return False
-    # Brackets and commas may stand in texts, such as a reply of nothing but brackets. Without escapes, every
+    # Brackets and commas may be in texts, such as a reply of nothing but brackets. Without escapes, every
     # second part between quotes is a text.
     bare = answer.replace(rb"\\", b"").replace(rb"\"", b"")
     # Each part becomes an object here, and again when the answer is decoded.

@@ -3,7 +3,7 @@
 For an ordinary user, bubblewrap does this. For root, bubblewrap's own namespace would map the sandbox's user
 to root, for which the kernel has no limit on processes. So each worker process makes one namespace. In it,
 root has an unused number (bubblewrap needs root to reach files that only root can read, before it drops all
-privileges), and each sandbox gets a user of its own, so that its processes are counted separately. No further
+privileges), and each sandbox gets its own user, so that its processes are counted separately. No further
 user namespaces can be made in it. A keeper process watches: when the worker has ended, for any reason, it
 kills all processes left in the namespace. Bubblewrap may not do this, because its user differs from the
 sandbox's.

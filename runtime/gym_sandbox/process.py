@@ -65,7 +65,7 @@ def start(
     with_errors: bool = False,
     outlives_sigterm: bool = True,
 ) -> Isolated | Limited:
-    """Start a program in a sandbox of its own.
+    """Start a program in a new sandbox.
 
     It ignores SIGTERM unless told otherwise, and a program in Python may take it back for what a model wrote:
     what ends a worker in its own time (`gym_sandbox.processes.disturbances`) must not end its sandboxes.
@@ -214,7 +214,7 @@ class Isolated(Bounded):
 
 
 class Limited(Bounded):
-    """A process with limits and a folder of its own, without isolation. For ``GYM_SANDBOX=weak``.
+    """A process with limits and its own folder, without isolation. For ``GYM_SANDBOX=weak``.
 
     A daemon that it starts can be killed at its end only with control groups.
     """

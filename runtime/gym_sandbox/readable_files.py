@@ -29,7 +29,7 @@ class View(msgspec.Struct, frozen=True):
     Attributes:
         shown: files and folders of the machine, by their paths in the sandbox.
         covered: paths within these that are hidden.
-        own_session: the process starts a session of its own, apart from bubblewrap's.
+        own_session: the process starts its own session, apart from bubblewrap's.
     """
 
     shown: dict[str, str] = {}

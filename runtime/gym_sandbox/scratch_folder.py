@@ -1,7 +1,7 @@
 """A folder that the forks of a fork server can write to, which has to be as it was before the next fork.
 
 The names in it are chosen by forks, so the fork server keeps none of them: it reads the listing in a
-`MappedBuffer`, and has a fork of its own read the names and remove what is new.
+`MappedBuffer`, and lets another fork read the names and remove what is new.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class AgentChoice(msgspec.Struct, frozen=True):
 
 
 def fitting(known: Mapping[str, T], ref: str) -> T | None:
-    """What stands under the longest key that an agent's name begins with, in whole words; None if none does.
+    """The value of the longest key that an agent's name begins with, in whole words; None if none does.
 
     >>> fitting({"sums": 1, "sums_hard": 2}, "sums_hard_agent"), fitting({"sums": 1}, "sumsy_agent")
     (2, None)

@@ -245,7 +245,7 @@ def collect_tools(cls: type) -> dict[str, Tool]:
 class ToolPack:
     """Tools beside an environment's own: a class with ``@tool`` methods.
 
-    A session makes an instance of its own when the model first calls one of the tools.
+    A session makes its instance when the model first calls one of the tools.
 
     Attributes:
         extra: the extra of the distribution that its imports need, if any.

@@ -109,7 +109,7 @@ class Child:
         """Close its standard input."""
         pipe = self._files[0]
         if pipe and not pipe.closed:
-            # Before the close: the number may belong to another file a moment later.
+            # Before the close: the number may belong to another file soon.
             descriptor, self._pipes[0] = self._pipes[0], -1
             anyio.notify_closing(descriptor)
             pipe.close()
@@ -204,7 +204,7 @@ class Child:
     async def close(self) -> None:
         """`end` it and close the pipes. Repeatable."""
         await self.end()
-        # The numbers may belong to other files a moment later, and another task may be about to read.
+        # The numbers may belong to other files soon, and another task may be about to read.
         pipes, self._pipes = self._pipes, [-1, -1, -1]
         for pipe, descriptor in zip(self._files, pipes, strict=True):
             if pipe and not pipe.closed:

@@ -1,7 +1,6 @@
 """SIGTERM to a worker: schedulers and service managers send it to all that the worker has started, too.
 
-A worker that is told to leave goes on until it has finished. What it runs to the end of, and could run again,
-it runs again if the signal came meanwhile (`undisturbed`), because a program that the signal ended, or one of
+A worker that drains goes on until it has finished. What it runs to the end, and could run again, it runs again if the signal came meanwhile (`undisturbed`), because a program that the signal ended, or one of
 whose children it ended, says nothing about the program.
 """
 
@@ -34,7 +33,7 @@ def count() -> int:
 
 
 async def came_since(before: int) -> bool:
-    """Whether this process got SIGTERM since `count` was ``before``, or gets it in a moment.
+    """Whether this process got SIGTERM since `count` was ``before``, or gets it within `SIGNALLED_S` seconds.
 
     The signal may reach a child first, so this is waited for.
     """
