@@ -37,7 +37,7 @@ from gym_sandbox.kernel import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
-    fork_of_one_thread,
+    fork,
     outlive_sigterm,
     prctl,
 )
@@ -126,7 +126,7 @@ def _called(
     The fork is over, and so are all processes that it has started.
     """
     parent = os.getpid()
-    pid = fork_of_one_thread()()
+    pid = fork()
     if pid == 0:
         prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:

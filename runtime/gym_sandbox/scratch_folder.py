@@ -10,7 +10,7 @@ import ctypes
 import os
 from contextlib import suppress
 
-from gym_sandbox.kernel import fork_of_one_thread, list_folder
+from gym_sandbox.kernel import fork, list_folder
 from gym_sandbox.mapped_buffer import MappedBuffer
 
 LISTING_BYTES = 1 << 15
@@ -33,7 +33,7 @@ class ScratchFolder:
         if self._is_usual():
             return True
         # In a fork, which ends with what it has read; this process keeps no names.
-        pid = fork_of_one_thread()()
+        pid = fork()
         if pid == 0:
             self._remove()
         if os.waitpid(pid, 0)[1]:

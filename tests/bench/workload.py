@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
-from gym_sandbox.kernel import fork_of_one_thread
+from gym_sandbox.kernel import fork
 
 
 def run(code: str) -> None:
@@ -14,7 +14,7 @@ def run(code: str) -> None:
 
 def fork_ms_of(count: int) -> float:
     """What a fork of this process that ends at once costs in processor time, on average."""
-    fork, start_s = fork_of_one_thread(), _cpu_s()
+    start_s = _cpu_s()
     for _ in range(count):
         if not (pid := fork()):
             os._exit(0)

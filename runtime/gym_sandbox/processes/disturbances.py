@@ -1,7 +1,8 @@
 """SIGTERM to a worker: schedulers and service managers send it to all that the worker has started, too.
 
-A worker that drains goes on until it has finished. What it runs to the end, and could run again, it runs again if the signal came meanwhile (`undisturbed`), because a program that the signal ended, or one of
-whose children it ended, says nothing about the program.
+A worker that drains goes on until it has finished. What it runs to the end, and could run again, it runs again
+if the signal came meanwhile (`undisturbed`): how a program ended says nothing if the signal has ended it, or one
+of its children.
 """
 
 from __future__ import annotations
