@@ -1,8 +1,8 @@
 """SIGTERM to a worker: schedulers and service managers send it to all that the worker has started, too.
 
-A worker that drains goes on until it has finished. What it runs to the end, and could run again, it runs again
-if the signal came meanwhile (`undisturbed`): how a program ended says nothing if the signal has ended it, or one
-of its children.
+A worker that drains goes on until it has finished. What it runs to the end, and could run again, it runs
+again if the signal came meanwhile (`undisturbed`): if the signal has ended a program, or one of its children,
+the result says nothing about the program.
 """
 
 from __future__ import annotations
