@@ -22,7 +22,7 @@ from gym_sandbox.processes import tree
 MARK = "GYM_RUNTIME_TESTS"
 STARTED_BY = re.compile(r"^PYTEST_CURRENT_TEST=(\S+)", re.MULTILINE)
 GONE_S = 20.0
-"""A warm process that was still importing, at the lowest priority, learns late of its end."""
+"""A fork server that was still importing, at the lowest priority, learns late of its end."""
 
 END_WITH_THIS = (namespaces.KEEPER, "from multiprocessing.resource_tracker import")
 """Parts of the command lines of processes that each process has at most one of, until its end."""
@@ -40,7 +40,7 @@ def nothing_is_left() -> Iterator[None]:
     yield
     give_up_s = time.monotonic() + GONE_S * time_limits.busy()
     while True:
-        # Event loops that are closed but not freed keep their warm processes; threads may keep them a while.
+        # Event loops that are closed but not freed keep their fork servers; threads may keep them a while.
         time_limits.forget_closed_loops()
         gc.collect()
         if not (found := left()) or time.monotonic() > give_up_s:

@@ -162,7 +162,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         if watch.late and watch.loop is not None and watch.loop.is_closed():
             _forget_runner()
         # The item keeps the watch until the end of the session. A loop that is kept would keep what ends with
-        # it, such as the warm processes of isolated verification.
+        # it, such as the fork servers of isolated verification.
         watch.loop = None
 
 

@@ -12,7 +12,7 @@ from stubs.stub_hub import StubHub, stub_hub
 
 MODULE = '''"""An environment whose rows carry a number."""
 from gym_runtime import Environment, Reply, Task, Verdict
-from gym_runtime.environment.dataset_source import published
+from gym_runtime.environment.environment import published
 
 
 class {kind}Task(Task):

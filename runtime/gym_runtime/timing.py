@@ -114,11 +114,6 @@ assert 1.5 * RETRY_PAUSE_S[1] < PLACE_KEPT_S, (
 SESSIONS_SWEPT_S = 15.0
 """How often a resource worker looks for sessions to close: overdue ones, and those whose rollout is over."""
 
-# -- the end of a process (`gym_sandbox.processes`, `gym_sandbox`) --------------------------------
-
-KILL_LIMIT_S = 5.0
-"""How long the end of a killed process, or of a killed group of processes, is awaited."""
-
 # -- the end of a worker (`gym_runtime.system.worker_process`) ------------------------------------------
 
 ORPHAN_DRAIN_S = 1.0

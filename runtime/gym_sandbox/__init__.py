@@ -9,23 +9,14 @@ that it has started. On a machine that cannot isolate, all raise an error with t
 variables and networks that the worker can, so use it only where something else isolates the worker.
 """
 
-from gym_sandbox.box import Result, Sandbox, slots
-from gym_sandbox.container import Container
-from gym_sandbox.container_engines import image_name
-from gym_sandbox.interpreter import Execution, Interpreter
-from gym_sandbox.limits import Limits
-from gym_sandbox.python import command as python_command
-from gym_sandbox.warm import ProcessDied
+from collections.abc import Callable
+from typing import Any, cast
 
-__all__ = [
-    "Container",
-    "Execution",
-    "Interpreter",
-    "Limits",
-    "ProcessDied",
-    "Result",
-    "Sandbox",
-    "image_name",
-    "python_command",
-    "slots",
-]
+import lazy_loader
+
+# The names are in the stub beside this file, and each is loaded when it is first used: a fork server imports
+# a part of this package only.
+__getattr__, __dir__, __all__ = cast(
+    "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]",
+    lazy_loader.attach_stub(__name__, __file__),
+)

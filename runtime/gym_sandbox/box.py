@@ -13,19 +13,19 @@ import anyio
 import msgspec
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
-from gym_runtime.errors import ResourceError
 
 from gym_sandbox import bubblewrap, process, python
 from gym_sandbox.limits import Limits
 from gym_sandbox.processes.child import Child, EndOfProcess
 from gym_sandbox.processes.disturbances import undisturbed
 from gym_sandbox.readable_files import View
+from gym_sandbox.sandbox_errors import StartError
 
 # For a daemon that could not be killed, as in weak mode, and keeps a pipe open.
 DRAIN_LIMIT_S = 5.0
 ENDED_BY_SIGTERM = 128 + signal.SIGTERM
 # By event loop: a limiter works in one loop only, and tests and threads have others.
-_slots: RunVar[CapacityLimiter] = RunVar("gym_runtime_sandbox_slots")
+_slots: RunVar[CapacityLimiter] = RunVar("gym_sandbox_slots")
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Sandbox:
         folders: folders that its programs can read, by their own paths.
 
     Raises:
-        UsageError: (when entered) this machine cannot isolate; the message has the remedy.
+        SetupError: (when entered) this machine cannot isolate; the message has the remedy.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Sandbox:
         SIGTERM meanwhile, which may have ended it or its children.
 
         Raises:
-            ResourceError: it could not be started.
+            StartError: it could not be started.
         """
         return await undisturbed(
             lambda: self._run(program, stdin, timeout_s), lambda result: result.exit_code == ENDED_BY_SIGTERM
@@ -118,10 +118,8 @@ class Sandbox:
                     await errors.complete.wait()
                 tasks.cancel_scope.cancel()
             if exit_code is not None and not child.ran and child.excess is None:
-                raise ResourceError(
-                    f"the sandbox does not start: {errors.data.decode(errors='replace').strip()}",
-                    stage="sandbox",
-                )
+                why = errors.data.decode(errors="replace").strip()
+                raise StartError(f"the sandbox does not start: {why}")
             if child.excess is not None:
                 errors.data += f"\nkilled: {child.excess}".encode()
                 if exit_code is not None:  # the kernel may have killed another of its processes
@@ -144,7 +142,7 @@ class Sandbox:
         It ignores SIGTERM, unless it says itself what to do.
 
         Raises:
-            ResourceError: it could not be started.
+            StartError: it could not be started.
         """
         async with self._started(program, with_errors=with_errors, outlives_sigterm=True) as child:
             yield child

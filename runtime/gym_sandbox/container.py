@@ -25,16 +25,16 @@ from contextlib import suppress
 from types import TracebackType
 
 import anyio
-from gym_runtime.errors import ResourceError, SessionLost
 
 from gym_sandbox import container_engines, process, python
 from gym_sandbox.box import ENDED_BY_SIGTERM, Result
 from gym_sandbox.command_server import SERVER
 from gym_sandbox.limits import SHELL, Limits
 from gym_sandbox.processes import disturbances
+from gym_sandbox.processes.bounded import Bounded
 from gym_sandbox.processes.child import EndOfProcess
 from gym_sandbox.readable_files import View
-from gym_sandbox.watched import Watched
+from gym_sandbox.sandbox_errors import Interrupted, StartError
 
 # Beyond a command's own limit, which is enforced within the container.
 GRACE_S = 10.0
@@ -80,8 +80,8 @@ class Container:
         """Begin to start it, without waiting until it takes commands; repeatable.
 
         Raises:
-            ResourceError: it cannot be started.
-            UsageError: this machine has no back end for it.
+            StartError: it cannot be started.
+            SetupError: this machine has no back end for it.
         """
         if self._child is not None or self.ended is not None:
             return
@@ -107,8 +107,8 @@ class Container:
         says so. Commands must not overlap. Cancelling ends the container.
 
         Raises:
-            ResourceError: the container could not be started, or its engine failed.
-            SessionLost: SIGTERM to the worker and all that it has started ended the command.
+            StartError: the container could not be started, or its engine failed.
+            Interrupted: SIGTERM to the worker and all that it has started ended the command.
         """
         await self.start()
         start_s = time.monotonic()
@@ -123,7 +123,7 @@ class Container:
             # The text is a model's, and may hold lone surrogates.
             result = await self._exchange(child, script.encode("utf-8", "surrogatepass"), stdin, timeout_s)
         except (EndOfProcess, TimeoutError) as error:
-            excess = child.excess if isinstance(child, Watched) else None
+            excess = child.excess if isinstance(child, Bounded) else None
             # Its exit code tells an engine's failure from the container's end.
             with anyio.move_on_after(GRACE_S):
                 if isinstance(error, EndOfProcess):
@@ -133,7 +133,7 @@ class Container:
             await self.close()
             await self._refuse_disturbed()
             if failed:
-                raise ResourceError("the container engine failed", stage="sandbox") from error
+                raise StartError("the container engine failed") from error
             return self._lost(start_s)
         # After a cancellation its answer would be taken for that of the next command.
         except BaseException:
@@ -150,11 +150,11 @@ class Container:
         return result
 
     async def _refuse_disturbed(self) -> None:
-        """Raise SessionLost if SIGTERM to the worker may be the reason why a container of an image ended."""
+        """Raise Interrupted if SIGTERM to the worker may be the reason why a container of an image ended."""
         if self.image is not None and await disturbances.came_since(self._disturbances):
             self.ended = "SIGTERM to the worker also reached its containers"
             await self.close()
-            raise SessionLost(self.ended, stage="sandbox")
+            raise Interrupted(self.ended)
 
     async def close(self) -> None:
         """End it with all its processes, and remove its files. Repeatable."""
@@ -179,7 +179,7 @@ class Container:
         for tries_left in reversed(range(disturbances.TRIES)):
             child, before = self._child, self._disturbances
             if child is None:  # closed meanwhile
-                raise ResourceError(self.ended or "", stage="sandbox")
+                raise StartError(self.ended or "")
             try:
                 await self._wait_until_ready(child)
             except (EndOfProcess, TimeoutError) as error:
@@ -193,14 +193,14 @@ class Container:
                 await self.close()
                 what = f"a container of {self.image}" if self.image else "the sandbox"
                 reason = words or str(error) or "it took too long"
-                raise ResourceError(f"{what} does not start: {reason}", stage="sandbox") from error
+                raise StartError(f"{what} does not start: {reason}") from error
             except BaseException:
                 await self.close()
                 raise
             self._ready = True
             return
 
-    async def _wait_until_ready(self, child: Watched | container_engines.Contained) -> None:
+    async def _wait_until_ready(self, child: Bounded | container_engines.Contained) -> None:
         with anyio.fail_after(START_LIMIT_S):
             while (line := await self._line(child, 1000)) != b"ready":
                 if isinstance(child, container_engines.Contained) and line == container_engines.PULLED:
@@ -208,7 +208,7 @@ class Container:
 
     async def _exchange(
         self,
-        child: Watched | container_engines.Contained,
+        child: Bounded | container_engines.Contained,
         script: bytes,
         stdin: bytes,
         timeout_s: float,
@@ -221,7 +221,7 @@ class Container:
         lost: EndOfProcess | None = None
         with anyio.fail_after(limit_s + GRACE_S):
             async with anyio.create_task_group() as tasks:
-                if isinstance(child, Watched):
+                if isinstance(child, Bounded):
                     tasks.start_soon(child.watch)
                 tasks.start_soon(_send, child, head + stdin + script)
                 try:
@@ -249,7 +249,7 @@ class Container:
             duration_s=duration_s,
         )
 
-    async def _line(self, child: Watched | container_engines.Contained, at_most_bytes: int) -> bytes:
+    async def _line(self, child: Bounded | container_engines.Contained, at_most_bytes: int) -> bytes:
         """The next line of its output.
 
         Raises:
@@ -268,13 +268,13 @@ class Container:
         return line
 
 
-async def _send(child: Watched | container_engines.Contained, data: bytes) -> None:
+async def _send(child: Bounded | container_engines.Contained, data: bytes) -> None:
     # It has ended, which `_line` finds out and says.
     with suppress(EndOfProcess):
         await child.write(data)
 
 
-async def _last_words(child: Watched | container_engines.Contained) -> str:
+async def _last_words(child: Bounded | container_engines.Contained) -> str:
     """The end of an engine's error output."""
     words = b""
     if isinstance(child, container_engines.Contained):

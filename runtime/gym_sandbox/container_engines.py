@@ -21,11 +21,11 @@ from contextlib import suppress
 from functools import cache
 
 import anyio
-from gym_runtime.errors import ResourceError, UsageError
 
 from gym_sandbox.limits import SHELL, Limits, limited
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.child import Child
+from gym_sandbox.sandbox_errors import SetupError, StartError
 
 SETTING = "GYM_CONTAINERS"
 ENGINES = ("podman", "docker", "apptainer")
@@ -115,16 +115,16 @@ def chosen() -> str:
     """The engine's name.
 
     Raises:
-        UsageError: none is installed, or the setting names none.
+        SetupError: none is installed, or the setting names none.
     """
     named = os.environ.get(SETTING, "")
     if named and named not in ENGINES:
-        raise UsageError(f"{SETTING}={named} is unknown; set it to one of {', '.join(ENGINES)}")
+        raise SetupError(f"{SETTING}={named} is unknown; set it to one of {', '.join(ENGINES)}")
     for engine in (named,) if named else ENGINES:
         if shutil.which(engine):
             return engine
     wanted = named or "podman, docker or apptainer"
-    raise UsageError(
+    raise SetupError(
         f"an image needs {wanted}, which is not installed: apt-get install podman, or set {SETTING}; "
         "rows without an image need none"
     )
@@ -134,8 +134,8 @@ def start(image: str, program: Sequence[str], limits: Limits) -> Contained:
     """Begin to start a container with this first process; its name is unique on this machine.
 
     Raises:
-        ResourceError: the engine cannot be started.
-        UsageError: there is no engine.
+        StartError: the engine cannot be started.
+        SetupError: there is no engine.
     """
     engine = chosen()
     key = (engine, image)
@@ -148,7 +148,7 @@ def start(image: str, program: Sequence[str], limits: Limits) -> Contained:
     try:
         return Contained(known, name, _command(engine, image, name, inside, limits))
     except OSError as error:
-        raise ResourceError(f"{engine} cannot be started: {error}", stage="sandbox") from error
+        raise StartError(f"{engine} cannot be started: {error}") from error
 
 
 def image_name(image: str) -> str:

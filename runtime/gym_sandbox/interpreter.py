@@ -13,16 +13,16 @@ import anyio
 import msgspec
 from anyio import CapacityLimiter, WouldBlock
 from anyio.lowlevel import RunVar
-from gym_runtime.errors import UNREADABLE, Busy
 
 from gym_sandbox import bubblewrap, process, python
 from gym_sandbox.limits import Limits
 from gym_sandbox.processes.child import EndOfProcess
 from gym_sandbox.readable_files import View
+from gym_sandbox.sandbox_errors import UNREADABLE, TooManyInterpreters
 
 ALIVE_AT_MOST = 256
 GRACE_S = 1.0
-_alive: RunVar[CapacityLimiter] = RunVar("gym_runtime_interpreters")
+_alive: RunVar[CapacityLimiter] = RunVar("gym_interpreters")
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class Interpreter:
         folders: folders that its code can read, by their own paths.
 
     Raises:
-        UsageError: (at the first execution) this machine cannot isolate; the message has the remedy.
+        SetupError: (at the first execution) this machine cannot isolate; the message has the remedy.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Interpreter:
         """Run code. Cancelling kills the session.
 
         Raises:
-            Busy: `ALIVE_AT_MOST` interpreters are alive in this worker.
-            ResourceError: the sandbox could not be started.
+            TooManyInterpreters: `ALIVE_AT_MOST` interpreters are alive in this worker.
+            StartError: the sandbox could not be started.
         """
         async with self._starting:
             child = self._child or await self._start()
@@ -135,9 +135,9 @@ class Interpreter:
             # Not awaited: a session holds its place while a model thinks, so waiting could take for ever.
             _living().acquire_on_behalf_of_nowait(self)
         except WouldBlock as error:
-            raise Busy(f"{ALIVE_AT_MOST} interpreters are alive in this worker", stage="tool") from error
+            raise TooManyInterpreters(f"{ALIVE_AT_MOST} interpreters are alive in this worker") from error
         try:
-            program = [*python.command(), "-c", _script(), self._aliases]
+            program = [*python.python_command(), "-c", _script(), self._aliases]
             self._child = await process.started(self.limits, self._view, program)
         # Its place would be taken for ever.
         except BaseException:

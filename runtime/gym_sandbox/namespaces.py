@@ -3,7 +3,7 @@
 For an ordinary user, bubblewrap does this. For root, bubblewrap's own namespace would map the sandbox's user
 to root, for which the kernel has no limit on processes. So each worker process makes one namespace. In it,
 root has an unused number (bubblewrap needs root to reach files that only root can read, before it drops all
-privileges), and each sandbox gets a user of its own, so that its processes are counted separately. No further
+privileges), and each sandbox gets its own user, so that its processes are counted separately. No further
 user namespaces can be made in it. A keeper process watches: when the worker has ended, for any reason, it
 kills all processes left in the namespace. Bubblewrap may not do this, because its user differs from the
 sandbox's.
@@ -18,7 +18,7 @@ import sys
 from functools import cache
 from itertools import count
 
-from gym_runtime.errors import UsageError
+from gym_sandbox.sandbox_errors import SetupError
 
 FIRST_USER, USERS, ROOT = 1000, 5000, 65533
 KEEPER = """
@@ -57,7 +57,7 @@ def namespace(process: int) -> int:
     """A descriptor of this process's namespace, made once; ``process`` is its id.
 
     Raises:
-        UsageError: the system does not let root make one.
+        SetupError: the system does not let root make one.
     """
     # The argument makes the cache miss in a fork, which must not share the namespace.
     keeper = subprocess.Popen(
@@ -81,7 +81,7 @@ def namespace(process: int) -> int:
         found = os.open(f"/proc/{keeper.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         _dismiss(keeper)
-        raise UsageError(f"no user namespace for the sandbox: {error}") from error
+        raise SetupError(f"no user namespace for the sandbox: {error}") from error
     atexit.register(_dismiss, keeper)
     return found
 

@@ -14,19 +14,19 @@ import anyio
 import anyio.to_thread
 import msgspec
 from anyio.lowlevel import RunVar
-from gym_runtime.errors import ResourceError
-from gym_runtime.timing import KILL_LIMIT_S
 
 from gym_sandbox import bubblewrap, seccomp, uncounted_sockets
 from gym_sandbox.limits import NAMESPACE, SHELL, Limits, limited
+from gym_sandbox.processes.bounded import Bounded, Bounds
 from gym_sandbox.processes.cgroups import ControlGroup
-from gym_sandbox.processes.child import Child, wait_for_end
+from gym_sandbox.processes.child import KILL_LIMIT_S, Child, wait_for_end
 from gym_sandbox.readable_files import PACKAGES, View
-from gym_sandbox.watched import Watched, bounds
+from gym_sandbox.sandbox_errors import StartError
 
 REMOVAL_LIMIT_S = 30.0
+OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet
 # By event loop: a lock works in one loop only.
-_starting: RunVar[anyio.Lock] = RunVar("gym_runtime_sandbox_starting")
+_starting: RunVar[anyio.Lock] = RunVar("gym_sandbox_starting")
 
 
 class _Status(msgspec.Struct):
@@ -65,14 +65,14 @@ def start(
     with_errors: bool = False,
     outlives_sigterm: bool = True,
 ) -> Isolated | Limited:
-    """Start a program in a sandbox of its own.
+    """Start a program in a new sandbox.
 
     It ignores SIGTERM unless told otherwise, and a program in Python may take it back for what a model wrote:
     what ends a worker in its own time (`gym_sandbox.processes.disturbances`) must not end its sandboxes.
 
     Raises:
-        ResourceError: it cannot be started.
-        UsageError: this machine cannot isolate.
+        StartError: it cannot be started.
+        SetupError: this machine cannot isolate.
     """
     return _start(limits, view, program, bounds(limits).group(), with_errors, outlives_sigterm)
 
@@ -93,7 +93,7 @@ def _start(
         if group:
             group.remove()
         if isinstance(error, OSError):
-            raise ResourceError(f"the sandbox does not start: {error}", stage="sandbox") from error
+            raise StartError(f"the sandbox does not start: {error}") from error
         raise
 
 
@@ -106,7 +106,12 @@ def _turn() -> anyio.Lock:
         return lock
 
 
-class Isolated(Watched):
+def bounds(limits: Limits) -> Bounds:
+    """The limits of a program and of what starts it, together."""
+    return Bounds(limits.processes + OF_ITS_OWN, limits.memory_bytes, 2 * limits.disk_bytes)
+
+
+class Isolated(Bounded):
     """A process in separate namespaces, which end with it, together with all processes in them."""
 
     def __init__(
@@ -139,8 +144,8 @@ class Isolated(Watched):
                         ["--args", str(told), "--seccomp", str(filtering), "--", *bounded],
                         outlives_sigterm=outlives_sigterm,
                     ),
-                    limits,
-                    group,
+                    bounds=bounds(limits),
+                    group=group,
                     environment={},
                     keep_open=(told, filtering, reporting),
                     with_errors=with_errors,
@@ -208,8 +213,8 @@ class Isolated(Watched):
         return None
 
 
-class Limited(Watched):
-    """A process with limits and a folder of its own, without isolation. For ``GYM_SANDBOX=weak``.
+class Limited(Bounded):
+    """A process with limits and its own folder, without isolation. For ``GYM_SANDBOX=weak``.
 
     A daemon that it starts can be killed at its end only with control groups.
     """
@@ -233,8 +238,8 @@ class Limited(Watched):
         try:
             super().__init__(
                 limited(limits, [*program], count_processes=False, outlives_sigterm=outlives_sigterm),
-                limits,
-                group,
+                bounds=bounds(limits),
+                group=group,
                 environment=variables,
                 directory=self._folder,
                 with_errors=with_errors,

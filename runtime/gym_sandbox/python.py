@@ -24,7 +24,7 @@ def executable() -> str:
     return str(Path(sys.executable).resolve())
 
 
-def command() -> list[str]:
+def python_command() -> list[str]:
     """How to start Python; a script's path, or ``-c`` and its text, follows."""
     # `-s`: no packages of the user's home. UTF-8, whatever the locale in the sandbox is.
     return [executable(), "-s", "-X", "utf8"]

@@ -15,9 +15,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-from gym_runtime.errors import UsageError
+
+from gym_sandbox.sandbox_errors import SetupError
 
 PACKAGES = "/packages"
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
+"""Whether the kernel has large pages, which the C library reads here (`gym_sandbox.frames.LARGE_PAGES`)."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -26,7 +29,7 @@ class View(msgspec.Struct, frozen=True):
     Attributes:
         shown: files and folders of the machine, by their paths in the sandbox.
         covered: paths within these that are hidden.
-        own_session: the process starts a session of its own, apart from bubblewrap's.
+        own_session: the process starts its own session, apart from bubblewrap's.
     """
 
     shown: dict[str, str] = {}
@@ -58,13 +61,14 @@ def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
         folders: further folders that it reads.
 
     Raises:
-        UsageError: a module is in the root folder, or the sandbox's user may not read it.
+        SetupError: a module is in the root folder, or the sandbox's user may not read it.
     """
     own = [_code(source.resolve()) for source in sources]
     paths = {*own, *map(Path, import_path()), Path(sys.prefix), Path(__file__).parents[1]}
     paths |= {Path(folder).resolve() for folder in folders}
+    paths.add(LARGE_PAGES)
     if Path("/") in paths:
-        raise UsageError("an environment's module cannot be in the folder '/'; move it to another folder")
+        raise SetupError("an environment's module cannot be in the folder '/'; move it to another folder")
     if os.geteuid() == 0:
         for path in own:
             _check_readable(path)
@@ -101,7 +105,7 @@ def _check_readable(path: Path) -> None:
     """Refuse a folder that other users cannot read: the sandboxes of a root worker run as other users."""
     wanted = stat.S_IROTH | stat.S_IXOTH
     if path.stat().st_mode & wanted != wanted:
-        raise UsageError(
+        raise SetupError(
             f"only root can read {path}, but verifiers run as an unprivileged user; run: chmod -R o+rX {path}"
         )
 

@@ -1,7 +1,7 @@
-"""A folder that the forks of a warm process can write to, which has to be as it was before the next fork.
+"""A folder that the forks of a fork server can write to, which has to be as it was before the next fork.
 
-The names in it are chosen by forks, so the warm process keeps none of them: it reads the listing in a
-`Passage`, and has a fork of its own read the names and remove what is new.
+The names in it are chosen by forks, so the fork server keeps none of them: it reads the listing in a
+`MappedBuffer`, and lets another fork read the names and remove what is new.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import ctypes
 import os
 from contextlib import suppress
 
-from gym_sandbox.kernel import fork_of_one_thread, list_folder
-from gym_sandbox.passage import Passage
+from gym_sandbox.kernel import fork, list_folder
+from gym_sandbox.mapped_buffer import MappedBuffer
 
 LISTING_BYTES = 1 << 15
 """Of a longer listing nothing is known, so the folder is looked through."""
@@ -23,7 +23,7 @@ class ScratchFolder:
     def __init__(self, path: str) -> None:
         self.path = path
         self._names = set(os.listdir(path))
-        self._listing = Passage(LISTING_BYTES)
+        self._listing = MappedBuffer(LISTING_BYTES)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._listing.pages))
         self._usual = b""
         self._remember()
@@ -33,7 +33,7 @@ class ScratchFolder:
         if self._is_usual():
             return True
         # In a fork, which ends with what it has read; this process keeps no names.
-        pid = fork_of_one_thread()()
+        pid = fork()
         if pid == 0:
             self._remove()
         if os.waitpid(pid, 0)[1]:

@@ -16,7 +16,7 @@ import socket
 import struct
 from functools import cache
 
-from gym_runtime.errors import UsageError
+from gym_sandbox.sandbox_errors import SetupError
 
 # Numbers of x86-64 and of aarch64; from 424 on a call has the same number on all machines.
 REFUSED = {
@@ -58,7 +58,7 @@ REFUSED = {
     "fspick": (433, 433),
     "pidfd_getfd": (438, 438),
     "mount_setattr": (442, 442),
-    # With these a fork could change the warm process, and so the next verification.
+    # With these a fork could change the fork server, and so the next verification.
     "setpriority": (141, 140),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
@@ -103,11 +103,11 @@ def program(*, counted: bool = True) -> bytes:
             and buffers of sockets keep their default sizes.
 
     Raises:
-        UsageError: this machine's architecture is not supported.
+        SetupError: this machine's architecture is not supported.
     """
     machine = platform.machine()
     if machine not in MACHINES:
-        raise UsageError(f"the sandbox filters system calls of {' and '.join(MACHINES)}, not of {machine}")
+        raise SetupError(f"the sandbox filters system calls of {' and '.join(MACHINES)}, not of {machine}")
     column = list(MACHINES).index(machine)
     lines = [
         _instruction(_LOAD, _MACHINE),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from gym_sandbox.processes.kernel_files import said
+from gym_sandbox.processes.kernel_files import content
 
 SHARE = 4  # all sockets together may hold as much as this part of a sandbox's memory
 _OF_DEFAULT_SIZE = (b"UNIX", b"UNIX-STREAM", b"UDP", b"UDPv6", b"NETLINK")
@@ -26,10 +26,10 @@ def excess(pid: int, memory_bytes: int) -> str | None:
     """
     try:
         # Sockets that are on their way to another process are counted as well.
-        used = int(said(f"/proc/{pid}/net/sockstat").split()[2])
+        used = int(content(f"/proc/{pid}/net/sockstat").split()[2])
         if not used:
             return None
-        rows = [line.split() for line in said(f"/proc/{pid}/net/protocols").splitlines()]
+        rows = [line.split() for line in content(f"/proc/{pid}/net/protocols").splitlines()]
     except (OSError, ValueError, IndexError):
         return None  # it has ended
     small = sum(int(row[2]) for row in rows if row[0] in _OF_DEFAULT_SIZE)

@@ -15,16 +15,18 @@ from gym_sandbox import frames
 
 
 class Verifier(msgspec.Struct, frozen=True, dict=True):
-    """A kind of verifications; equal ones share their warm processes.
+    """A kind of verifications; equal ones share their processes.
 
     Attributes:
         function: the name of the function that is called.
+        explain: the name of the function that says in the fork what the other one raised.
         prepare: the name of a function that is called with ``arguments`` before the first request, or empty.
         sources: the modules that it consists of; installed packages are visible in any case.
         variables: its environment variables, each of which names a folder that it reads.
     """
 
     function: str
+    explain: str
     prepare: str = ""
     arguments: tuple[str, ...] = ()
     sources: tuple[Path, ...] = ()
@@ -33,7 +35,14 @@ class Verifier(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """The values that distinguish it from other kinds."""
-        return self.function, self.prepare, self.arguments, self.sources, tuple(self.variables.items())
+        return (
+            self.function,
+            self.explain,
+            self.prepare,
+            self.arguments,
+            self.sources,
+            tuple(self.variables.items()),
+        )
 
 
 def verifier(
@@ -41,12 +50,14 @@ def verifier(
     prepare: Callable[..., object] | None = None,
     arguments: Sequence[str] = (),
     *,
+    explain: frames.Explain = frames.explained,
     sources: Sequence[Path] = (),
     folders: Mapping[str, str] | None = None,
 ) -> Verifier:
     """The verifier that calls a function.
 
     Args:
+        explain: what the worker gets to know of an exception: the fields of `FunctionRaised`.
         folders: environment variables and the folders that they name; one that does not exist is left out.
 
     Raises:
@@ -58,6 +69,7 @@ def verifier(
     }
     return Verifier(
         function=frames.name(function),
+        explain=frames.name(explain),
         prepare=frames.name(prepare) if prepare else "",
         arguments=tuple(arguments),
         sources=(Path(inspect.getfile(function)), *sources),

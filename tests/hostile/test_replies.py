@@ -22,7 +22,7 @@ from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
 from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import GymError, UsageError
 from hostile.shapes import SIZE_BYTES, TEXTS, replies

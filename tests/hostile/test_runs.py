@@ -19,7 +19,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.conversations import CONVERSATION_IDLE_S
-from gym_sandbox.verifiers import WarmProcesses
+from gym_sandbox.pool import Pool
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio]
 
@@ -116,5 +116,5 @@ async def test_after_many_runs_nothing_is_left_and_no_process_has_grown(runs: in
         }
         assert not grown
         sandboxed = [pid for pid, one in present.items() if is_sandboxed(one)]
-        assert len(sandboxed) <= SANDBOXED_EACH * (WarmProcesses().turns + 2)
+        assert len(sandboxed) <= SANDBOXED_EACH * (Pool().slots + 2)
         assert not warm or present.keys() - sandboxed == warm.keys() - sandboxed_before

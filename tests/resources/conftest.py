@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from gym_runtime.errors import UsageError
 from gym_sandbox import bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
 from stubs.services import aviary_server as aviary_server
 from stubs.services import lean_server as lean_server
 
@@ -15,5 +15,5 @@ from stubs.services import lean_server as lean_server
 def isolation() -> None:
     try:
         bubblewrap.check(os.getpid())
-    except UsageError as error:
+    except SetupError as error:
         pytest.skip(error.message)

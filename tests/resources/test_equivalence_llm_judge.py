@@ -10,7 +10,7 @@ from gym_resources.judging.extraction import last_match
 from gym_resources.judging.labels import label
 from gym_resources.nl2bash_equivalency import fenced_command
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ModelError, ModelUnavailable, ResourceError, TaskError
 from resources.judging import NEMO_GYM_ROWS, judged_by, quotations

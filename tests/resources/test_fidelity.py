@@ -14,10 +14,11 @@ import pytest
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.replayed_session import rejudge
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import TaskError
 from gym_sandbox import bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
 from resources.fidelity import actions, choices, documents, grids, mathematics, places, programs, worlds
 from resources.fidelity.rules import REFUSED, Rule
 
@@ -47,7 +48,7 @@ async def test_a_rule_holds(rule: Rule) -> None:
     try:
         requirements.require(loaded)
         bubblewrap.check(os.getpid())
-    except UsageError as error:
+    except SetupError as error:
         pytest.skip(error.message)
     row = msgspec.json.encode({"responses_create_params": {"input": "go"}, **rule.task})
     for reply, worth in rule.cases:

@@ -13,10 +13,9 @@ from gym_resources.judging import pairwise
 from gym_resources.judging.genrm import Conversation
 from gym_resources.judging.pairwise import Adjustments, Compared, Features, Scores
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
-from gym_runtime.environment.roles import Models
+from gym_runtime.environment.roles import Models, Scripted, ScriptedAnswers
+from gym_runtime.environment.shapes import as_features
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
 from gym_runtime.messages.calls import ComparedVerdict

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from gym_resources.judging.safety import POLICIES, VERIFIERS
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError, UnusableAnswer
 from resources.judging import judged_by, nemo_gym_rows, quotations, row
 

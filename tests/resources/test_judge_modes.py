@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gym_resources.judging.refusals import class_label, wildguard_label
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 from gym_runtime.errors import ModelError, ModelRefused
 from resources.judging import judged_by, quotations
 

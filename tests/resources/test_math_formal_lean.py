@@ -16,6 +16,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ResourceError, UsageError
 from gym_sandbox import Limits, bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
 from gym_testing.checks import contract
 from resources.judging import NEMO_GYM_ROWS, judge, row
 from stubs.stub_lean import StubServer, lean_folder, stub_server
@@ -31,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder like the asset's; skipped where nothing can be isolated."""
     try:
         bubblewrap.check(os.getpid())
-    except UsageError as error:
+    except SetupError as error:
         pytest.skip(error.message)
     monkeypatch.setenv(checker.FOLDER, str(tmp_path))
     return lean_folder(tmp_path)

@@ -10,7 +10,7 @@ from gym_resources.judging.rubric import yes_or_no
 from gym_resources.multichallenge import Challenge, verify
 from gym_runtime import Model, Reply, Role
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError, UnusableAnswer
 from msgspec import Raw

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.tool_packs import tools_of
+from gym_runtime.environment.tools import tools_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import call, judge, judged_by, nemo_gym_rows, output, row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 from gym_runtime.errors import ModelError, ModelRefused, UnusableAnswer
 from resources.judging import judged_by, quotations
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelUnavailable, UnusableAnswer, UsageError
 from gym_testing.checks.contract import Subject

@@ -11,7 +11,7 @@ from gym_data.web import Fetcher, Recording
 from gym_resources.packs import arxiv, wikipedia
 from gym_runtime import ToolPack, UsageError
 from gym_runtime.environment.requirements import require_pack
-from gym_runtime.environment.tool_packs import tools_of
+from gym_runtime.environment.tools import tools_of
 
 pytestmark = pytest.mark.anyio
 

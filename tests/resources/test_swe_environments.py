@@ -13,12 +13,13 @@ from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError
 from gym_sandbox import bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
 from resources.judging import ROWS, call, judge, output, outputs
 
 try:
     bubblewrap.check(os.getpid())
     _refusal = ""
-except UsageError as error:
+except SetupError as error:
     _refusal = error.message
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
 

@@ -10,7 +10,7 @@ import pytest
 from gym_resources.judging.command_batches import LABELS
 from gym_resources.judging.labels import label
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelError, ModelRefused, ResourceError, TaskError
 from gym_testing.checks.reverification import reverify

@@ -8,7 +8,7 @@ import pytest
 from gym_resources.sql.replies import extracted
 from gym_resources.sql.sample_data import compared
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
 from resources.judging import judged_by, quotations, row
 

@@ -6,6 +6,8 @@ import os
 import threading
 import time
 
+from gym_runtime.errors import TaskError
+
 
 def pid() -> int:
     """Of the fork."""
@@ -13,7 +15,7 @@ def pid() -> int:
 
 
 def parent() -> int:
-    """The warm process, as it is numbered in there."""
+    """The fork server, as it is numbered in there."""
     return os.getppid()
 
 
@@ -42,6 +44,10 @@ def run(code: str) -> str:
     names: dict[str, object] = {"said": ""}
     exec(code, names)
     return str(names["said"])
+
+
+def refuse(text: str) -> None:
+    raise TaskError(text, stage="open")
 
 
 def wrong() -> int:

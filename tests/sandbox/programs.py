@@ -6,13 +6,13 @@ import os
 
 import psutil
 import pytest
-from gym_runtime.errors import UsageError
 from gym_sandbox import Limits, Result, Sandbox, bubblewrap, python
+from gym_sandbox.sandbox_errors import SetupError
 
 try:
     bubblewrap.check(os.getpid())
     _refusal = ""
-except UsageError as error:
+except SetupError as error:
     _refusal = error.message
 NEEDS_ISOLATION = pytest.mark.skipif(bool(_refusal), reason=_refusal)
 
@@ -21,7 +21,7 @@ async def run(
     code: str, limits: Limits | None = None, *, timeout_s: float = 10, stdin: bytes = b""
 ) -> Result:
     async with Sandbox(limits) as box:
-        return await box.run([*python.command(), "-c", code], timeout_s=timeout_s, stdin=stdin)
+        return await box.run([*python.python_command(), "-c", code], timeout_s=timeout_s, stdin=stdin)
 
 
 async def said(code: str, limits: Limits | None = None) -> str:

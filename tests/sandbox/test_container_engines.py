@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from gym_runtime.errors import ResourceError, UsageError
 from gym_sandbox import Container, container_engines, image_name
+from gym_sandbox.sandbox_errors import SetupError, StartError
 
 pytestmark = pytest.mark.anyio
 FAKE = """#!/bin/sh
@@ -115,16 +115,16 @@ async def test_nothing_of_the_worker_reaches_an_engine_and_nothing_is_allowed(fa
 async def test_an_image_that_cannot_be_pulled_is_a_failure_with_the_engines_words(fake: Fake) -> None:
     if container_engines.chosen() == "apptainer":
         pytest.skip("apptainer pulls by itself")
-    with pytest.raises(ResourceError, match="manifest unknown"):
+    with pytest.raises(StartError, match="manifest unknown"):
         await once("a/missing", fake.folder)
 
 
 def test_without_an_engine_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match="apt-get install podman"):
+    with pytest.raises(SetupError, match="apt-get install podman"):
         container_engines.chosen()
     monkeypatch.setenv(container_engines.SETTING, "rkt")
-    with pytest.raises(UsageError, match="one of podman, docker, apptainer"):
+    with pytest.raises(SetupError, match="one of podman, docker, apptainer"):
         container_engines.chosen()
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 import anyio
 import psutil
 import pytest
-from gym_runtime.errors import SessionLost
 from gym_sandbox import Container, container_engines
 from gym_sandbox.processes import disturbances
+from gym_sandbox.sandbox_errors import Interrupted
 from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
@@ -92,7 +92,7 @@ async def test_a_command_goes_on_unless_the_signal_reaches_it(engine: images.Eng
         tasks.start_soon(signal_it)
         script = "sleep 2.125; echo on"
         if inside:
-            with pytest.raises(SessionLost, match="SIGTERM to the worker also reached its containers"):
+            with pytest.raises(Interrupted, match="SIGTERM to the worker also reached its containers"):
                 await box.run(script, timeout_s=20)
         else:
             assert (await box.run(script, timeout_s=20)).stdout == b"on\n"

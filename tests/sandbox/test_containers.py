@@ -14,8 +14,8 @@ import anyio
 import psutil
 import pytest
 from gym_runtime.environment.blocked_loop import watching
-from gym_runtime.errors import ResourceError, UsageError
 from gym_sandbox import Container, Limits, Result, bubblewrap, container_engines
+from gym_sandbox.sandbox_errors import SetupError, StartError
 from sandbox import images
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "bubblewrap":
         try:
             bubblewrap.check(os.getpid())
-        except UsageError as error:
+        except SetupError as error:
             pytest.skip(error.message)
         yield None
         return
@@ -196,7 +196,7 @@ async def test_an_image_that_cannot_be_had_is_a_failure(image: str | None) -> No
     if image is None:
         pytest.skip("bubblewrap has no images")
     async with Container("localhost/gym-runtime-test-missing:none", directory="/testbed") as box:
-        with pytest.raises(ResourceError, match="does not start"):
+        with pytest.raises(StartError, match="does not start"):
             await box.run("echo", timeout_s=20)
 
 

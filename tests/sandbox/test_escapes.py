@@ -32,7 +32,7 @@ async def run(
     code: str, limits: Limits | None = None, *, timeout_s: float = 15, packages: tuple[str, ...] = ()
 ) -> Result:
     async with Sandbox(limits, packages=packages) as box:
-        return await box.run([*python.command(), "-c", code], timeout_s=timeout_s)
+        return await box.run([*python.python_command(), "-c", code], timeout_s=timeout_s)
 
 
 async def said(code: str, *, packages: tuple[str, ...] = ()) -> list[str]:
@@ -260,7 +260,7 @@ async def test_many_sandboxes_leave_no_descriptor_and_no_process() -> None:
             assert (await run("pass")).exit_code == 0
 
     await once()  # what is there once for all
-    gc.collect()  # warm processes of the event loops of other tests end with these
+    gc.collect()  # fork servers of the event loops of other tests end with these
     me = psutil.Process()
     descriptors, processes = me.num_fds(), len(me.children(recursive=True))
     async with anyio.create_task_group() as tasks:

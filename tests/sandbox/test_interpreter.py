@@ -9,8 +9,8 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from gym_runtime.errors import Busy
 from gym_sandbox import Interpreter, Limits, interpreter
+from gym_sandbox.sandbox_errors import TooManyInterpreters
 from runtime.bounds import bounds as bounds
 from sandbox.programs import DAEMON, NEEDS_ISOLATION
 
@@ -97,7 +97,7 @@ async def test_interpreters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(interpreter, "ALIVE_AT_MOST", 1)
     async with Interpreter() as one, Interpreter() as other:
         await one.execute("x = 1", 5)
-        with pytest.raises(Busy, match="1 interpreters are alive"):
+        with pytest.raises(TooManyInterpreters, match="1 interpreters are alive"):
             await other.execute("x = 2", 5)
         await one.close()
         assert (await other.execute("3", 5)).value == "3"

@@ -109,7 +109,7 @@ from gym_sandbox import Sandbox, python
 program = "print('up', flush=True); import time; time.sleep(60) # {MARK}"
 async def main():
     async with Sandbox() as box:
-        async with box.start([*python.command(), "-c", program]) as child:
+        async with box.start([*python.python_command(), "-c", program]) as child:
             print((await child.read()).decode(), flush=True)
             await anyio.sleep(60)
 anyio.run(main)

@@ -98,7 +98,7 @@ async def test_neither_are_installed_packages_unless_asked_for() -> None:
     )
     async with Sandbox(packages=["anyio", "no-such-package"]) as box:
         result = await box.run(
-            [*python.command(), "-c", "import anyio, idna; print(anyio.__file__)"], timeout_s=10
+            [*python.python_command(), "-c", "import anyio, idna; print(anyio.__file__)"], timeout_s=10
         )
     assert result.stdout == b"/packages/anyio/__init__.py\n"
 

@@ -67,7 +67,7 @@ async def test_a_program_runs_again() -> None:
     async with Sandbox() as box:
 
         async def run() -> Any:
-            return await box.run([*python.command(), "-c", WAITS], timeout_s=10)
+            return await box.run([*python.python_command(), "-c", WAITS], timeout_s=10)
 
         result = await while_signalled(run, "finished")
     assert (result.exit_code, result.stdout) == (0, b"finished\n")
@@ -76,7 +76,7 @@ async def test_a_program_runs_again() -> None:
 async def test_a_program_that_ends_itself_so_is_believed() -> None:
     async with Sandbox() as box:
         code = f"import os; print('once'); os.kill(os.getpid(), {int(signal.SIGTERM)})"
-        result = await box.run([*python.command(), "-u", "-c", code], timeout_s=10)
+        result = await box.run([*python.python_command(), "-u", "-c", code], timeout_s=10)
     assert (result.exit_code, result.stdout) == (128 + signal.SIGTERM, b"once\n")
 
 
@@ -96,7 +96,7 @@ async def test_an_isolated_call_goes_on() -> None:
     assert await call() == "finished"
     started = {one.pid for one in living()}
     assert await while_signalled(call, "python") == "finished"
-    assert started <= {one.pid for one in living()}, "the warm process had to be started again"
+    assert started <= {one.pid for one in living()}, "the fork server had to be started again"
 
 
 async def test_an_interpreter_keeps_its_memory_and_its_code_can_end_processes() -> None:

@@ -28,7 +28,7 @@ def _uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def run(code: str, limits: Limits | None = None) -> Result:
     async with Sandbox(limits) as box:
-        return await box.run([*python.command(), "-c", code], timeout_s=15)
+        return await box.run([*python.python_command(), "-c", code], timeout_s=15)
 
 
 async def test_buffers_of_sockets_keep_their_size_where_no_group_counts_them() -> None:

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from gym_runtime.errors import UsageError
 from gym_sandbox import Interpreter, Sandbox, bubblewrap
 from gym_sandbox.processes.child import Child
+from gym_sandbox.sandbox_errors import SetupError
 from runtime.bounds import bounds as bounds
 from sandbox.programs import MARK, NEEDS_ISOLATION, STUBBORN, living, run, said
 
@@ -48,16 +48,16 @@ async def test_without_isolation_it_refuses_with_the_remedy(
     bubblewrap.check.cache_clear()
     try:
         with pytest.raises(
-            UsageError, match=r"No permissions to create a new namespace.*pip install.*GYM_SANDBOX=weak"
+            SetupError, match=r"No permissions to create a new namespace.*pip install.*GYM_SANDBOX=weak"
         ):
             async with Sandbox():
                 pass
-        with pytest.raises(UsageError, match="cannot isolate on this machine"):
+        with pytest.raises(SetupError, match="cannot isolate on this machine"):
             await Interpreter().execute("1", 5)
     finally:
         bubblewrap.check.cache_clear()
     monkeypatch.setenv("GYM_SANDBOX", "none")
-    with pytest.raises(UsageError, match="GYM_SANDBOX=none is unknown"):
+    with pytest.raises(SetupError, match="GYM_SANDBOX=none is unknown"):
         async with Sandbox():
             pass
 

@@ -47,8 +47,8 @@ async def run_calls(
     one's, ``expected_bytes``, plus 64 KiB, is ``overlong`` and is not read.
 
     Raises:
-        UsageError: this machine has no isolation.
-        ResourceError: the sandbox could not be started.
+        SetupError: this machine has no isolation.
+        StartError: the sandbox could not be started.
     """
 
     def run() -> Awaitable[Outcome]:

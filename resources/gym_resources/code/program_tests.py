@@ -71,8 +71,8 @@ async def run_tests(
     ended the program.
 
     Raises:
-        UsageError: this machine has no isolation.
-        ResourceError: the sandbox could not be started.
+        SetupError: this machine has no isolation.
+        StartError: the sandbox could not be started.
     """
 
     def run() -> Awaitable[Outcome]:

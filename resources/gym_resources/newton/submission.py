@@ -73,7 +73,7 @@ async def compared(module: str, law: Law, code: str) -> Comparison:
     """Run a submission in the sandbox, and compare it with the law.
 
     Raises:
-        ResourceError: the sandbox could not be started.
+        StartError: the sandbox could not be started.
     """
     if len(code) > CODE_CHARACTERS:
         return _failed(f"it has more than {CODE_CHARACTERS} characters")

@@ -120,7 +120,7 @@ class Shell:
         """Begin to start the container.
 
         Raises:
-            ResourceError: it cannot be started.
+            StartError: it cannot be started.
         """
         await self._container.start()
 
@@ -128,7 +128,7 @@ class Shell:
         """Run a command of the model.
 
         Raises:
-            ResourceError: the container could not be started.
+            StartError: the container could not be started.
         """
         if command.problem:
             return Executed(command.problem)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.tool_packs import tools_of
+from gym_runtime.environment.tools import tools_of
 from gym_runtime.errors import UsageError
 
 

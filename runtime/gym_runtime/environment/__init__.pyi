@@ -15,6 +15,7 @@ from .isolated import judge_recorded as judge_recorded
 from .isolated import verify_isolated as verify_isolated
 from .offered import offered_packs as offered_packs
 from .replayed_session import session_of as session_of
+from .requirements import offered_packs as offered_packs
 from .resource import Resource as Resource
 from .role_answers import RecordedAnswers as RecordedAnswers
 from .role_answers import RoleAnswers as RoleAnswers
@@ -25,6 +26,7 @@ from .roles import Models as Models
 from .roles import RoleLog as RoleLog
 from .roles import create_params as create_params
 from .schema_examples import example_call as example_call
+from .schemas import example_call as example_call
 from .schemas import schema_problems as schema_problems
 from .settings import filled as filled
 from .settings import with_settings as with_settings

@@ -1,17 +1,29 @@
-"""An author's code is run and what it returns is checked, here and nowhere else."""
+"""An author's module is imported, its code is run, and what it returns is checked: here and nowhere else."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import msgspec
+from gym_sandbox.sandbox_errors import SandboxError
 from msgspec import Raw
 
 from gym_runtime.cancellation import contained
+from gym_runtime.environment.sandbox_faults import translated
 from gym_runtime.environment.tools import ToolError
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.messages.responses import user_message
+from gym_runtime.errors import GymError, ResourceError, UsageError
+from gym_runtime.messages.items import user_message
 from gym_runtime.places import raised_at
 
 R = TypeVar("R")
@@ -25,8 +37,11 @@ async def guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: ob
     try:
         async with contained(ResourceError, stage):
             work = method(*args)
-            # Not by `inspect.isawaitable`, which costs an isolated verification ten pages for each answer.
-            return await cast("Awaitable[R]", work) if hasattr(work, "__await__") else cast("R", work)
+            return await work if inspect.isawaitable(work) else cast("R", work)
+    except SandboxError as error:
+        failure = translated(error)
+        failure.stage = failure.stage or stage
+        raise failure from error
     except GymError as error:
         error.stage = error.stage or stage
         raise
@@ -67,3 +82,65 @@ def observed(observation: object, stage: str) -> list[Raw]:
             stage=stage,
         ) from error
     return [Raw(msgspec.json.encode(item)) for item in items]
+
+
+@contextmanager
+def importing(kind: str, name: str, *, installed: bool) -> Generator[None]:
+    """Turn what an author's module raises while it is imported into one line with its place.
+
+    Args:
+        kind: what the module is: ``environment``, ``agent``, ``model`` …
+        installed: it belongs to an installed package, whose extra of the same name brings what it needs.
+
+    Raises:
+        UsageError: in place of what it raises.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing.startswith("gym_"):
+            raise
+        wanted = f'"gym-runtime[{name.replace("_", "-")}]"' if installed else missing.partition(".")[0]
+        package = missing.partition(".")[0]
+        lacks = f"needs the package '{missing}', which is not installed"
+        if package != missing and find_spec(package) is not None:
+            lacks = f"needs '{missing}', which the version of '{package}' that is installed does not have"
+        raise UsageError(f"{kind} '{name}' {lacks}: pip install {wanted}") from error
+    except UsageError:
+        raise
+    except Exception as error:
+        what = str(error)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}:{last.lineno}"
+        if isinstance(error, SyntaxError):
+            what, where = error.msg, f"{error.filename}:{error.lineno}"
+        raise UsageError(
+            f"{kind} '{name}' cannot be imported: {type(error).__name__}: {what} ({where})"
+        ) from error
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module of a file, imported once. Modules beside it can be imported, too.
+
+    Raises:
+        UsageError: it is not a Python module.
+        Exception: whatever it raises while it is imported.
+    """
+    key = f"gym_runtime_file_{path.stem}"
+    loaded = sys.modules.get(key)
+    if loaded is not None and loaded.__file__ == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(key, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module
+    if str(path.parent) not in sys.path:  # it may import modules beside it
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[key]
+        raise
+    return module

@@ -31,10 +31,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args
 
-from gym_runtime.environment.author_import import importing
+from gym_runtime.environment.author_code import importing, load_file
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
-from gym_runtime.environment.named_file import load_file
-from gym_runtime.environment.tool_packs import ToolPack
+from gym_runtime.environment.tools import ToolPack
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import MAX_CHARS, token
 

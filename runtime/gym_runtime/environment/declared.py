@@ -15,11 +15,9 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.assets import Asset
-from gym_runtime.environment.agent_choice import AgentChoice
-from gym_runtime.environment.candidates import Candidates
-from gym_runtime.environment.environment import Environment, LoadedEnvironment
+from gym_runtime.environment.environment import AgentChoice, Environment, LoadedEnvironment
 from gym_runtime.environment.roles import Role
-from gym_runtime.environment.shapes import Episode, Session, Task, VerifyFunction
+from gym_runtime.environment.shapes import Candidates, Episode, Session, Task, VerifyFunction
 from gym_runtime.environment.tools import Tool
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import RuntimeFault

@@ -8,24 +8,146 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from gym_runtime import assets
 from gym_runtime.assets import Asset
-from gym_runtime.environment.agent_choice import AgentChoice, fitting
-from gym_runtime.environment.benchmark import Benchmark
-from gym_runtime.environment.candidates import CompareFunction
-from gym_runtime.environment.dataset_source import DatasetSource
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Role
-from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, VerifyFunction
-from gym_runtime.environment.tool_packs import ToolPack
+from gym_runtime.environment.shapes import CompareFunction, Episode, ReviewFunction, Session, VerifyFunction
+from gym_runtime.environment.tools import ToolPack
 from gym_runtime.errors import UsageError
+
+T = TypeVar("T")
+
+
+class AgentChoice(msgspec.Struct, frozen=True):
+    """An agent by its name, with options that it is given."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+    def overridden(self, name: str | None, options: Mapping[str, Any]) -> AgentChoice:
+        """This choice with what a run says: another agent, or options on top."""
+        if name not in (None, self.name):
+            return AgentChoice(name, {**options})
+        return AgentChoice(self.name, {**self.options, **options}) if options else self
+
+
+def fitting(known: Mapping[str, T], ref: str) -> T | None:
+    """The value of the longest key that an agent's name begins with, in whole words; None if none does.
+
+    >>> fitting({"sums": 1, "sums_hard": 2}, "sums_hard_agent"), fitting({"sums": 1}, "sumsy_agent")
+    (2, None)
+    """
+    prefixes = [prefix for prefix in known if f"{ref}_".startswith(f"{prefix}_")]
+    return known[max(prefixes, key=len)] if prefixes else None
+
+
+class ScoredRollout(msgspec.Struct, frozen=True):
+    """A rollout that has a verdict, as a score sees it.
+
+    Attributes:
+        task_index: the rollouts of one row have the same.
+        fields: those of its result row that `Benchmark.fields` names; None for one that it lacks.
+    """
+
+    task_index: int
+    reward: float
+    fields: dict[str, Any] = {}
+
+
+Score = Callable[[Sequence[ScoredRollout]], Mapping[str, float]]
+"""Figures by their names, in percent unless the name says otherwise; the first is the one to report."""
+
+
+class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
+    """How an environment is run as a published benchmark. Its rows are the source of the split ``benchmark``.
+
+    Attributes:
+        prompt: the user's message; ``{field}`` stands for a field of the row, braces are written twice. Empty
+            where the rows bring their input.
+        system: the system message, in the same way; none if it is empty.
+        image: the field of the row whose image, a ``data:`` URL or the address of a file, follows the user's
+            message, also that of another prompt (``--prompt``); rows in which it is empty have none.
+        score: what the authors report of a run, from its rollouts that have a verdict, of which there is at
+            least one.
+        fields: the fields of result rows that the score reads.
+    """
+
+    prompt: str = ""
+    system: str = ""
+    image: str = ""
+    score: Score
+    fields: tuple[str, ...] = ()
+
+
+Split = Literal["train", "validation", "example", "benchmark"]
+Records = Iterator[dict[str, Any]]
+RowMaker = Callable[..., Records]
+"""``rows(records, ...)``: rows made of the records of a source's files, one iterator for each file."""
+
+
+class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A public file of rows for an environment: in a repository on the Hugging Face hub, of an asset, or of
+    an installed Python package.
+
+    Attributes:
+        repo_id: ``owner/name`` on the hub; with ``installed``, the name of the package as pip knows it; empty
+            for a file of ``asset``.
+        asset: what is not on the hub; ``file`` is a path below its folder, and ``revision`` says nothing.
+        installed: the files are the package's; their paths begin with the name that is imported.
+        file: its path in the repository.
+        further_files: of the same repository, where the rows are made of several.
+        further_sources: files of other repositories, whose records come after those of ``further_files``.
+        revision: a branch, tag or commit; ``prepare`` records the commit that it resolved to.
+        license: of this file.
+        name: distinguishes several sources of one split, as in ``prepare math_with_judge:stack_overflow``;
+            the source without a name is the default.
+        rows: makes rows of the files' records (JSON lines, a JSON list, CSV, Parquet or text, by the ending
+            of the name; ``.gz`` may follow); by default the file holds rows as JSON lines. These rows have no
+            ``input`` where the environment's benchmark has a prompt.
+    """
+
+    repo_id: str = ""
+    asset: Asset | None = None
+    file: str
+    further_files: tuple[str, ...] = ()
+    further_sources: tuple[DatasetSource, ...] = ()
+    split: Split = "train"
+    revision: str = "main"
+    installed: bool = False
+    license: str
+    name: str = ""
+    rows: RowMaker | None = None
+
+    @property
+    def origin(self) -> str:
+        """The repository's or the asset's name."""
+        return self.asset.name if self.asset else self.repo_id
+
+
+def published(
+    repo_id: str,
+    data_license: str,
+    *,
+    train: str = "train.jsonl",
+    validation: str = "validation.jsonl",
+    name: str = "",
+) -> tuple[DatasetSource, ...]:
+    """The sources of a repository with one file per split; pass an empty name for a split that it lacks."""
+    files: dict[Split, str] = {"train": train, "validation": validation}
+    return tuple(
+        DatasetSource(repo_id=repo_id, file=file, split=split, license=data_license, name=name)
+        for split, file in files.items()
+        if file
+    )
+
 
 Domain = Literal[
     "agent",

@@ -2,7 +2,7 @@
 
 Some libraries execute their input; symbolic mathematics and backtracking regular expressions can run for
 ever; and both hold the interpreter's lock. So code that evaluates a model's text, or may hang on it, runs in
-`gym_sandbox.verifiers`: no network, no files but the code's own, no environment variables, no
+`gym_sandbox.pool`: no network, no files but the code's own, no environment variables, no
 privileges, a new fork for each verification. An input that has killed `DEATHS_AT_MOST` processes is
 quarantined: this worker refuses it at once from then on.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,26 +22,28 @@ from typing import Any, TypeVar, cast
 import anyio
 import msgspec
 from gym_sandbox import frames
+from gym_sandbox.pool import pool
+from gym_sandbox.sandbox_errors import NotPrepared, ProcessDied, SandboxError
 from gym_sandbox.verifier import Verifier, verifier
-from gym_sandbox.verifiers import processes
-from gym_sandbox.warm import NotPrepared, ProcessDied
+from msgspec import Raw
 
-from gym_runtime.environment import catalogue, examples
+from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.verdict import Pending, Verdict, make_response
-from gym_runtime.errors import UNREADABLE, ResourceError
+from gym_runtime.environment.sandbox_faults import explain, translated, translating
+from gym_runtime.environment.settings import filled
+from gym_runtime.environment.verdict import Pending, Reply, Verdict, make_response
+from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 
 DEATHS_AT_MOST = 2
 REMEMBERED_AT_MOST = 10_000
-REHEARSALS, REHEARSAL_S = 10, 0.05  # of each example; the seconds after which it is not repeated
 _MADE_UP = {"id", "call_id"}
 _R = TypeVar("_R")
 _deaths: OrderedDict[str, int] = OrderedDict()
 _loaded: dict[str, Resource] = {}
-"""In a warm process: what its forks judge with. Each fork would copy hundreds of pages to find it again."""
+"""In a fork server: what its forks judge with."""
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -92,9 +93,10 @@ def start_ahead(environments: Iterable[LoadedEnvironment]) -> list[str]:
         ResourceError, UsageError: as `verify_isolated`.
     """
     isolated = [environment for environment in environments if environment.definition.isolated]
-    started = processes().start_ahead(
-        [_judging(str(one.source), _present(one.asset_folders))[0] for one in isolated]
-    )
+    with translating():
+        started = pool().start_ahead(
+            [_judging(str(one.source), _present(one.asset_folders))[0] for one in isolated]
+        )
     return [one.name for one in isolated] if started else []
 
 
@@ -141,7 +143,7 @@ async def run_isolated(
         TypeError: the function is not a module's, so the process cannot import it.
     """
     prepare = _import if imports else None
-    calling = verifier(function, prepare, imports, sources=sources, folders=folders)
+    calling = verifier(function, prepare, imports, explain=explain, sources=sources, folders=folders)
     return await _call(calling, function, args, timeout_s, function.__name__, args)
 
 
@@ -161,10 +163,8 @@ async def _call(
         problem = f"quarantined: {name} has killed {DEATHS_AT_MOST} processes"
         raise ResourceError(problem, stage="verify") from ProcessDied(problem)
     try:
-        answer = await processes().call(judging, frames.encode_arguments(args), timeout_s)
-        if isinstance(answer, frames.CallFailed):
-            raise answer.error()
-        return cast("_R", frames.result_decoder(function)(answer.result))
+        result = await pool().call(judging, frames.encode_arguments(args), timeout_s)
+        return cast("_R", frames.result_decoder(function)(result))
     except TimeoutError:
         _count(digest)
         raise
@@ -173,6 +173,8 @@ async def _call(
         raise ResourceError(f"the process that verified died: {error}", stage="verify") from error
     except NotPrepared as error:
         raise ResourceError(f"no process can be started for {name}: {error}", stage="verify") from error
+    except SandboxError as error:
+        raise translated(error) from error
     except UNREADABLE as error:
         raise ResourceError(f"the verifier's result cannot be read: {error}", stage="verify") from error
 
@@ -185,7 +187,9 @@ def _present(folders: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _judging(environment: str, folders: tuple[tuple[str, str], ...]) -> tuple[Verifier, str]:
     """The verifier of an environment; what its input is called in errors."""
     source = Path(environment)
-    judging = verifier(_judge, _load, (environment,), sources=(source,), folders=dict(folders))
+    judging = verifier(
+        _judge, _load, (environment,), explain=explain, sources=(source,), folders=dict(folders)
+    )
     return judging, f"a rollout of '{source.stem}'"
 
 
@@ -207,14 +211,14 @@ def _count(digest: str) -> None:
 
 
 def _import(*modules: str) -> None:
-    """Runs in the warm process."""
+    """Runs in the fork server."""
     for module in modules:
         with suppress(ImportError):  # the call itself reports better what is missing
             importlib.import_module(module)
 
 
 def _load(environment: str) -> None:
-    """Runs in the warm process."""
+    """Runs in the fork server."""
     loaded = catalogue.environment(environment)
     _loaded[environment] = loaded.resource
     _import(*loaded.definition.imports)
@@ -224,23 +228,16 @@ def _load(environment: str) -> None:
 def _rehearse(environment: str, loaded: LoadedEnvironment) -> None:
     """Judge the perfect rollouts of the environment's own examples, and answers that are wrong.
 
-    Otherwise each fork would build again what libraries build at their first use (parser tables, caches), and
-    copy the pages of code that Python rewrites until it has run a few times.
+    Otherwise each fork would build again what libraries build at their first use, such as parser tables.
     """
     decode = frames.argument_decoder(_judge)
     # No examples, or something is missing, or the code fails on this wrong answer: the verification itself
     # reports it better.
     with suppress(Exception):
         for example in examples.read(loaded):
-            replies = [_run(examples.play, loaded.resource, example), make_response("?")]
-            until_s = time.monotonic() + REHEARSAL_S
-            for _ in range(REHEARSALS):
-                for reply in replies:
-                    frames.encode_result(
-                        _judge(*decode(frames.encode_arguments((environment, example.row, reply))))
-                    )
-                if time.monotonic() > until_s:
-                    break
+            for reply in (_run(examples.play, loaded.resource, example), make_response("?")):
+                arguments = decode(frames.encode_arguments((environment, example.row, reply)))
+                frames.encode_result(_judge(*arguments))
 
 
 class _Judged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -282,3 +279,53 @@ def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:
     finally:
         trial.close()
     return anyio.run(function, *args)
+
+
+class Delegate:
+    """Another environment, by a name from data, that verifies in place of the one that asks.
+
+    Its rules are used, not its workers: its row fields, its isolated process if it has one, its second look,
+    its prompts. Its models in roles are those of the environment that asks.
+
+    Args:
+        name: one of those that are installed or that the user has named; never a path.
+        row: the rollout's row, with the fields that the other environment wants.
+        models: the models of the session that asks.
+
+    Raises:
+        TaskError: there is no such environment, it keeps a state (it has tools or steps), or it does not
+            accept the row.
+        UsageError: its packages are missing, or a role that it needs is not declared or has no model.
+    """
+
+    def __init__(self, name: str, row: Raw | bytes, models: Models) -> None:
+        try:
+            self._environment = catalogue.known_environment(name)
+        except UsageError as error:
+            raise TaskError(error.message) from error
+        if self._environment.definition.shape != "verify":
+            raise TaskError(f"'{name}' cannot verify for another environment: it keeps a state of its own")
+        requirements.require(self._environment)
+        roles = self._environment.resource.roles
+        missing = [role.name for role in roles if not role.optional and models.get(role.name) is None]
+        if missing:
+            raise UsageError(
+                f"'{name}' verifies here and asks a model in the role '{missing[0]}', and none is given: "
+                f"--role {missing[0]}=PROVIDER/NAME; the environment that asks it must declare the role, too"
+            )
+        self._models = models.under(roles)
+        self._row = filled(self._environment, bytes(row), None)
+        self._environment.resource.task(self._row)
+
+    async def verify(self, reply: Reply) -> Verdict:
+        """Its verdict on a rollout.
+
+        Raises:
+            GymError: as its own verification would.
+        """
+        verdict = await judge_recorded(self._environment, self._row, bytes(reply.raw), self._models)
+        if isinstance(verdict, Pending):
+            raise TaskError(
+                f"'{self._environment.name}' compares whole groups, and cannot verify for another"
+            )
+        return verdict

@@ -35,14 +35,10 @@ async def rejudge(
         transcript = reply.items
     except UNREADABLE as error:
         raise TaskError(f"the recorded response cannot be read: {error}") from error
-    # Not by `session_of`: an isolated verification copies each page that the code of a context manager is on.
-    session = await resource.open(row, models)
-    try:
+    async with session_of(resource, row, models) as session:
         if not (resource.stateless or resource.session_type.judged_by_transcript):
             await replay(resource, session, transcript)
         return await resource.verify(session, reply)
-    finally:
-        await resource.close(session)
 
 
 async def replay(resource: Resource, session: Session[Any], transcript: Sequence[Item]) -> list[str]:

@@ -1,17 +1,21 @@
-"""What an environment needs before it can run: the packages of its extra, and the sandbox."""
+"""What an environment needs before it can run: the packages of its extra, its tool packs, the sandbox."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
+from typing import Any
 
+import msgspec
 from gym_sandbox import bubblewrap
 
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
-from gym_runtime.environment.tool_packs import ToolPack
+from gym_runtime.environment.sandbox_faults import translating
+from gym_runtime.environment.tools import ToolPack, tools_of
 from gym_runtime.errors import UsageError
 
 SANDBOXED = frozenset({"coolprop", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "verifiers"})
@@ -40,7 +44,8 @@ def require_defined(name: str, definition: Environment, packs: Mapping[str, type
     for pack_name, pack in packs.items():
         require_pack(pack_name, pack)
     if definition.require is not None:
-        definition.require()
+        with translating():
+            definition.require()
 
 
 def require_pack(name: str, pack: type[ToolPack]) -> None:
@@ -50,12 +55,24 @@ def require_pack(name: str, pack: type[ToolPack]) -> None:
 
 def weak_sandbox(*, allowed: bool) -> bool:
     """Whether code runs with limits only; if ``allowed``, this is so where the machine cannot isolate."""
-    return bubblewrap.allow_weak() if allowed else False
+    with translating():
+        return bubblewrap.allow_weak() if allowed else False
+
+
+def isolation() -> str:
+    """How this machine isolates, for a worker to report: `gym_sandbox.bubblewrap.kind`.
+
+    Raises:
+        UsageError: its setting has an unknown value.
+    """
+    with translating():
+        return bubblewrap.kind()
 
 
 def _require_isolation() -> None:
-    if not bubblewrap.weak():
-        bubblewrap.check(os.getpid())
+    with translating():
+        if not bubblewrap.weak():
+            bubblewrap.check(os.getpid())
 
 
 def _require_extra(extra: str, what: str) -> None:
@@ -88,3 +105,26 @@ def _installed(distribution_name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+class _Offered(msgspec.Struct):
+    name: Any = None
+
+
+_decode = msgspec.json.Decoder(_Offered).decode
+
+
+def offered_packs(tools: Sequence[msgspec.Raw]) -> dict[str, type[ToolPack]]:
+    """The tool packs, by name, of which some ``responses_create_params.tools`` offer a tool.
+
+    Raises:
+        UsageError: a pack's packages are not installed; with the command that installs them.
+    """
+    offered = [_decode(tool).name for tool in tools]
+    found: dict[str, type[ToolPack]] = {}
+    for name in catalogue.names("tools") if offered else ():
+        pack = catalogue.tool_pack(name)
+        if any(tool in offered for tool in tools_of(pack)):
+            require_pack(name, pack)
+            found[name] = pack
+    return found

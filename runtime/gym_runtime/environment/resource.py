@@ -6,27 +6,122 @@ checked by `gym_runtime.environment.author_code`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, cast, get_args, get_type_hints
 
+import anyio
 import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.author_code import guarded, observed, returned
-from gym_runtime.environment.candidates import Candidates, CompareFunction, compared, no_verdicts
-from gym_runtime.environment.closing import close_session
 from gym_runtime.environment.roles import Model, Models, Role
-from gym_runtime.environment.shapes import Episode, ReviewFunction, Session, Step, Task, VerifyFunction
-from gym_runtime.environment.task_types import role_parameters, task_type
-from gym_runtime.environment.tool_packs import ToolPack, ToolPacks
-from gym_runtime.environment.tools import NOT_FOUND, Tool, ToolError, collect_tools
+from gym_runtime.environment.shapes import (
+    Candidates,
+    CompareFunction,
+    Episode,
+    ReviewFunction,
+    Session,
+    Step,
+    Task,
+    VerifyFunction,
+    compared,
+    no_verdicts,
+)
+from gym_runtime.environment.tools import (
+    NOT_FOUND,
+    Tool,
+    ToolError,
+    ToolPack,
+    ToolPacks,
+    collect_tools,
+    place,
+)
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
 from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import ComparedVerdict, StepAnswer
 from gym_runtime.messages.responses import decode_items, tool_output
 from gym_runtime.messages.rollout_spec import Candidate
+
+
+def task_type(shape: type[Session[Any]] | VerifyFunction) -> type[Task]:
+    """The task's type, which an author must name: a plain `Task` has none of the row's own fields.
+
+    Raises:
+        UsageError: it is not named, or does not derive from `Task`; with what to write.
+    """
+    return _session_task(shape) if isinstance(shape, type) else _function_task(shape)
+
+
+def _function_task(verify: VerifyFunction) -> type[Task]:
+    first, why, named = next(iter(inspect.signature(verify).parameters), ""), "", None
+    try:
+        named = get_type_hints(verify).get(first)
+    except NameError as error:
+        why = f": {error}"
+    if isinstance(named, type) and issubclass(named, Task):
+        return named
+    raise UsageError(
+        f"{place(verify)}verify's first parameter must be annotated with a subclass of Task{why}"
+    )
+
+
+def _session_task(session: type[Session[Any]]) -> type[Task]:
+    for cls in session.__mro__:
+        for base in getattr(cls, "__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type) and issubclass(argument, Task):
+                    return argument
+    name, kind = session.__name__, Episode if issubclass(session, Episode) else Session
+    wanted = f"class {name}({kind.__name__}[{name}Task]), where the task derives from Task"
+    raise UsageError(f"{place(session)}{name} does not name its task: {wanted}")
+
+
+def role_parameters(function: Callable[..., Any], roles: Sequence[Role], *, given: int) -> list[Role]:
+    """The roles that a function asks: its parameters after those that the runtime gives it.
+
+    Raises:
+        UsageError: a parameter does not name a role; with the function's file and line.
+    """
+    known = {role.name: role for role in roles}
+    found: list[Role] = []
+    for name in list(inspect.signature(function).parameters)[given:]:
+        if name not in known:
+            there = f"; there are: {', '.join(known)}" if known else ""
+            asks = f"{place(function)}{getattr(function, '__name__', 'verify')} asks a model '{name}'"
+            raise UsageError(
+                f"{asks}, which is no role of the environment{there}: Environment(roles=('{name}',), …). "
+                "An isolated verification asks none; its review does"
+            )
+        found.append(known[name])
+    return found
+
+
+CLOSE_LIMIT_S = 5.0
+"""How long a session's `close` may take; then it is abandoned, with a warning."""
+
+
+def releases(session: Session[Any]) -> bool:
+    """Whether a session has anything to release when it is closed."""
+    return type(session).close is not Session.close or not session.packs.idle
+
+
+async def close_session(session: Session[Any]) -> None:
+    """Close a session within `CLOSE_LIMIT_S` seconds, also during a cancellation.
+
+    Raises:
+        ResourceError: its ``close`` raised.
+    """
+    if not releases(session):
+        return  # `isolated._run` has no loop
+    with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
+        try:
+            await guarded("close", session.close)
+        finally:
+            await guarded("close", session.packs.close)
+
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -270,9 +365,7 @@ def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[An
     class Stateless(Session[Any]):
         async def verify(self, reply: Reply) -> Verdict | Pending:
             verdict = verify(self.task, reply, *_asked(roles, self.models))
-            if hasattr(verdict, "__await__"):
-                return await cast("Awaitable[Verdict | Pending]", verdict)
-            return cast("Verdict | Pending", verdict)
+            return await verdict if inspect.isawaitable(verdict) else verdict
 
     return Stateless
 

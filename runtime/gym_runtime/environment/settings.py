@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.agent_choice import AgentChoice, fitting
-from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.environment import AgentChoice, LoadedEnvironment, fitting
 from gym_runtime.environment.roles import create_params
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams

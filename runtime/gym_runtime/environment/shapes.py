@@ -5,7 +5,9 @@
 2. A `Session` with ``@tool`` methods and ``verify``: tools and state.
 3. An `Episode` with ``reset`` and ``step``: step by step, for games and simulated users.
 
-`gym_runtime.environment.resource` runs any of them.
+Rewards may exist only for a whole group: then ``verify`` returns `Pending` instead of a verdict, and when all
+rollouts of the task have ended, ``compare`` gets those that did not fail as `Candidates`, and returns their
+verdicts. `gym_runtime.environment.resource` runs any of these.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.tool_packs import ToolPacks
+from gym_runtime.environment.tools import ToolPacks
 from gym_runtime.environment.verdict import Pending, Reply, Verdict
-from gym_runtime.errors import ResourceError
+from gym_runtime.errors import UNREADABLE, GymError, ResourceError
+from gym_runtime.messages.comparison import Candidate, ComparedVerdict
 from gym_runtime.messages.responses import CreateParams
 
 
@@ -139,3 +143,81 @@ VerifyFunction = Callable[..., Awaitable[Verdict | Pending] | Verdict | Pending]
 
 ReviewFunction = Callable[..., Awaitable[Verdict] | Verdict]
 """``review(task, reply, verdict, *roles)``"""
+
+
+F = TypeVar("F")
+
+
+class Candidates(Generic[T]):
+    """The rollouts of one task that are compared, in the order of their ``rollout_index``; at least two.
+
+    Attributes:
+        task: the row, which they share.
+        rollout_indices: which rollouts they are; those that failed are not among them.
+    """
+
+    def __init__(self, task: T, candidates: Sequence[Candidate]) -> None:
+        self.task = task
+        self.rollout_indices = [one.rollout_index for one in candidates]
+        self._candidates = candidates
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    def features(self, kind: type[F]) -> list[F]:
+        """What ``verify`` returned for each of them, in their order.
+
+        Args:
+            kind: the type of the features.
+
+        Raises:
+            ResourceError: they are not of this type.
+        """
+        try:
+            return [msgspec.json.decode(one.features, type=kind) for one in self._candidates]
+        except UNREADABLE as error:
+            raise ResourceError(f"the features are no {kind.__name__}: {error}", stage="compare") from error
+
+
+CompareFunction = Callable[..., Awaitable[Sequence[Verdict | GymError]] | Sequence[Verdict | GymError]]
+"""``compare(candidates, *roles)``: a verdict for each candidate, or why this one has none."""
+
+
+def no_verdicts(problem: str) -> ResourceError:
+    """The error of a ``compare`` that broke its contract."""
+    return ResourceError(f"compare returned {problem}", stage="compare")
+
+
+def as_features(features: Any) -> msgspec.Raw:
+    """Features as JSON.
+
+    Raises:
+        ResourceError: they are not JSON.
+    """
+    try:
+        return msgspec.Raw(msgspec.json.encode(features))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ResourceError(f"the features of Pending are not JSON: {error}", stage="verify") from error
+
+
+def compared(verdict: object, rollout_index: int) -> ComparedVerdict:
+    """What an environment's ``compare`` returned for one candidate, as it travels.
+
+    Raises:
+        ResourceError: it is not a verdict that may be given.
+    """
+    if isinstance(verdict, GymError):
+        verdict.stage = verdict.stage or "compare"
+        return ComparedVerdict(rollout_index=rollout_index, fault=verdict.fault())
+    if not isinstance(verdict, Verdict):
+        raise no_verdicts(f"{verdict!r} for a candidate; it must be a Verdict")
+    try:
+        verdict.checked()
+        fields = {name: Raw(msgspec.json.encode(value)) for name, value in verdict.fields.items()}
+    except ResourceError as error:
+        raise ResourceError(error.message, stage="compare") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise no_verdicts(f"fields that are not JSON: {error}") from error
+    return ComparedVerdict(
+        rollout_index=rollout_index, reward=verdict.reward, components=verdict.components, fields=fields
+    )

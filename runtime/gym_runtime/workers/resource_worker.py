@@ -17,12 +17,11 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment import usage
-from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.roles import Models, Role, RoleLog, models_of
-from gym_runtime.environment.shapes import Episode
+from gym_runtime.environment.shapes import Episode, as_features
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, ResourceError, RuntimeFault
 from gym_runtime.logs import logger

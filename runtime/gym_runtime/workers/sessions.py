@@ -14,7 +14,7 @@ import anyio
 from msgspec import Raw
 
 from gym_runtime import clock
-from gym_runtime.environment.closing import close_session, releases
+from gym_runtime.environment.resource import close_session, releases
 from gym_runtime.environment.roles import RoleLog
 from gym_runtime.environment.shapes import Session
 from gym_runtime.errors import GymError, SessionLost

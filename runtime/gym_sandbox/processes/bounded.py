@@ -2,7 +2,7 @@
 
 Where control groups can be made, the child has one (`cgroups`): the kernel stops it at its limits however
 fast it grows, and killing the group ends all descendants. Elsewhere the tree is read from `/proc`. In both
-cases the caller checks it regularly (`find_excess`), and kills it if it exceeds a limit.
+cases it is checked while a caller waits for it (`Bounded.watch`), and killed if it exceeds a limit.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
-from gym_runtime.timing import KILL_LIMIT_S
 
 from gym_sandbox.processes import cgroups, tree
-from gym_sandbox.processes.child import Child
+from gym_sandbox.processes.child import KILL_LIMIT_S, Child, EndOfProcess
 
 REMOVAL_PAUSE_S = 0.005
 """The pause between two tries to remove a control group whose processes are ending."""
+
+WATCH_S = 0.25
+"""How often `Bounded.watch` looks. Not more often: a look costs the event loop up to half a millisecond."""
 
 TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
 
@@ -54,9 +56,14 @@ class Bounded(Child):
         bounds: of its whole tree.
         group: made for it with these bounds (`Bounds.group`), and its own once it has started.
 
+    Attributes:
+        excess: the limit for which it was killed, in words, or None.
+
     Raises:
         OSError: it cannot be started.
     """
+
+    excess: str | None = None
 
     def __init__(
         self,
@@ -99,7 +106,46 @@ class Bounded(Child):
         """The limit for which the kernel has killed a part of it, in words; or None."""
         return self._group.excess() if self._group else None
 
+    async def watch(self) -> None:
+        """Kill it when all its processes together exceed its limits; cancel to stop watching.
+
+        The limits that the shell sets apply to each process alone, and in the weak mode they do not limit the
+        number of processes.
+        """
+        while self.excess is None:
+            await anyio.sleep(WATCH_S)
+            self.excess = self.find_excess()
+        await self.end()
+
+    async def receive(self, at_most_bytes: int) -> bytes:
+        """As `Child.receive`, while its limits are checked. It ends when its first process ends.
+
+        Raises:
+            EndOfProcess: as `Child.receive`, or it exceeded a limit and was killed.
+        """
+        received: list[bytes | EndOfProcess] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_with_the_program)
+            tasks.start_soon(self.watch)
+            try:
+                received.append(await super().receive(at_most_bytes))
+            # Not through the task group, which would wrap it.
+            except EndOfProcess as error:
+                received.append(error)
+            tasks.cancel_scope.cancel()
+        if isinstance(received[0], EndOfProcess):
+            self.excess = self.excess or self.find_excess()
+            raise EndOfProcess(f"killed: {self.excess}") if self.excess else received[0]
+        return received[0]
+
+    async def _end_with_the_program(self) -> None:
+        """End it when the program ends: processes that it has left would keep the pipes open."""
+        await self.wait()
+        await self.end()
+
     async def end(self) -> None:
+        # Asked before the kill: afterwards nothing is left to be measured.
+        self.excess = self.excess or self.find_excess()
         await super().end()
         if self._group:
             # Daemons have left the tree, but not the group.

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gym_sandbox.processes.delegation import PREFIX, own_groups, prepare
-from gym_sandbox.processes.kernel_files import said
+from gym_sandbox.processes.kernel_files import content
 
 SWEEP_LIMIT_S = 1.0
 """How long the removal of a control group waits for the end of its members."""
@@ -183,7 +183,7 @@ def _members(folder: Path) -> list[int]:
     """The members, without those of other pid namespaces, whose id reads as 0."""
     # The group may have been removed.
     with suppress(OSError):
-        return [pid for pid in map(int, said(f"{folder}/cgroup.procs").split()) if pid]
+        return [pid for pid in map(int, content(f"{folder}/cgroup.procs").split()) if pid]
     return []
 
 
@@ -213,6 +213,6 @@ def _remove(folder: Path) -> bool:
 def _numbers(path: str) -> dict[str, int]:
     """The numbers of a file with lines of ``NAME NUMBER``."""
     with suppress(OSError):
-        lines = [line.split() for line in said(path).decode().splitlines()]
+        lines = [line.split() for line in content(path).decode().splitlines()]
         return {name: int(number) for name, number in lines}
     return {}

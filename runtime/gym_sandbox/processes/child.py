@@ -18,9 +18,11 @@ from types import TracebackType
 
 import anyio
 from anyio import to_thread
-from gym_runtime.timing import KILL_LIMIT_S
 
 from gym_sandbox.processes import tree
+
+KILL_LIMIT_S = 5.0
+"""How long the end of a killed process, or of a killed group of processes, is awaited."""
 
 CHUNK_BYTES = 65536
 _LENGTH = struct.Struct("!Q")
@@ -107,7 +109,7 @@ class Child:
         """Close its standard input."""
         pipe = self._files[0]
         if pipe and not pipe.closed:
-            # Before the close: the number may belong to another file a moment later.
+            # Before the close: the number may belong to another file soon.
             descriptor, self._pipes[0] = self._pipes[0], -1
             anyio.notify_closing(descriptor)
             pipe.close()
@@ -202,7 +204,7 @@ class Child:
     async def close(self) -> None:
         """`end` it and close the pipes. Repeatable."""
         await self.end()
-        # The numbers may belong to other files a moment later, and another task may be about to read.
+        # The numbers may belong to other files soon, and another task may be about to read.
         pipes, self._pipes = self._pipes, [-1, -1, -1]
         for pipe, descriptor in zip(self._files, pipes, strict=True):
             if pipe and not pipe.closed:

@@ -1,8 +1,8 @@
 """SIGTERM to a worker: schedulers and service managers send it to all that the worker has started, too.
 
-A worker that is told to leave goes on until it has finished. What it runs to the end of, and could run again,
-it runs again if the signal came meanwhile (`undisturbed`), because a program that the signal ended, or one of
-whose children it ended, says nothing about the program.
+A worker that drains goes on until it has finished. What it runs to the end, and could run again, it runs
+again if the signal came meanwhile (`undisturbed`): if the signal has ended a program, or one of its children,
+the result says nothing about the program.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
-from gym_runtime.errors import GymError
-from gym_runtime.timing import SIGNALLED_S
+
+from gym_sandbox.sandbox_errors import SandboxError
+
+SIGNALLED_S = 1.0
+"""Within this time a signal to all processes has reached this one, too."""
 
 TRIES = 3
 _T = TypeVar("_T")
@@ -31,7 +34,7 @@ def count() -> int:
 
 
 async def came_since(before: int) -> bool:
-    """Whether this process got SIGTERM since `count` was ``before``, or gets it in a moment.
+    """Whether this process got SIGTERM since `count` was ``before``, or gets it within `SIGNALLED_S` seconds.
 
     The signal may reach a child first, so this is waited for.
     """
@@ -50,7 +53,7 @@ async def undisturbed(run: Callable[[], Awaitable[_T]], suspicious: Callable[[_T
         before = _came
         try:
             result = await run()
-        except GymError:
+        except SandboxError:
             if not await came_since(before):
                 raise
         else:

@@ -11,7 +11,7 @@ import os
 PIECE_BYTES = 1 << 16
 
 
-def said(path: str) -> bytes:
+def content(path: str) -> bytes:
     """A file's content.
 
     Raises:
@@ -19,10 +19,10 @@ def said(path: str) -> bytes:
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        content = piece = os.read(file, PIECE_BYTES)
+        found = piece = os.read(file, PIECE_BYTES)
         while piece:
             piece = os.read(file, PIECE_BYTES)
-            content += piece
-        return content
+            found += piece
+        return found
     finally:
         os.close(file)

@@ -43,7 +43,7 @@ def within(limit_s: float, step: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-@cache  # and never taken back, which would cost a fork thirty pages
+@cache  # once, and never taken back: without a timer no signal comes
 def _stop_at_signals() -> None:
     def stop(signum: int, frame: FrameType | None) -> None:
         raise OutOfTime

@@ -12,7 +12,7 @@ import os
 import signal
 from contextlib import suppress
 
-from gym_sandbox.processes.kernel_files import said
+from gym_sandbox.processes.kernel_files import content
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -35,14 +35,14 @@ def children(pid: int) -> list[int]:
         # The kernel lists children by the thread that started them.
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
-                found += map(int, said(f"/proc/{pid}/task/{thread}/children").split())
+                found += map(int, content(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
 def cpu_s(pid: int) -> float:
     """The processor time of a process and of its children that have ended, in seconds; 0 if it has ended."""
     with suppress(OSError, ValueError):
-        fields = said(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # its name may have spaces
+        fields = content(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # its name may have spaces
         return sum(map(int, fields[11:15])) / _TICKS_PER_S
     return 0.0
 
@@ -93,13 +93,13 @@ def kill(pid: int) -> None:
 
 def _resident_bytes(pid: int) -> int:
     with suppress(OSError):
-        return int(said(f"/proc/{pid}/statm").split()[1]) * PAGE_BYTES
+        return int(content(f"/proc/{pid}/statm").split()[1]) * PAGE_BYTES
     return 0
 
 
 def _proportional_bytes(pid: int) -> int:
     with suppress(OSError):
-        for line in said(f"/proc/{pid}/smaps_rollup").splitlines():
+        for line in content(f"/proc/{pid}/smaps_rollup").splitlines():
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) << 10
     return 0

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from gym_data.prepare import hub as real
 from gym_data.prepare.sources import Origins
-from gym_runtime.environment.dataset_source import DatasetSource
+from gym_runtime.environment.environment import DatasetSource
 from gym_runtime.errors import UsageError
 from stubs.stub_hub import StubHub
 

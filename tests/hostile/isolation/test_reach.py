@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gym_runtime.errors import UsageError
 from gym_sandbox import readable_files
+from gym_sandbox.sandbox_errors import SetupError
 from hostile.isolation.careless_verifier import judge, said, still_judges
 from sandbox.programs import NEEDS_ISOLATION
 
@@ -100,5 +101,5 @@ def test_a_module_that_only_root_can_read_is_refused_with_the_remedy(tmp_path: P
     if os.geteuid():
         pytest.skip("for root")
     (tmp_path / "closed").mkdir(mode=0o700)
-    with pytest.raises(UsageError, match=r"only root can read .*chmod -R o\+rX"):
+    with pytest.raises(SetupError, match=r"only root can read .*chmod -R o\+rX"):
         readable_files.of_verifier([tmp_path / "closed" / "careless.py"])

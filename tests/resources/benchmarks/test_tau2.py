@@ -10,7 +10,7 @@ import pytest
 from gym_agents.dialogue import Agent
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError
 from gym_testing.small_system import Engine, answer, function_call, small_system

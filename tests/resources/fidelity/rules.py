@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gym_runtime.environment.role_answers import Scripted
+from gym_runtime.environment.roles import Scripted
 
 REFUSED = "refused"
 """Instead of a reward: the row is refused, before a model is called."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
+from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from resources.judging import row
 
 ANNUAL = "https://www.sec.gov/Archives/edgar/data/42/000000004226000001/annual.htm"

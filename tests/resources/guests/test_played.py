@@ -12,7 +12,7 @@ from gym_resources.guests.played import named_code
 from gym_resources.guests.played.played_episode import PlayedEpisode
 from gym_runtime import Environment, Reply, ResourceError, Role, UsageError, make_response
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 from resources.guests.own import plain_guest
 

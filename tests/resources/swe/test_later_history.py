@@ -6,13 +6,14 @@ import os
 
 import pytest
 from gym_resources.swe.later_history import remove_later_history
-from gym_runtime.errors import ResourceError, UsageError
+from gym_runtime.errors import ResourceError
 from gym_sandbox import Container, bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
 
 try:
     bubblewrap.check(os.getpid())
     _refusal = ""
-except UsageError as error:
+except SetupError as error:
     _refusal = error.message
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
 MAKE = """git init -q -b main . && git config user.name g && git config user.email g@g

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime import Role, Session, Task
-from gym_runtime.environment.control_tokens import harmless
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.role_prompts import harmless
+from gym_runtime.environment.roles import ScriptedAnswers
 from msgspec import Raw
 
 TOKENS = [

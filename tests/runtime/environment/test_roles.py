@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from gym_runtime import Environment, Model, Prompt, Reply, ResourceError, Role, Session, Task, Verdict, quoted
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import RecordedAnswers, ScriptedAnswers
-from gym_runtime.environment.roles import Answer, Models, question_digest
+from gym_runtime.environment.roles import Answer, Models, RecordedAnswers, ScriptedAnswers, question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer, UsageError
 from gym_runtime.messages.calls import RoleAnswer

@@ -7,13 +7,11 @@ import pytest
 from gym_runtime import Environment, Reply, Session, Task, ToolPack, Verdict, tool
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.declared import declaration
-from gym_runtime.environment.delegate import Delegate
-from gym_runtime.environment.offered import offered_packs
+from gym_runtime.environment.isolated import Delegate
 from gym_runtime.environment.replayed_session import rejudge, session_of
-from gym_runtime.environment.requirements import require
+from gym_runtime.environment.requirements import offered_packs, require
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.tool_packs import ToolPacks
-from gym_runtime.environment.tools import collect_tools
+from gym_runtime.environment.tools import ToolPacks, collect_tools
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError
 from gym_testing.small_system import environment as small
@@ -190,8 +188,7 @@ def test_a_role_that_the_other_environment_needs_is_asked_for() -> None:
 
 
 async def test_the_models_that_are_given_judge_with_the_other_environments_sampling() -> None:
-    from gym_runtime.environment.role_answers import ScriptedAnswers
-    from gym_runtime.environment.roles import Role
+    from gym_runtime.environment.roles import Role, ScriptedAnswers
 
     scripted = ScriptedAnswers({"judge": ["Same. [[A=B]]"]})
     models = scripted.models([Role(name="judge", optional=True)])

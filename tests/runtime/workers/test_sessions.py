@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime import Session, Task, clock
-from gym_runtime.environment.closing import CLOSE_LIMIT_S
+from gym_runtime.environment.resource import CLOSE_LIMIT_S
 from gym_runtime.errors import GymError, ResourceError, SessionLost
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.sessions import HeldSession, Sessions

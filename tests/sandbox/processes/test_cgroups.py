@@ -11,20 +11,21 @@ from pathlib import Path
 import msgspec
 import pytest
 from gym_runtime.environment.isolated import run_isolated
-from gym_runtime.errors import ResourceError, UsageError
+from gym_runtime.errors import ResourceError
 from gym_sandbox import (
     Interpreter,
     Limits,
     Sandbox,
     bubblewrap,
+    pool,
+    process,
     python,
-    verifiers,
-    warm,
-    watched,
+    server_process,
 )
 from gym_sandbox.processes import bounded, cgroups
 from gym_sandbox.processes.cgroups import ControlGroup
 from gym_sandbox.processes.child import Child, EndOfProcess
+from gym_sandbox.sandbox_errors import SetupError
 from running import runs
 from runtime.bounds import need_groups
 from sandbox.processes.limited_groups import groups
@@ -58,8 +59,8 @@ print("outlived it")
 def never_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks how large a child is while it runs."""
     need_groups()
-    monkeypatch.setattr(verifiers, "WATCH_S", NEVER_S)
-    monkeypatch.setattr(watched, "WATCH_S", NEVER_S)
+    monkeypatch.setattr(pool, "WATCH_S", NEVER_S)
+    monkeypatch.setattr(bounded, "WATCH_S", NEVER_S)
 
 
 @pytest.fixture(params=["bubblewrap", "weak"])
@@ -68,7 +69,7 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "bubblewrap":
         try:
             bubblewrap.check(os.getpid())
-        except UsageError as error:
+        except SetupError as error:
             pytest.skip(error.message)
     monkeypatch.setenv("GYM_SANDBOX", request.param)
 
@@ -79,13 +80,13 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_processes_that_fill_memory_together_are_killed_and_that_is_said() -> None:
     before = groups()
     async with Sandbox(SMALL) as box:
-        result = await box.run([*python.command(), "-c", HOARD], timeout_s=50)
+        result = await box.run([*python.python_command(), "-c", HOARD], timeout_s=50)
     assert result.exit_code == 128 + signal.SIGKILL
     assert b"killed: more than 136 MiB of memory in all processes together" in result.stderr
     async with Interpreter(SMALL) as session:
         lost = await session.execute(f"{HOARD}\nimport os; os.kill(os.getpid(), 9)", 50)
         assert "more than 136 MiB of memory" in str(lost.error)
-    async with Sandbox(SMALL) as box, box.start([*python.command(), "-c", HOARD]) as child:
+    async with Sandbox(SMALL) as box, box.start([*python.python_command(), "-c", HOARD]) as child:
         with pytest.raises(EndOfProcess, match="killed: more than 136 MiB"):
             await child.receive(1 << 20)
     assert groups() <= before
@@ -95,8 +96,8 @@ async def test_processes_that_fill_memory_together_are_killed_and_that_is_said()
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_looked_at")
 async def test_a_heavy_verifier_too_even_if_a_result_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = msgspec.structs.replace(warm.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
-    monkeypatch.setattr(warm, "LIMITS", limits)
+    limits = msgspec.structs.replace(server_process.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
+    monkeypatch.setattr(server_process, "LIMITS", limits)
     with pytest.raises(ResourceError, match="died: more than 128 MiB of memory in all processes together"):
         await run_isolated(sandboxed_functions.run, HOARD, timeout_s=50)
     assert await run_isolated(sandboxed_functions.pid, timeout_s=50)
@@ -108,7 +109,7 @@ async def test_a_program_that_stays_within_its_limits_notices_nothing() -> None:
     before = groups()
     code = "import os; hoard = os.urandom(1 << 20) * 40; open('file', 'w').write('x'); print(len(hoard))"
     async with Sandbox(SMALL) as box:
-        result = await box.run([*python.command(), "-c", code], timeout_s=50)
+        result = await box.run([*python.python_command(), "-c", code], timeout_s=50)
     assert (result.exit_code, result.stdout, result.stderr) == (0, b"%d\n" % (40 << 20), b"")
     assert groups() <= before
 
@@ -130,8 +131,8 @@ for number in range(1000):
 print(number)
 """
     async with Sandbox(Limits(processes=16)) as box:
-        result = await box.run([*python.command(), "-c", code], timeout_s=50)
-    assert int(result.stdout) == 16 + watched.OF_ITS_OWN - 1
+        result = await box.run([*python.python_command(), "-c", code], timeout_s=50)
+    assert int(result.stdout) == 16 + process.OF_ITS_OWN - 1
     assert groups() <= before
 
 
@@ -154,7 +155,7 @@ os.wait()
 os.read(ready, 1)
 """
     async with Sandbox() as box:
-        result = await box.run([*python.command(), "-c", code], timeout_s=50)
+        result = await box.run([*python.python_command(), "-c", code], timeout_s=50)
     assert not runs(int(result.stdout))
 
 

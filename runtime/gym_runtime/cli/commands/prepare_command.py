@@ -15,7 +15,7 @@ from gym_runtime.cli.chosen_rows import DATA
 from gym_runtime.cli.download import downloading
 from gym_runtime.cli.options.data_options import PrepareOptions
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.dataset_source import Split
+from gym_runtime.environment.environment import Split
 from gym_runtime.errors import UNREADABLE, UsageError
 
 T = TypeVar("T", int, float)

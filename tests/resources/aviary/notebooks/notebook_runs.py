@@ -9,7 +9,7 @@ from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import session_of
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.role_answers import ScriptedAnswers
+from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 
 QUESTION = {"task_idx": 0, "question": "How many?", "ideal": "48", "capsule_uuid": "seedlings"}

@@ -9,7 +9,7 @@ import pytest
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.role_answers import Scripted, ScriptedAnswers
+from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ModelUnavailable, ResourceError
 from resources.aviary.notebooks.notebook_runs import PROBLEM, QUESTION, resource

@@ -12,13 +12,15 @@ import anyio.lowlevel
 import psutil
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.isolated import run_isolated, start_ahead, verify_isolated
 from gym_runtime.environment.roles import Models
+from gym_runtime.environment.shapes import as_features
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ResourceError, TaskError
 from gym_runtime.messages.rollout_spec import Candidate
 from gym_sandbox import verifiers
+from gym_runtime.messages.comparison import Candidate
+from gym_sandbox import pool
 from runtime.bounds import bounds as bounds
 from runtime.environment.isolated.heavy_module import descendants, row
 
@@ -53,7 +55,7 @@ def children() -> set[int]:
 async def test_a_process_that_was_started_ahead_takes_the_first_verification(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifiers, "OVERRUN_S", 60.0)  # no other process takes its turn,
+    monkeypatch.setattr(pool, "OVERRUN_S", 60.0)  # no other process takes its turn,
     monkeypatch.setattr(os, "cpu_count", lambda: 8)  # and none is begun for the next call
     before = children()
     environment = catalogue.environment(module)
@@ -90,7 +92,7 @@ async def test_what_goes_wrong_is_a_fault_and_the_next_one_is_judged(module: str
 
 
 async def test_cancelling_kills_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifiers, "OVERRUN_S", 60.0)  # no other process takes its turn meanwhile,
+    monkeypatch.setattr(pool, "OVERRUN_S", 60.0)  # no other process takes its turn meanwhile,
     monkeypatch.setattr(os, "cpu_count", lambda: 8)  # and none is begun for the next call
     await run_isolated(sandboxed_functions.pid, timeout_s=15)
     before, before_threads = descendants(), threaded()

@@ -20,7 +20,7 @@ import pytest
 from gym_runtime.environment.isolated import run_isolated
 from gym_runtime.errors import ResourceError
 from gym_runtime.system.slot import GC_THRESHOLD
-from gym_sandbox import frames, verifiers, warm
+from gym_sandbox import frames, pool, server_process
 from gym_sandbox.processes import priority
 from gym_sandbox.verifier import verifier
 from runtime.bounds import bounds as bounds
@@ -41,8 +41,14 @@ def test_a_process_whose_worker_ended_while_it_started_ends_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    start = frames.encode_start(frames.Start(function=frames.name(sandboxed_functions.pid), isolated=False))
-    program = [sys.executable, "-P", "-c", warm.program_text(), *sys.path]
+    start = frames.encode_start(
+        frames.Start(
+            function=frames.name(sandboxed_functions.pid),
+            explain=frames.name(frames.explained),
+            isolated=False,
+        )
+    )
+    program = [sys.executable, "-P", "-c", server_process.PROGRAM, *sys.path]
     frame = frames.LENGTH.pack(len(start)) + start
     orphan = subprocess.run(program, input=frame, capture_output=True, check=True, timeout=40)
     assert orphan.stdout == b""
@@ -63,7 +69,7 @@ async def test_limits_count_processor_time() -> None:
 
 
 async def test_what_only_waits_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifiers, "WALL_S", 0.2)
+    monkeypatch.setattr(pool, "WALL_S", 0.2)
     with pytest.raises(TimeoutError, match=r"^1 s$"):
         await run_isolated(sandboxed_functions.sleep, 60.0, timeout_s=0.2)
 
@@ -172,7 +178,7 @@ def test_what_may_be_decoded_is_decoded_within_50_ms(piece: bytes) -> None:
 
 async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(verifiers, "USUAL_S", 0.01)
+    monkeypatch.setattr(pool, "USUAL_S", 0.01)
 
     async with anyio.create_task_group() as tasks:
         for number in range(6):
@@ -188,7 +194,7 @@ async def test_calls_that_hang_do_not_hold_up_the_others(monkeypatch: pytest.Mon
 async def test_who_overruns_has_the_lowest_priority_in_and_among_sessions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verifiers, "USUAL_S", 0.01)
+    monkeypatch.setattr(pool, "USUAL_S", 0.01)
 
     def low() -> bool:
         for pid in descendants():
@@ -228,7 +234,7 @@ async def test_a_spare_process_that_is_needed_gets_its_priority_though_the_kerne
 
     # By sessions, not by processes: what tests before left may start more processes in its own meanwhile.
     others = seen()
-    process = warm.Warm(prepared_slowly, spare=True)
+    process = server_process.ServerProcess(prepared_slowly, spare=True)
     sessions = seen() - others
 
     def yields() -> bool:

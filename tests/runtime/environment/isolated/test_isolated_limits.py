@@ -14,7 +14,7 @@ import pytest
 from gym_runtime.environment.isolated import run_isolated, verify_isolated
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, UsageError
-from gym_sandbox import verifiers, warm
+from gym_sandbox import pool, server_process
 from gym_sandbox.processes.child import wait_for_end
 from runtime.bounds import bounds as bounds
 from runtime.environment.isolated.heavy_module import LEFT_MARK, STARTED_MARK, descendants, row
@@ -24,7 +24,7 @@ from runtime import sandboxed_functions
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
 
 
-A_SPARE_ONE = 5  # processes: a shell or two, bubblewrap's, the warm one
+A_SPARE_ONE = 5  # processes: a shell or two, bubblewrap's, the fork server
 
 
 def with_mark(mark: str) -> list[int]:
@@ -63,7 +63,9 @@ async def test_one_that_blocks_signals_and_spins_in_native_code_is_killed(module
 
 
 async def test_processes_are_limited(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm, "LIMITS", msgspec.structs.replace(warm.LIMITS, processes=16))
+    monkeypatch.setattr(
+        server_process, "LIMITS", msgspec.structs.replace(server_process.LIMITS, processes=16)
+    )
     before = descendants()
     with pytest.raises(ResourceError, match=r"processes at a time, more than|took longer than"):
         await verify_isolated(module, row("bomb"), make_response(), 1)
@@ -73,8 +75,8 @@ async def test_processes_are_limited(module: str, monkeypatch: pytest.MonkeyPatc
 async def test_the_memory_of_all_its_processes_is_limited(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = msgspec.structs.replace(warm.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
-    monkeypatch.setattr(warm, "LIMITS", limits)
+    limits = msgspec.structs.replace(server_process.LIMITS, memory_bytes=120 << 20, disk_bytes=4 << 20)
+    monkeypatch.setattr(server_process, "LIMITS", limits)
     before = descendants()
     with pytest.raises(ResourceError, match=r"verified died: .*MiB of memory in"):
         await verify_isolated(module, row("hoard"), make_response(), 10)
@@ -153,7 +155,7 @@ os.wait()
 
 
 async def test_the_time_of_a_forks_children_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifiers, "OVERRUNNING_AT_MOST", 0)  # at the lowest priority they might get no time
+    monkeypatch.setattr(pool, "OVERRUNNING_AT_MOST", 0)  # at the lowest priority they might get no time
     with pytest.raises(TimeoutError, match="1 s of processor time"):
         await run_isolated(sandboxed_functions.run, SPINNING_CHILDREN, timeout_s=1)
     assert await run_isolated(sandboxed_functions.pid, timeout_s=15)
@@ -164,7 +166,7 @@ async def test_a_fork_that_executes_a_program_is_waited_for(monkeypatch: pytest.
     ends = "import os; os.execv('/bin/sh', ['sh', '-c', 'sleep 0.2; exit 3'])"
     with pytest.raises(ResourceError, match="died: exit code 3"):
         await run_isolated(sandboxed_functions.run, ends, timeout_s=15)
-    monkeypatch.setattr(verifiers, "WALL_S", 0.2)
+    monkeypatch.setattr(pool, "WALL_S", 0.2)
     with pytest.raises(TimeoutError, match="1 s"):
         await run_isolated(
             sandboxed_functions.run, ends.replace("sleep 0.2", "exec sleep 611"), timeout_s=0.2

@@ -1,13 +1,13 @@
-"""The warm processes of an event loop: verifications in sandboxed forks that are killed at their limits.
+"""A pool of fork servers: functions called in sandboxed forks that are killed at their limits.
 
 A call uses an idle process that was prepared for calls of its kind (its modules are imported), or starts one.
-The number of calls that compute at a time is a little above the number of CPUs; waiting for a turn does not
+The number of calls that compute at a time is a little above the number of CPUs; waiting for a slot does not
 count towards a limit. A call's limit is in processor time, so that a busy machine fails no call; a call that
 only waits ends after `WALL_FACTOR` times the limit plus `WALL_S`, by the clock. A call that takes
-`OVERRUN_FACTOR` times as long as its kind usually does (at least `OVERRUN_S`) gives up its turn and continues
+`OVERRUN_FACTOR` times as long as its kind usually does (at least `OVERRUN_S`) gives up its slot and continues
 at the lowest priority, so that calls that hang do not delay others; at most `OVERRUNNING_AT_MOST` do so. The
-process that takes its turn was started in advance, at the lowest priority where that can be raised again:
-when all turns are taken, one more process is started, and another one when a call overruns.
+process that takes its slot was started in advance, at the lowest priority where that can be raised again:
+when all slots are taken, one more process is started, and another one when a call overruns.
 
 The processes are new sandboxed interpreters, never forks of a worker with its threads and connections, and
 end with their event loop.
@@ -22,12 +22,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-from gym_sandbox import frames
+from gym_sandbox.server_process import Overrun, ServerProcess
 from gym_sandbox.verifier import Verifier
-from gym_sandbox.warm import Overrun, Warm
 
 OVERRUN_S = 0.1
 OVERRUN_FACTOR = 5.0
@@ -41,19 +41,19 @@ to half a millisecond, and a call may take minutes. The pauses are from `WATCH_S
 `WATCH_KEPT_S` where the kernel keeps the limits."""
 
 
-class WarmProcesses:
-    """The warm processes of one event loop."""
+class Pool:
+    """The fork servers of one event loop."""
 
     def __init__(self) -> None:
         cpus = os.cpu_count() or 2
-        self.turns = cpus + max(1, cpus // 4)  # more than CPUs: a call that hangs idles one until it overruns
-        self._turns = CapacityLimiter(self.turns)
-        self._idle_at_most = self.turns + 2
+        self.slots = cpus + max(1, cpus // 4)  # more than CPUs: a call that hangs idles one until it overruns
+        self._slots = CapacityLimiter(self.slots)
+        self._idle_at_most = self.slots + 2
         self._overrunning = 0
         self._busy: dict[object, int] = {}
         self._usual_s: dict[object, float] = {}
-        self._idle: list[Warm] = []
-        self._alive: set[Warm] = set()
+        self._idle: list[ServerProcess] = []
+        self._alive: set[ServerProcess] = set()
         # Not a method: that would keep this object alive.
         weakref.finalize(self, _abandon, self._alive)
 
@@ -65,30 +65,29 @@ class WarmProcesses:
         self._idle += [self._start(verifier) for verifier in kinds]
         return True
 
-    async def call(
-        self, verifier: Verifier, arguments: bytes, cpu_s: float
-    ) -> frames.CallDone | frames.CallFailed:
-        """Call a verifier's function with encoded arguments.
+    async def call(self, verifier: Verifier, arguments: bytes, cpu_s: float) -> msgspec.Raw:
+        """What a verifier's function returns for encoded arguments, as JSON.
 
         Raises:
             TimeoutError: it took too long, and was killed; the message has the limit.
             ProcessDied: the process ended during the call, or exceeded a limit.
             NotPrepared: no process could be prepared for such calls.
-            GymError: the preparation raised, or a process cannot be started.
+            FunctionRaised: it, or the preparation, raised.
+            StartError, SetupError: a process cannot be started.
         """
-        async with self._turn() as turn, self._process(verifier) as process:
+        async with self._slot() as slot, self._process(verifier) as process:
             await process.prepare()
             wall_s = WALL_FACTOR * cpu_s + WALL_S
             try:
                 with anyio.fail_after(wall_s):
                     await process.ask(arguments, cpu_s)
-                    return await self._answer(process, turn)
+                    return await self._answer(process, slot)
             except Overrun:
                 raise TimeoutError(f"{cpu_s:g} s of processor time") from None
             except TimeoutError:
                 raise TimeoutError(f"{wall_s:g} s") from None
 
-    async def _answer(self, process: Warm, turn: object) -> frames.CallDone | frames.CallFailed:
+    async def _answer(self, process: ServerProcess, slot: object) -> msgspec.Raw:
         kind = process.verifier.kind
         start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
         in_time_s = start_s + max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
@@ -96,18 +95,16 @@ class WarmProcesses:
             process.watch()
             process.insist()
             if time.monotonic() > in_time_s and self._overrunning < OVERRUNNING_AT_MOST:
-                return await self._overrun(process, turn, start_s)
+                return await self._overrun(process, slot, start_s)
         # A moving average over about eight calls: one slow call changes little.
         self._usual_s[kind] = usual_s + (time.monotonic() - start_s - usual_s) / 8
         return await process.answer()
 
-    async def _overrun(
-        self, process: Warm, turn: object, start_s: float
-    ) -> frames.CallDone | frames.CallFailed:
+    async def _overrun(self, process: ServerProcess, slot: object, start_s: float) -> msgspec.Raw:
         process.overran = True
         self._busy[process.verifier.kind] -= 1
         self._overrunning += 1
-        self._turns.release_on_behalf_of(turn)
+        self._slots.release_on_behalf_of(slot)
         self._keep_one_idle(process.verifier)
         try:
             process.yield_to_others()
@@ -119,24 +116,24 @@ class WarmProcesses:
             self._overrunning -= 1
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[object]:
-        turn = object()
-        # Not on behalf of the task: a call that overruns gives its turn back and goes on.
-        await self._turns.acquire_on_behalf_of(turn)
+    async def _slot(self) -> AsyncGenerator[object]:
+        slot = object()
+        # Not on behalf of the task: a call that overruns gives its slot back and goes on.
+        await self._slots.acquire_on_behalf_of(slot)
         try:
-            yield turn
+            yield slot
         finally:
             # A call that overran has given it back already.
-            if turn in self._turns.statistics().borrowers:
-                self._turns.release_on_behalf_of(turn)
+            if slot in self._slots.statistics().borrowers:
+                self._slots.release_on_behalf_of(slot)
 
     @asynccontextmanager
-    async def _process(self, verifier: Verifier) -> AsyncGenerator[Warm]:
+    async def _process(self, verifier: Verifier) -> AsyncGenerator[ServerProcess]:
         """A process for one call; afterwards it becomes idle if it can take further calls."""
         process = await self._take(verifier)
         kind = verifier.kind
         self._busy[kind] = self._busy.get(kind, 0) + 1
-        if self._busy[kind] >= self.turns - 1:
+        if self._busy[kind] >= self.slots - 1:
             self._keep_one_idle(verifier)
         try:
             yield process
@@ -145,7 +142,7 @@ class WarmProcesses:
                 self._busy[kind] -= 1
             await self._retire(process)
 
-    async def _take(self, verifier: Verifier) -> Warm:
+    async def _take(self, verifier: Verifier) -> ServerProcess:
         # Other calls take idle processes while this one waits for the end of one.
         while process := next((idle for idle in self._idle if idle.verifier.kind == verifier.kind), None):
             self._idle.remove(process)
@@ -154,7 +151,7 @@ class WarmProcesses:
             await self._end(process)  # it may have been killed while idle (out of memory)
         return self._start(verifier)
 
-    async def _retire(self, process: Warm) -> None:
+    async def _retire(self, process: ServerProcess) -> None:
         # One that overran has a priority that cannot be raised again without privilege.
         if not process.reusable or process.overran:
             await self._end(process)
@@ -163,7 +160,7 @@ class WarmProcesses:
         if len(self._idle) > self._idle_at_most:  # the one that has been idle for longest ends
             await self._end(self._idle.pop(0))
 
-    async def _end(self, process: Warm) -> None:
+    async def _end(self, process: ServerProcess) -> None:
         # A cancelled call's process must not go on computing.
         with anyio.CancelScope(shield=True):
             await process.close()
@@ -173,31 +170,31 @@ class WarmProcesses:
         if not any(process.verifier.kind == verifier.kind for process in self._idle):
             self._idle.append(self._start(verifier, spare=True))
 
-    def _start(self, verifier: Verifier, *, spare: bool = False) -> Warm:
-        process = Warm(verifier, spare=spare)
+    def _start(self, verifier: Verifier, *, spare: bool = False) -> ServerProcess:
+        process = ServerProcess(verifier, spare=spare)
         self._alive.add(process)
         return process
 
 
-def _pause_s(process: Warm, since_s: float) -> float:
+def _pause_s(process: ServerProcess, since_s: float) -> float:
     """How long to wait for an answer before the next look at a call."""
     longest_s = WATCH_KEPT_S if process.kept_by_kernel else WATCH_LONG_S
     return min(longest_s, max(WATCH_S, WATCH_PART * (time.monotonic() - since_s)))
 
 
-_of_loop: RunVar[WarmProcesses] = RunVar("gym_runtime_warm_processes")
+_of_loop: RunVar[Pool] = RunVar("gym_sandbox_pool")
 
 
-def processes() -> WarmProcesses:
-    """The warm processes of this event loop."""
+def pool() -> Pool:
+    """The pool of this event loop."""
     try:
         return _of_loop.get()
     except LookupError:
-        found = WarmProcesses()
+        found = Pool()
         _of_loop.set(found)
         return found
 
 
-def _abandon(alive: set[Warm]) -> None:
+def _abandon(alive: set[ServerProcess]) -> None:
     for process in alive:
         process.abandon()

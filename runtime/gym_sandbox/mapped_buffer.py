@@ -1,8 +1,8 @@
-"""Memory for what passes through a warm process: requests, and what forks name files.
+"""Memory for what a fork server passes on: requests, and the names of files that forks have left.
 
 Every fork begins with the memory of the process that forks, so what that process has read for one fork, the
-next one could find there, also after it was freed. A `Passage` is memory of its own, which the kernel takes
-back.
+next one could find there, also after it was freed. A `MappedBuffer` is apart from that memory, and the kernel
+takes it back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from types import TracebackType
 
 
-class Passage:
+class MappedBuffer:
     """So many bytes of memory.
 
     Attributes:
@@ -25,7 +25,7 @@ class Passage:
         self.pages = mmap.mmap(-1, capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.size = 0
 
-    def __enter__(self) -> Passage:
+    def __enter__(self) -> MappedBuffer:
         return self
 
     def __exit__(
@@ -33,13 +33,16 @@ class Passage:
     ) -> None:
         self.pages.close()
 
-    def receive(self, descriptor: int, up_to: int) -> int:
-        """Read once, until ``up_to`` bytes were received at most; return how many came, 0 at the end."""
-        with memoryview(self.pages) as view, view[self.size : up_to] as room:
-            # Straight into these pages: `os.read` would put the bytes into the process's own memory first.
-            came = os.readv(descriptor, [room])
-        self.size += came
-        return came
+    def fill(self, descriptor: int) -> bool:
+        """Receive until it is full; False if the pipe ends before."""
+        while self.size < len(self.pages):
+            with memoryview(self.pages) as view, view[self.size :] as room:
+                # Straight into these pages: `os.read` would put the bytes into other memory first.
+                came = os.readv(descriptor, [room])
+            if not came:
+                return False
+            self.size += came
+        return True
 
     def forget(self) -> None:
         """Give what was received back to the kernel."""

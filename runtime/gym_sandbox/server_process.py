@@ -1,19 +1,18 @@
-"""One warm process as the worker uses it: it is sandboxed, and forks for each request (`fork_server`)."""
+"""One fork server as the worker uses it: a sandboxed process that forks for each request (`fork_server`)."""
 
 from __future__ import annotations
 
 import math
-from functools import cache
 from itertools import count
-from pathlib import Path
 
 import anyio
-from gym_runtime.errors import UNREADABLE
+import msgspec
 
 from gym_sandbox import frames, process, python, readable_files
 from gym_sandbox.limits import Limits
 from gym_sandbox.processes import priority, tree
 from gym_sandbox.processes.child import Child, EndOfProcess
+from gym_sandbox.sandbox_errors import UNREADABLE, NotPrepared, ProcessDied
 from gym_sandbox.verifier import Verifier
 
 START_LIMIT_S = 120.0
@@ -25,48 +24,23 @@ LIMITS = Limits(
     disk_bytes=256 << 20,
     processes=64,
 )
-PROGRAM = """
-use_one_heap()
-import os
-sys.path[:] = sys.argv[1:]
-status = 1
-try:
-    from gym_sandbox.fork_server import main
-    main()
-    status = 0
-finally:
-    os._exit(status)
-"""
-"""What follows `gym_sandbox.heap`. Python itself would end by freeing arenas from before the heap."""
-
-
-@cache
-def program_text() -> str:
-    """What a warm process runs; its arguments are the folders that it imports from."""
-    return Path(__file__).with_name("heap.py").read_text("utf-8") + PROGRAM
-
-
-class ProcessDied(Exception):
-    """The process ended or was killed during a call; the message says why."""
-
-
-class NotPrepared(Exception):
-    """The process could not prepare for calls of its kind: it ended, or took too long."""
+PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gym_sandbox.fork_server import main; main()"
+"""What a fork server runs; its arguments are the folders that it imports from."""
 
 
 class Overrun(Exception):
     """The call took more processor time than it may."""
 
 
-class Warm:
+class ServerProcess:
     """A process that prepares for one kind of requests when it starts.
 
     Args:
         spare: no request waits for it yet.
 
     Raises:
-        ResourceError: it cannot be started.
-        UsageError: this machine cannot isolate, or the sandbox's user cannot read the verifier's files.
+        StartError: it cannot be started.
+        SetupError: this machine cannot isolate, or the sandbox's user cannot read the verifier's files.
     """
 
     def __init__(self, verifier: Verifier, *, spare: bool) -> None:
@@ -78,10 +52,11 @@ class Warm:
         self._asked = 0
         seen = readable_files.of_verifier(verifier.sources, verifier.variables.values())
         program = [
-            *python.command(),
+            *("/usr/bin/env", *frames.LARGE_PAGES),
+            *python.python_command(),
             "-P",
             "-c",
-            program_text(),
+            PROGRAM,
             *readable_files.program_path(verifier.sources),
         ]
         self._child = process.start(LIMITS, seen, program)
@@ -92,6 +67,7 @@ class Warm:
         self._yields = spare and priority.weigh(self._child.pid, priority.LEAST)
         start = frames.Start(
             function=verifier.function,
+            explain=verifier.explain,
             prepare=verifier.prepare,
             arguments=verifier.arguments,
             variables=verifier.variables,
@@ -114,7 +90,7 @@ class Warm:
 
         Raises:
             NotPrepared: it ended meanwhile, or took longer than `START_LIMIT_S` seconds.
-            GymError: the preparation raised it.
+            FunctionRaised: the preparation raised.
         """
         self.insist()
         if self._prepared:
@@ -124,13 +100,11 @@ class Warm:
                 # At the lowest priority it may get no processor time at all on a busy machine.
                 while self._yields and not await self.answers_within(INSIST_PAUSE_S):
                     self.insist()
-                answer = await self.answer()
+                await self.answer()
         except ProcessDied as error:
             raise NotPrepared("it ended while it imported what it needs") from error
         except TimeoutError as error:
             raise NotPrepared(f"importing what it needs took longer than {START_LIMIT_S:g} s") from error
-        if isinstance(answer, frames.CallFailed):
-            raise answer.error()
         self._own = frozenset(tree.members(self._child.pid))
         self._prepared = self.reusable = True
 
@@ -150,10 +124,11 @@ class Warm:
     async def answers_within(self, seconds: float) -> bool:
         return await self._child.answers_within(seconds)
 
-    async def answer(self) -> frames.CallDone | frames.CallFailed:
-        """The answer to the request.
+    async def answer(self) -> msgspec.Raw:
+        """What the function returned, as JSON.
 
         Raises:
+            FunctionRaised: it raised instead.
             ProcessDied: the process ended meanwhile, or its answer cannot be decoded.
             Overrun: it took more processor time than it may.
         """
@@ -177,9 +152,12 @@ class Warm:
         if not frames.is_decodable(data):
             raise ProcessDied("its answer has more values than a verdict has")
         try:
-            return frames.decode_answer(data)
+            answer = frames.decode_answer(data)
         except UNREADABLE as error:
             raise ProcessDied(f"its answer cannot be read: {error}") from error
+        if isinstance(answer, frames.CallFailed):
+            raise answer.error()
+        return answer.result
 
     def insist(self) -> None:
         """Set the normal priority of a call. Call it again and again: the kernel may refuse for a while."""

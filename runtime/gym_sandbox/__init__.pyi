@@ -1,0 +1,15 @@
+from .box import Result as Result
+from .box import Sandbox as Sandbox
+from .box import slots as slots
+from .container import Container as Container
+from .container_engines import image_name as image_name
+from .interpreter import Execution as Execution
+from .interpreter import Interpreter as Interpreter
+from .limits import Limits as Limits
+from .python import python_command as python_command
+from .sandbox_errors import Interrupted as Interrupted
+from .sandbox_errors import ProcessDied as ProcessDied
+from .sandbox_errors import SandboxError as SandboxError
+from .sandbox_errors import SetupError as SetupError
+from .sandbox_errors import StartError as StartError
+from .sandbox_errors import TooManyInterpreters as TooManyInterpreters
