@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 
 import msgspec
 from gym_runtime.environment import Split
-from gym_runtime.environment.environment import Split
 from gym_runtime.errors import UsageError
 from gym_runtime.files import Dataset, Lock, Row, Source, write_whole
 from msgspec import Raw

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import msgspec
 from gym_runtime import DatasetSource
-from gym_runtime.environment.environment import DatasetSource
 from gym_runtime.errors import UsageError
 from gym_runtime.version import VERSION
 

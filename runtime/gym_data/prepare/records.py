@@ -18,7 +18,6 @@ from typing import IO, Any, cast
 
 import msgspec
 from gym_runtime.environment import Records, RowMaker
-from gym_runtime.environment.environment import Records, RowMaker
 from gym_runtime.errors import UsageError
 from gym_runtime.files import write_whole
 

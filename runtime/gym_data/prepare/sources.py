@@ -15,8 +15,6 @@ import msgspec
 from gym_runtime import DatasetSource
 from gym_runtime.assets import Asset, cached, digest_of, find, folder
 from gym_runtime.environment import LoadedEnvironment, Split, catalogue, requirements
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.environment import DatasetSource, LoadedEnvironment, Split
 from gym_runtime.errors import UNREADABLE, AssetMissing, TaskError, UsageError
 from gym_runtime.files import write_whole
 

@@ -20,10 +20,8 @@ from msgspec import Raw
 from gym_runtime.cancellation import contained
 from gym_runtime.environment.sandbox_faults import translated
 from gym_runtime.environment.tools import ToolError
-from gym_runtime.errors import GymError, ResourceError
-from gym_runtime.messages.responses import user_message
 from gym_runtime.errors import GymError, ResourceError, UsageError
-from gym_runtime.messages.items import user_message
+from gym_runtime.messages.responses import user_message
 from gym_runtime.places import raised_at
 
 R = TypeVar("R")

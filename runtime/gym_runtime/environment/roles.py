@@ -18,11 +18,6 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.control_tokens import harmless
-from gym_runtime.environment.verdict import Reply, Verdict
-from gym_runtime.errors import UNREADABLE, GymError, ModelUnavailable, ResourceError, UnusableAnswer
-from gym_runtime.messages.calls import RoleAnswer, RoleUse, add_use
-from gym_runtime.messages.responses import CreateParams, Usage, user_message
 from gym_runtime import clock
 from gym_runtime.environment.role_prompts import harmless
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
@@ -34,9 +29,8 @@ from gym_runtime.errors import (
     TaskError,
     UnusableAnswer,
 )
-from gym_runtime.messages.items import user_message
-from gym_runtime.messages.responses import CreateParams, Usage
-from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use
+from gym_runtime.messages.calls import RoleAnswer, RoleUse, add_use
+from gym_runtime.messages.responses import CreateParams, Usage, user_message
 
 DIGEST_BYTES = 12
 RESERVED = frozenset(

@@ -22,8 +22,9 @@ from gym_runtime.environment.roles import Models
 from gym_runtime.environment.tools import ToolPacks
 from gym_runtime.environment.verdict import Pending, Reply, Verdict
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError
-from gym_runtime.messages.comparison import Candidate, ComparedVerdict
+from gym_runtime.messages.calls import ComparedVerdict
 from gym_runtime.messages.responses import CreateParams
+from gym_runtime.messages.rollout_spec import Candidate
 
 
 class Task(msgspec.Struct, kw_only=True):

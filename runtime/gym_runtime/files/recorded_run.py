@@ -15,8 +15,7 @@ from msgspec import Raw
 
 from gym_runtime import __version__, clock
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.benchmark import Benchmark, ScoredRollout
-from gym_runtime.environment.environment import Environment
+from gym_runtime.environment.environment import Benchmark, Environment, ScoredRollout
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset

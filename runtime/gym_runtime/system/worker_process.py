@@ -134,7 +134,6 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
 
 
 def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
-    from gym_sandbox import bubblewrap
 
     from gym_runtime.environment.isolated import start_ahead
     from gym_runtime.workers.resource_worker import ResourceWorker
@@ -154,7 +153,7 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
     )
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
-    detail = {"sandbox": bubblewrap.kind()}
+    detail = {"sandbox": requirements.isolation()}
 
     async def drain() -> None:
         await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)

@@ -28,26 +28,13 @@ from gym_runtime.environment import (
     judge_recorded,
     no_verdicts,
     requirements,
-    schema_examples,
     schema_problems,
+    schemas,
     session_of,
     watching,
 )
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError, from_fault
 from gym_runtime.messages import Candidate
-from gym_runtime.environment import examples, requirements
-from gym_runtime.environment.blocked_loop import watching
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.examples import Example
-from gym_runtime.environment.replayed_session import session_of
-from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.roles import Scripted, ScriptedAnswers
-from gym_runtime.environment.shapes import Episode
-from gym_runtime.environment.tools import hearing_errors
-from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError
-
-from gym_testing.checks import tool_rules
-from gym_testing.checks.subject import SILENCE, Rule, Subject
 
 CHECK_BLOCKED_S = 0.5
 """How long one step of the event loop may take in ``gym-runtime test``: ten times the 50 ms of a worker,
@@ -377,7 +364,7 @@ async def _tools_work(subject: Subject) -> list[str]:
             problems += [f"row {example.number}: {error}" for error in dict.fromkeys(heard[before:])]
         for name, tool in subject.resource.tools.items():
             before = len(heard)
-            arguments = _encode(schema_examples.example(tool.definition()["parameters"])).decode()
+            arguments = _encode(schemas.example(tool.definition()["parameters"])).decode()
             models = subject.examples[0].answers().models(subject.resource.roles)
             async with session_of(subject.resource, subject.examples[0].row, models) as session:
                 await subject.resource.call_tool(session, name, arguments)

@@ -32,13 +32,6 @@ from gym_runtime.environment import (
     requirements,
     with_settings,
 )
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.roles import Asker, Models, RecordedAnswers, RoleAnswers, RoleLog
-from gym_runtime.environment.settings import filled, with_settings
-from gym_runtime.environment.shapes import as_features, no_verdicts
-from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import (
     UNREADABLE,
     DeadlineExceeded,

@@ -7,9 +7,6 @@ from typing import Any, NamedTuple
 import msgspec
 from gym_runtime import Pending, Verdict
 from gym_runtime.environment import LoadedEnvironment, RoleAnswers, RoleLog
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.roles import RoleAnswers, RoleLog
-from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import Fault
 from gym_runtime.messages import RoleAnswer
 from msgspec import Raw

@@ -18,8 +18,6 @@ from gym_runtime.environment.shapes import as_features
 from gym_runtime.environment.verdict import Pending, make_response
 from gym_runtime.errors import ResourceError, TaskError
 from gym_runtime.messages.rollout_spec import Candidate
-from gym_sandbox import verifiers
-from gym_runtime.messages.comparison import Candidate
 from gym_sandbox import pool
 from runtime.bounds import bounds as bounds
 from runtime.environment.isolated.heavy_module import descendants, row
