@@ -13,12 +13,7 @@ from typing import Any, NamedTuple
 import anyio
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.bus.nats_bus import NatsBus
-from gym_runtime.client.client import Client
-from gym_runtime.client.connecting import connect
-from gym_runtime.client.lifetime import Lifetime
-from gym_runtime.client.standing_run import StandingRun
-from gym_runtime.client.streaming import background
-from gym_runtime.client.sync import SyncClient, connect_sync
+from gym_runtime.client import Client, Lifetime, StandingRun, SyncClient, background, connect, connect_sync
 from gym_runtime.errors import BrokerError, GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord

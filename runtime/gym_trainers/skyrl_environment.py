@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
-from gym_runtime.client.sync import SyncSession
+from gym_runtime.client import SyncSession
 from gym_runtime.messages.chat import chat_messages, response_items
 from msgspec import Raw
 

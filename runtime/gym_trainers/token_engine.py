@@ -25,7 +25,7 @@ import anyio.to_thread
 import msgspec
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.streaming import background
+from gym_runtime.client import background
 from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, TaskError
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
 from gym_runtime.messages.chat import chat_messages

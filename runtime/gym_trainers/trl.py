@@ -18,8 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gym_runtime.client.row_sources import AnyRow, line
-from gym_runtime.client.sync import SyncClient
+from gym_runtime.client import AnyRow, SyncClient, line
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.chat import conversation

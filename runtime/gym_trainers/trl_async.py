@@ -24,9 +24,7 @@ from itertools import takewhile
 from typing import Any
 
 import anyio
-from gym_runtime.client.client import Client
-from gym_runtime.client.standing_run import StandingRun
-from gym_runtime.client.sync import SyncClient
+from gym_runtime.client import Client, StandingRun, SyncClient
 from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-from gym_runtime.client.sync import SyncClient, SyncSession
+from gym_runtime.client import SyncClient, SyncSession
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.chat import response_items

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from gym_runtime.client.status import RunProgress, Status
+from gym_runtime.client import RunProgress, Status
 from gym_runtime.messages import metric_names as names
 from gym_runtime.messages.figures import Distribution, Figures, merged
 from gym_runtime.messages.metric_names import Metric

@@ -14,8 +14,7 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.client.progress import Counter, queues
-from gym_runtime.client.stored_results import stored_results
+from gym_runtime.client import Counter, queues, stored_results
 from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages import metric_names
