@@ -6,6 +6,7 @@ from .rows import AnyRow as AnyRow
 from .rows import line as line
 from .rows import new_run_id as new_run_id
 from .runs import RunInfo as RunInfo
+from .serving import serve_model as serve_model
 from .session import EnvironmentSession as EnvironmentSession
 from .session import Observation as Observation
 from .standing_run import StandingRun as StandingRun

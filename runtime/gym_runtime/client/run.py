@@ -274,7 +274,7 @@ class Run:
         return self._complete
 
     async def _stop_when_over(self, run: str, reading: anyio.CancelScope) -> None:
-        async for record in self._runs.bus.records(f"runs.{run}"):
+        async for record in self._runs.bus.records(f"runs.{token(run, 'run')}"):
             info = RUNS.read(record)
             if info is not None and info.state != "active":
                 break

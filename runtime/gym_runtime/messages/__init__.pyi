@@ -1,5 +1,7 @@
 from .calls import HOSTED_TOOLS as HOSTED_TOOLS
 from .calls import OPTIONAL as OPTIONAL
+from .chat import chat_messages as chat_messages
+from .chat import response_items as response_items
 from .items import FunctionCall as FunctionCall
 from .items import FunctionCallOutput as FunctionCallOutput
 from .items import Item as Item
@@ -20,6 +22,7 @@ from .responses import InputTokensDetails as InputTokensDetails
 from .responses import OutputTokensDetails as OutputTokensDetails
 from .responses import Response as Response
 from .responses import Usage as Usage
+from .responses import decode_params as decode_params
 from .responses import decode_response as decode_response
 from .sampling import BEYOND_RESPONSES as BEYOND_RESPONSES
 from .sampling import lay_over as lay_over
