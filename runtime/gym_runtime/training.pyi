@@ -1,5 +1,5 @@
-from .client.environment_session import EnvironmentSession as EnvironmentSession
-from .client.environment_session import Observation as Observation
+from .client.session import EnvironmentSession as EnvironmentSession
+from .client.session import Observation as Observation
 from .client.standing_run import StandingRun as StandingRun
 from .client.status import Status as Status
 from .files.dataset import Dataset as Dataset

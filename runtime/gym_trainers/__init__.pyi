@@ -5,4 +5,4 @@ from .skyrl_environment import GymEnv as GymEnv
 from .training_rollouts import dataset_rows as dataset_rows
 from .trl import GymSpec as GymSpec
 from .verl import GymAgentLoop as GymAgentLoop
-from .verl_reward import GymRewardManager as GymRewardManager
+from .verl import GymRewardManager as GymRewardManager

@@ -5,28 +5,30 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import cache
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
-from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.bus.nats_bus import NatsBus
-from gym_runtime.client.client import Client
-from gym_runtime.client.connecting import connect
-from gym_runtime.client.lifetime import Lifetime
-from gym_runtime.client.standing_run import StandingRun
-from gym_runtime.client.streaming import background
-from gym_runtime.client.sync import SyncClient, connect_sync
-from gym_runtime.errors import BrokerError, GymError, UsageError
+from gym_runtime import (
+    GymError,
+    RolloutRecord,
+    RolloutSettings,
+    SyncClient,
+    UsageError,
+    connect,
+    connect_sync,
+)
+from gym_runtime.client import Client, Lifetime, StandingRun, background, serve_model
 from gym_runtime.logs import logger
-from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.timing import TRAINER_DRAIN_S
 
-from gym_trainers.token_engine import TokenEngine, serving
+from gym_trainers.token_engine import TokenEngine
 from gym_trainers.training_rollouts import why_failed
+
+if TYPE_CHECKING:
+    from gym_runtime.adapters import Adapter
 
 
 def system_url(nats: str = "") -> str:
@@ -144,6 +146,11 @@ class RolloutSource:
             raise GymError(f"{what}: somebody cancelled the run")
         return [found[place] for place in range(len(rows))]
 
+    def leave(self) -> None:
+        """As `close`, without waiting; called in the event loop of the other methods."""
+        if self._lifetime is not None:
+            self._lifetime.end()
+
     async def close(self) -> None:
         """Leave the system."""
         lifetime, self._lifetime, self._joined = self._lifetime, None, None
@@ -177,10 +184,10 @@ class RolloutSource:
 
     @asynccontextmanager
     async def _join(self) -> AsyncGenerator[None]:
+        adapter = cast("Adapter", self._engine)  # it is not made of settings
         async with (
             connect(self._nats) as gym,
-            self._connected_as_model() as bus,
-            serving(bus, self._engine, self._asked_to_leave.set) as pool,
+            serve_model(self._nats, adapter, self._asked_to_leave.set) as pool,
             gym.standing_run(self._settings, model_pool=pool) as run,
             background() as tasks,
         ):
@@ -188,18 +195,6 @@ class RolloutSource:
             assert self._lifetime is not None, "it opens this context"
             tasks.start_soon(self._drain, self._lifetime)
             yield
-
-    @asynccontextmanager
-    async def _connected_as_model(self) -> AsyncGenerator[NatsBus]:
-        async with AsyncExitStack() as stack:
-            try:
-                bus = await stack.enter_async_context(connect_bus(self._nats, role="model"))
-            except BrokerError as error:
-                raise BrokerError(
-                    f"{error.message}. A trainer that serves its own engine needs the keys of a client and "
-                    "a model worker: trainer.join of 'gym-runtime broker' has both"
-                ) from error
-            yield bus
 
     async def _drain(self, lifetime: Lifetime) -> None:
         """When a client asks for it, leave: with the last rollout in progress, or after `TRAINER_DRAIN_S`."""

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any
 
 import anyio
-from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime import RolloutRecord
 
 from gym_trainers.rollout_source import RolloutSource
 from gym_trainers.token_engine import Read, Sampled, TokenEngine

@@ -2,30 +2,25 @@
 
 OpenRLHF, verl and SkyRL start their engines, change their weights, and hand a program that makes rollouts a
 function: ids of a prompt to ids of a completion. `TokenEngine` is the model adapter around such a function,
-and `serving` has a model worker in the trainer's own process serve it. So agents, tools, judges, journals and
-deadlines are those of every rollout here, and the engine and its weights stay the trainer's.
+and the trainer's process serves it to the system (`gym_runtime.client.serve_model`). So agents, tools,
+judges, journals and deadlines are those of every rollout here; the engine and its weights stay the trainer's.
 
 The tokens are exact. A turn's prompt is the ids so far, and after them only what the model's chat template
-adds (`gym_runtime.workers.prefixes`); the ids that the engine sampled are never tokenized again. Where a
+adds (`gym_runtime.workers.splice`); the ids that the engine sampled are never tokenized again. Where a
 template rewrites the past, such as thinking that it drops, a new segment of tokens begins.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import clock
-from gym_runtime.bus.interface import Bus
-from gym_runtime.client.streaming import background
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, Tokens, WeightSpan
 from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, TaskError
 from gym_runtime.messages.call_tokens import pack_ids, pack_logprobs, unpack_ids
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
@@ -35,15 +30,22 @@ from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.draining import drained_on_request
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.timing import TRAINER_DRAIN_S
+from gym_runtime.messages import (
+    CreateParams,
+    IncompleteDetails,
+    Response,
+    Usage,
+    chat_messages,
+    decode_params,
+    pack_ids,
+    pack_logprobs,
+    unpack_ids,
+)
 from gym_runtime.workers import splice
-from gym_runtime.workers.adapter import Adapter, CallContext
-from gym_runtime.workers.model_worker import ModelWorker
 from msgspec import Raw
 
 from gym_trainers.hermes import Said, said
 
-CAPACITY = 4096
-"""Calls in flight; the trainer's engine has a queue of its own."""
 _FREE_CHOICE = (b'"auto"', b'"none"', b"null")
 _encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -160,57 +162,6 @@ class TokenEngine:
             return self._tokenizer.decode(ids, skip_special_tokens=True)
 
         return said(await anyio.to_thread.run_sync(decode, limiter=self._one), tools=bool(tools))
-
-
-@asynccontextmanager
-async def serving(
-    bus: Bus, engine: TokenEngine, leave: Callable[[], None] = lambda: None
-) -> AsyncGenerator[str]:
-    """Serve an engine for as long as the context lasts; yields the name of its pool.
-
-    The pool is this process's own: its rollouts ask its engine, and no other training's.
-
-    Args:
-        leave: called when a client asks the worker to leave, perhaps several times. The context must be left
-            within `TRAINER_DRAIN_S` then. Until that the engine is served, because rollouts need it to their
-            end.
-    """
-    pool = f"trainer-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    adapter = cast("Adapter", engine)  # it is not made of settings
-    worker = ModelWorker(
-        bus, worker=pool, pools=[pool], adapter=adapter, capacity=CAPACITY, model=("trainer", pool)
-    )
-    started_s = clock.now()
-
-    def heartbeat() -> Heartbeat:
-        return Heartbeat(
-            worker=pool,
-            kind="model",
-            pools=[pool],
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            started_s=started_s,
-            capacity=CAPACITY,
-            in_use=worker.service.in_use,
-            load=worker.service.load,
-            places=True,
-            detail={"model": "the trainer's engine"},
-            figures=worker.meter.figures(),
-        )
-
-    async def run(ready: anyio.Event) -> None:
-        await worker.run(ready=ready.set)
-
-    async def tell(ready: anyio.Event) -> None:
-        await announce(bus, heartbeat, ready=ready.set)
-
-    async with background() as tasks:
-        for work in (run, tell):
-            ready = anyio.Event()
-            tasks.start_soon(work, ready)
-            await ready.wait()
-        tasks.start_soon(drained_on_request, bus, heartbeat, TRAINER_DRAIN_S, leave)
-        yield pool
 
 
 def sampling_of(params: CreateParams) -> dict[str, Any]:

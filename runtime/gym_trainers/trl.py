@@ -13,20 +13,21 @@ Source: TRL 1.16, ``GRPOTrainer``; its specs for other environments have this sh
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gym_runtime.client.row_sources import AnyRow, line
-from gym_runtime.client.sync import SyncClient
+from gym_runtime import RolloutSettings
+from gym_runtime.client import AnyRow, SyncClient, line
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.conversations import conversation
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.timing import WORKERS_BACK_S
 
-from gym_trainers.trl_ahead import Ahead
+from gym_trainers.training_rollouts import dataset_rows
 from gym_trainers.trl_async import RolloutWorker, WeightTransfer
 from gym_trainers.trl_columns import Batch, Columns, found_no_engine
 from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
@@ -78,7 +79,7 @@ class GymSpec:
         self._environment = environment
         self._weights = None if weights is None else Weights(gym, Path(weights), model)
         self._settings = (settings or RolloutSettings()).with_keywords({"model_pool": model})
-        self._ahead = Ahead(self._made) if asynchronous else None
+        self._next_step = NextStep(self._made) if asynchronous else None
         if asynchronous and self._settings.max_staleness is None:
             self._settings = self._settings.with_keywords({"max_staleness": 1})
 
@@ -97,7 +98,7 @@ class GymSpec:
         A prompt is the row's conversation, for TRL's chat template; the column ``row`` has the row.
         """
         return _dataset(
-            {"prompt": [conversation(row.encode()) for row in self._rows], "row": list(self._rows)}
+            {"prompt": [one["prompt"] for one in dataset_rows(self._rows)], "row": list(self._rows)}
         )
 
     @property
@@ -173,8 +174,8 @@ class GymSpec:
             GymError: somebody cancelled the run, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
-        if self._ahead is not None and trainer.model.training:
-            return self._ahead.step(prompts, trainer)
+        if self._next_step is not None and trainer.model.training:
+            return self._next_step.step(prompts, trainer)
         size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
         return self._made(prompts, trainer, size)
 
@@ -280,3 +281,51 @@ def _dataset(columns: Mapping[str, list[Any]]) -> Any:
     except ModuleNotFoundError as error:
         raise UsageError("TRL is not installed: pip install 'gym-runtime[trl]'") from error
     return Dataset.from_dict(dict(columns))
+
+
+Make = Callable[[Sequence[str], Any, int], Columns]
+
+
+class NextStep:
+    """Rollouts of the next step, run while TRL trains on those of this one: one step off-policy.
+
+    In step n the trainer gets what was begun in step n - 1, with that step's weights. If it is not finished,
+    the engines load the new weights in mid-rollout: generation pauses and goes on with them. So no token is
+    older than one step, and the trainer corrects for that with the engine's log-probabilities
+    (`GymSpec.attach`).
+
+    The first step waits for its own, and its prompts are used twice: no step came before it. A step's
+    completions belong to the prompts of the step before, so a reward function that reads ``prompts`` beside
+    them reads others; what the verifier said comes with the rollouts.
+
+    Args:
+        make: runs a batch's rollouts: its prompts, the trainer, the size of a group.
+    """
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        # Two at a time: the first step has its own rollouts and the next one's made together.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="rollouts")
+        self._next: Future[Columns] | None = None
+
+    def step(self, prompts: Sequence[str], trainer: Any) -> Columns:
+        """The rollouts that are due, and those of the next step are begun. The engines have the new weights.
+
+        Raises:
+            GymError: batches differ in size, or the rollouts were not run.
+        """
+        due = self._next or self._begin(prompts, trainer)
+        args, state = trainer.args, trainer.state
+        each = args.steps_per_generation * args.num_iterations
+        last = state.global_step + each >= state.max_steps
+        self._next = None if last else self._begin(prompts, trainer)
+        columns = due.result()
+        if len(columns["prompt_ids"]) != len(prompts):
+            raise GymError(
+                f"a batch of {len(prompts)} prompts follows one of {len(columns['prompt_ids'])}: "
+                "asynchronous rollouts need batches of one size (dataloader_drop_last=True)"
+            )
+        return columns
+
+    def _begin(self, prompts: Sequence[str], trainer: Any) -> Future[Columns]:
+        return self._threads.submit(self._make, prompts, trainer, trainer.num_generations)

@@ -24,13 +24,10 @@ from itertools import takewhile
 from typing import Any
 
 import anyio
-from gym_runtime.client.client import Client
-from gym_runtime.client.standing_run import StandingRun
-from gym_runtime.client.sync import SyncClient
+from gym_runtime import RolloutRecord, RolloutSettings
+from gym_runtime.client import Client, StandingRun, SyncClient
 from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.logs import logger
-from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.statistics import bounded, deviation, mean
 
 from gym_trainers.training_rollouts import why_failed

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from gym_runtime import Failed, RolloutRecord, Truncated
 from gym_runtime.errors import NoWorker
 from gym_runtime.logs import logger
-from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
 
 from gym_trainers.training_rollouts import why_failed
 

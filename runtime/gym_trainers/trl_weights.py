@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gym_runtime.client.sync import SyncClient
+from gym_runtime.client import SyncClient
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.timing import WORKERS_BACK_S, WORKERS_LOOK_S

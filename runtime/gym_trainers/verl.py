@@ -10,7 +10,8 @@ others train without it, or the prompt is replaced, as verl is configured. The o
 cannot leave one out, so there it is one masked token with reward 0, which counts in its group's mean; its
 ``gym_failed`` is 1 in the metrics.
 
-Source: verl 0.9.1, ``experimental/agent_loop/agent_loop.py``, ``trainer/ppo/v1/agent_loop_tq.py``.
+Source: verl 0.9.1, ``experimental/agent_loop/agent_loop.py``, ``trainer/ppo/v1/agent_loop_tq.py``,
+``experimental/reward_loop/reward_manager/base.py``.
 """
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -18,14 +19,17 @@ Source: verl 0.9.1, ``experimental/agent_loop/agent_loop.py``, ``trainer/ppo/v1/
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, finalize, ref
 
+from anyio import to_thread
+from gym_runtime import RolloutRecord
 from gym_runtime.errors import GymError, ModelUnavailable
-from gym_runtime.messages.outcomes import RolloutRecord
 
 from gym_trainers.hermes import Call, Said, said, split_thought
-from gym_trainers.rollout_source import RolloutSource
+from gym_trainers.rollout_source import RolloutSource, shared_client
 from gym_trainers.token_engine import Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     ROW,
@@ -39,6 +43,7 @@ from gym_trainers.training_rollouts import (
 
 HERMES = "hermes"
 LOOP = "verl.experimental.agent_loop.agent_loop"
+REWARDS = "verl.experimental.reward_loop.reward_manager.base"
 
 
 class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
@@ -109,6 +114,33 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         )
 
 
+class GymRewardManager(base_class(REWARDS, "RewardManagerBase")):
+    """The verdict of a row's verifier on an answer of verl's own single-turn loop::
+
+        reward.reward_manager: {source: importlib, name: GymRewardManager, module: {path: FILE}}
+
+    The dataset's column ``gym_row`` holds the row, which names its environment. The system is that of
+    ``GYM_NATS_URL``. What fails raises, and is never a reward of 0.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **more: Any) -> None:
+        super().__init__(config, tokenizer, compute_score)
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """The verdict on the last sequence.
+
+        Raises:
+            GymError: there is no verdict.
+        """
+        item = data[-1]
+        ids = item.batch["responses"]
+        length = int(item.batch["attention_mask"][-ids.shape[-1] :].sum())
+        text = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
+        row = str(item.non_tensor_batch[ROW])
+        verdict = await to_thread.run_sync(lambda: shared_client().verify(row, text))
+        return {"reward_score": verdict.reward, "reward_extra_info": {"acc": verdict.reward}}
+
+
 class _Engine:
     """What the rollouts of one agent loop worker share.
 
@@ -121,7 +153,9 @@ class _Engine:
         from verl.experimental.agent_loop.tool_parser import ToolParser
 
         self.steps: dict[str, list[int]] = {}
-        self._servers, self._tokenizer, config = loop.server_manager, loop.tokenizer, loop.rollout_config
+        # Weakly, because they own the engine.
+        self._servers = ref(loop.server_manager)
+        self._tokenizer, config = loop.tokenizer, loop.rollout_config
         self.log_probs = bool(config.calculate_log_probs)
         form = config.multi_turn.format
         self._parser = ToolParser.get_tool_parser(form, self._tokenizer)
@@ -132,7 +166,10 @@ class _Engine:
     async def _generate(self, prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
         if self._parser.stop_token_ids:
             sampling["stop_token_ids"] = self._parser.stop_token_ids
-        answer = await self._servers.generate(
+        servers = self._servers()
+        if servers is None:
+            raise ModelUnavailable("verl's agent loop worker is gone", stage="model")
+        answer = await servers.generate(
             rollout, prompt_ids=prompt, sampling_params={**sampling, "logprobs": self.log_probs}
         )
         if answer.stop_reason in ("abort", "aborted"):
@@ -157,7 +194,8 @@ class _Engine:
         return Said(text.strip(), tuple(Call(one.name, one.arguments) for one in calls), thought)
 
 
-_engines: dict[tuple[int, str, str], _Engine] = {}
+_engines: WeakKeyDictionary[Any, dict[tuple[str, str], _Engine]] = WeakKeyDictionary()
+"""By verl's server managers: each owns its engines, which leave the system when it is gone."""
 
 
 def _engine(loop: Any, nats: str, settings: Mapping[str, Any]) -> _Engine:
@@ -165,7 +203,16 @@ def _engine(loop: Any, nats: str, settings: Mapping[str, Any]) -> _Engine:
     from omegaconf import OmegaConf
 
     plain: Any = OmegaConf.to_container(OmegaConf.create(dict(settings)), resolve=True)
-    key = id(loop.server_manager), nats, repr(plain)
-    if key not in _engines:
-        _engines[key] = _Engine(loop, nats, plain)
-    return _engines[key]
+    engines = _engines.setdefault(loop.server_manager, {})
+    key = nats, repr(plain)
+    if key not in engines:
+        engines[key] = _Engine(loop, nats, plain)
+        leave = finalize(loop.server_manager, _leave, asyncio.get_running_loop(), engines[key].source)
+        leave.atexit = False
+    return engines[key]
+
+
+def _leave(loop: asyncio.AbstractEventLoop, source: RolloutSource) -> None:
+    # The garbage collector may run this in any thread, and after the loop.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(source.leave)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from gym_runtime import clock, connect
 from gym_runtime.client import RunInfo, make_pools
+from gym_runtime.client.run import Run
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.system.private_broker import Broker
@@ -55,9 +56,10 @@ async def test_a_worker_whose_clock_is_a_minute_off_fails_nothing(
             # Each rollout has less time than the minute by which the clocks differ.
             lines = [msgspec.json.encode({**ROW, "number": number}) for number in range(5)]
             tasks = expand(lines, run="r", environment="example_session_state_mgmt", timeout_s=20.0)
-            await gym.driver.open_run(RunInfo(run="r", total=5))
+            info = RunInfo(run="r", total=5)
+            await gym.driver.open_run(info)
             await gym.driver.publish(tasks)
-            assert await gym.driver.follow("r", 5, records.append)
+            assert await Run(gym.driver, info, records.append, total=5).follow()
         assert [type(record.outcome) for record in records] == [Completed] * 5
     finally:
         for system in systems:
@@ -99,9 +101,10 @@ async def test_a_clock_that_is_set_by_an_hour_fails_nothing_in_flight_and_no_dur
                 tasks.start_soon(set_it)
                 lines = [msgspec.json.encode({**ROW, "number": number}) for number in range(5)]
                 specs = expand(lines, run="r", environment="example_session_state_mgmt", timeout_s=60.0)
-                await gym.driver.open_run(RunInfo(run="r", total=5))
+                info = RunInfo(run="r", total=5)
+                await gym.driver.open_run(info)
                 await gym.driver.publish(specs)
-                assert await gym.driver.follow("r", 5, records.append)
+                assert await Run(gym.driver, info, records.append, total=5).follow()
         assert switch.exists()
         assert [type(record.outcome) for record in records] == [Completed] * 5
         for record in records:

@@ -23,6 +23,7 @@ from gym_runtime import clock, connect
 from gym_runtime.bus.blobs import MAGIC
 from gym_runtime.bus.link import Link
 from gym_runtime.client import Client, RunInfo, make_pools
+from gym_runtime.client.run import Run
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -162,7 +163,7 @@ async def made(gym: Client, environment: str, number: int) -> Counter[str]:
         found[type(record.outcome).__name__] += 1
 
     # Not `collect`, which refuses a run whose description was replaced by junk.
-    await gym.driver.follow(run, ROLLOUTS, take)
+    await Run(gym.driver, info, take, total=ROLLOUTS).follow()
     await gym.driver.finish_run(info)
     return found
 

@@ -12,7 +12,7 @@ from gym_models.wire import parameters
 from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
-from gym_runtime.client.engine_check import check_engine
+from gym_runtime.client.rows import check_engine
 from gym_runtime.errors import ModelRefused, TaskError, UsageError
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, Sampling

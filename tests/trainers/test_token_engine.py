@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from gym_runtime import Environment, Reply, RolloutRecord, Task, Verdict
+from gym_runtime.adapters import Adapter
+from gym_runtime.client.serving import serve_on
 from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Failed, Truncated
 from gym_testing.small_system import SmallSystem, environment, row, small_system
 from gym_trainers.hermes import Said, said
-from gym_trainers.token_engine import Read, Sampled, TokenEngine, serving
+from gym_trainers.token_engine import Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import ROW, Piece, dataset_rows, pieces, standing_in, why_failed
 from trainers.trainers_engine import (
     CALL,
@@ -52,12 +54,13 @@ async def made(*texts: str, context: int = 1000, read: Read | None = None) -> As
         left.pop(0)
         return Sampled(ids, engine.log_probs(ids), cut=ids[-1] != END_ID, version="step-3")
 
+    adapter = TokenEngine(tokenizer, generate, context=context, read=read)
     async with small_system() as system:
         await system.add_resource(catalogue.environment(COUNTER), environment(_SAYS, "says"))
         await system.add_agent()
         async with (
             system.broker.connect("trainer") as bus,
-            serving(bus, TokenEngine(tokenizer, generate, context=context, read=read)) as pool,
+            serve_on(bus, cast("Adapter", adapter)) as pool,
         ):
             yield Made(system, engine, pool)
 

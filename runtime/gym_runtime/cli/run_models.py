@@ -19,8 +19,7 @@ from gym_runtime.cli.options.run_options import RunOptions
 from gym_runtime.cli.options.shared_options import EMBEDDED_CONCURRENCY
 from gym_runtime.cli.remote import ask
 from gym_runtime.client import make_pools
-from gym_runtime.client.new_runs import served_model
-from gym_runtime.client.role_checks import require_declared, require_roles
+from gym_runtime.client.rows import require_declared, require_roles, served_model
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import PoolSpec

@@ -18,16 +18,14 @@ from dataclasses import dataclass, field
 
 import anyio
 from gym_view.metrics.push import pushing
-from gym_view.trackers.tracking import Tracking
 
 from gym_runtime.cli.budget import Budget
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME
 from gym_runtime.cli.options.run_options import RunOptions
 from gym_runtime.cli.run_models import RunModels
-from gym_runtime.client import Client, connect
-from gym_runtime.client.dead_engine import dead_engine
-from gym_runtime.client.refusing_broker import watch_refusals
+from gym_runtime.client import Client, Tracker, connect
+from gym_runtime.client.status import dead_engine, watch_refusals
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.system.signals import received
@@ -56,7 +54,7 @@ class RunPart:
     budget: Budget
     display: Display
     system: System
-    tracking: Tracking | None
+    tracking: Tracker | None
     over_budget: str = ""
     _making: anyio.CancelScope = field(init=False)
 
@@ -126,7 +124,7 @@ class RunPart:
                 client.recorded(self.recorded, in_flight=self.models.concurrency * 2 + 64, note=display.note)
             ) as records,
         ):
-            group.start_soon(watch_refusals, client, ENGINE_LOOK_S)
+            group.start_soon(watch_refusals, client.driver.bus, client.workers, ENGINE_LOOK_S)
             if not self.options.keep_going:
                 group.start_soon(self._watch_engine, client)
             async for record in records:
@@ -152,7 +150,7 @@ class RunPart:
         """Stop a run early if its engine returns only errors."""
         while True:
             await anyio.sleep(ENGINE_LOOK_S)
-            said = await dead_engine(client, self.models.settings.model_pool)
+            said = await dead_engine(client.driver.bus, client.workers, self.models.settings.model_pool)
             if said:
                 raise UsageError(
                     f"the engine of {self.models.name} has returned only errors: {said}. Repair it and use "

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client import weights
-from gym_runtime.client.control import control
-from gym_runtime.client.lifetime import Lifetime
-from gym_runtime.client.new_runs import POLICY
-from gym_runtime.client.progress import look, queues
-from gym_runtime.client.rollouts import Rollouts
-from gym_runtime.client.status import RunProgress, Status
+from gym_runtime.client import standing_run, weights
+from gym_runtime.client.groups import InputOrder, run_groups
+from gym_runtime.client.recorded_runs import Expecting, recording, run_recorded
+from gym_runtime.client.rows import POLICY, AnyRow, NewRuns, RowSources, line, served_model, with_served_roles
+from gym_runtime.client.run import IN_FLIGHT, collect, run_rollouts
+from gym_runtime.client.runs import Runs
+from gym_runtime.client.session import Environments, EnvironmentSession, Said
+from gym_runtime.client.standing_run import StandingRun
+from gym_runtime.client.status import RunProgress, Status, look, queues
+from gym_runtime.client.tracking import track_rollouts
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import NotThereYet, UsageError
+from gym_runtime.files.dataset import Dataset
+from gym_runtime.files.recorded_run import RecordedRun
+from gym_runtime.files.rows import Numbering, expand
+from gym_runtime.files.run_plan import RunPlan
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.rollout.groups import Group, GroupPolicy
 from gym_runtime.rpc.draining import drain, named
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import fresh
+from gym_runtime.rpc.roll_call import all_workers, fresh
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import stored
 
@@ -50,7 +67,68 @@ class Joined(NamedTuple):
 Joining = Callable[[], AbstractAsyncContextManager[Joined]]
 
 
-class Client(Rollouts):
+class Lifetime:
+    """Holds a context open in a task of its own, from `open` to `close`.
+
+    A context with a task group must be left by the task that entered it.
+    """
+
+    def __init__(self, context: AbstractAsyncContextManager[Any]) -> None:
+        self._context = context
+        self._opened = anyio.Event()
+        self._closing = anyio.Event()
+        self._closed = anyio.Event()
+        self._failure: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Enter the context.
+
+        Raises:
+            Exception: what the context raises.
+        """
+        # A notebook has no task group that outlives a cell, so this task is a root; the event loop holds it
+        # only weakly, hence the reference.
+        self._task = asyncio.get_running_loop().create_task(self._hold())
+        try:
+            await self._opened.wait()
+        # Otherwise the task would hold the context open for ever.
+        except asyncio.CancelledError:
+            self._closing.set()
+            raise
+        # It ended while it was entered: `close` raises why.
+        if self._closed.is_set():
+            await self.close()
+
+    async def close(self) -> None:
+        """Leave the context, and return when that is done.
+
+        Raises:
+            Exception: what the context raises, or what ended it before.
+        """
+        self._closing.set()
+        await self._closed.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Have the context left, without waiting for it; tasks within the context may call it."""
+        self._closing.set()
+
+    async def _hold(self) -> None:
+        try:
+            async with self._context:
+                self._opened.set()
+                await self._closing.wait()
+        except Exception as error:  # noqa: BLE001 - not handled: raised by `open` or `close`
+            self._failure = error
+        finally:
+            # Before `_opened`, so that `open` sees it when it wakes up.
+            self._closed.set()
+            self._opened.set()
+
+
+class Client:
     """A connection to a running system. Made by `connect`.
 
     It is open within ``async with``; or from `open` to `close`, which may be called by different tasks, such
@@ -63,6 +141,7 @@ class Client(Rollouts):
 
     Attributes:
         urls: the broker's, while the client is open.
+        driver: the runs of this connection, for this project's own programs.
     """
 
     urls: tuple[str, ...] = ()
@@ -76,8 +155,11 @@ class Client(Rollouts):
         joining: Joining | None = None,
         prefix: str = "gym",
     ) -> None:
-        super().__init__(bus, tasks, roles)
+        self.roles = dict(roles or {})
         self.prefix = prefix
+        self.driver = Runs(bus, tasks)
+        self.new_runs = NewRuns(self.workers, self._declared, self.roles)
+        self._environments = Environments(self.driver, self.roles)
         self._joining = joining
         self._entered: AbstractAsyncContextManager[None] | None = None
         self._lifetime: Lifetime | None = None
@@ -126,14 +208,313 @@ class Client(Rollouts):
         if self._joining is None or self.driver.connected:
             raise UsageError("the client is open already; connect(...) makes another one")
         async with self._joining() as joined:
-            self.urls, self.served = tuple(joined.urls), joined.served
+            self.urls, self.new_runs.served = tuple(joined.urls), joined.served
             self.driver.connect(joined.bus, joined.tasks)
             try:
                 yield
             finally:
                 self.driver.connect(None, None)
-                # They hold the old connection; the next one makes its own.
-                self._router = self._environments = None
+                self._environments.disconnect()
+
+    # -- rollouts of rows -----------------------------------------------------------------------------
+
+    def rollouts(
+        self,
+        rows: Iterable[AnyRow] | Dataset,
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        in_flight: int = IN_FLIGHT,
+        ordered: bool = False,
+        track: str | None = None,
+        output: str | Path | None = None,
+        resume: bool = False,
+        retry_failed: bool = False,
+        **keywords: Any,
+    ) -> AsyncGenerator[RolloutRecord]:
+        """Have rollouts made of dataset rows; yields each record once, in the order of completion.
+
+        Leaving the loop early cancels what is left. Failed rollouts are yielded too: their ``reward`` is
+        None and their ``outcome`` says why.
+
+        Args:
+            rows: dataset rows, as mappings or JSON text; or what `open_dataset` has opened. A list is
+                checked whole before anything starts; any other iterable is read as places become free, so
+                memory does not grow with it.
+            settings: how rollouts are made.
+            environment: for rows without an ``agent_ref``.
+            in_flight: rollouts published and not yet yielded, at most.
+            ordered: yield in the order of the rows instead; a record that overtook others waits in memory.
+            track: an experiment tracker that is told of the run every few seconds and at its end: aggregates
+                and a few examples; ``wandb``, ``mlflow``, ``tensorboard``, ``trackio``, or one that a plugin
+                adds. TensorBoard's files are put into ``runs/RUN``.
+            output: write the rows to this file, with the files beside it that ``gym-runtime run -o`` writes;
+                a row is there within moments. All rows are read before anything starts.
+            resume: go on with the files of ``output``: what they have is not made, and not yielded. The rows
+                and the settings must be the same; without files it is a new run.
+            retry_failed: with ``resume``: make all failed rollouts again, those that failed for good too.
+            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
+                over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
+                those of ``responses_create_params``.
+
+        Raises:
+            TaskError, UsageError: a row, a name or a value is wrong, the model's engine does not have a
+                sampling parameter, or no worker serves a role; of a list, nothing was started. Or the files
+                of ``output`` are in use, or are not of this run.
+        """
+        _refuse_one_row(rows)
+        if resume and output is None:
+            raise UsageError("resume goes on with the files of an output: give output=FILE too")
+        if retry_failed and not resume:
+            raise UsageError("retry_failed is for a run that exists: give resume=True too")
+        asked = _asked(settings, keywords)
+        # Not a generator itself: the checks above are made at the call, not at the first record.
+        return self._rollouts(
+            rows, asked, environment, in_flight, ordered, track, output, resume, retry_failed
+        )
+
+    async def _rollouts(
+        self,
+        rows: Iterable[AnyRow] | Dataset,
+        asked: RolloutSettings,
+        environment: str | None,
+        in_flight: int,
+        ordered: bool,
+        track: str | None,
+        output: str | Path | None,
+        resume: bool,
+        retry_failed: bool,
+    ) -> AsyncGenerator[RolloutRecord]:
+        order = InputOrder[RolloutRecord]()
+
+        def expecting(specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
+            return order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
+
+        async with AsyncExitStack() as stack:
+            if output is not None:
+                dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
+                plan = RunPlan(dataset, self.new_runs.settings(asked))
+                plan.require_groups()
+                await with_served_roles(self.workers, plan.one_of_each())
+                recorded = await stack.enter_async_context(
+                    recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
+                )
+                info = recorded.plan.info(recorded.run, recorded.missing, recorded.model)
+                records = self.recorded(
+                    recorded, in_flight=in_flight, expecting=expecting if ordered else None
+                )
+            else:
+                if isinstance(rows, Dataset):
+                    specs, info = await self.new_runs.of_dataset(rows, asked)
+                else:
+                    sources = RowSources(rows, remembered=False)
+                    specs, info = await self.new_runs.of_rows(sources, asked, environment)
+                specs = expecting(specs) if ordered else specs
+                records = run_rollouts(self.driver, specs, info, in_flight=in_flight)
+            if track is not None:
+                records = track_rollouts(track, records, info, asked)
+            # A generator that is dropped without `aclose` is closed some time later, in another task.
+            await stack.enter_async_context(aclosing(records))
+            async for record in records:
+                if not ordered:
+                    yield record
+                    continue
+                for due in order.arrived((record.task_index, record.rollout_index), record):
+                    yield due
+            for due in order.rest():
+                yield due
+
+    async def groups(
+        self,
+        rows: Iterable[AnyRow],
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        on_failure: GroupPolicy = "replace",
+        in_flight: int = IN_FLIGHT,
+        ordered: bool = False,
+        keys: Iterable[Any] | None = None,
+        **keywords: Any,
+    ) -> AsyncGenerator[Group]:
+        """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
+
+        Rows of a list with the same text are one group, unless there are ``keys``.
+
+        Args:
+            on_failure: what becomes of a group in which a rollout fails for good; see
+                `gym_runtime.rollout.groups`.
+            in_flight: rollouts published and not yet settled, at most.
+            ordered: yield in the order of the rows instead; a group that overtook others waits in memory.
+            keys: your name for each row, of any type: each row is a group of its own, whatever its text, and
+                its `Group.key` is this name.
+
+        Raises:
+            TaskError, UsageError: as `rollouts`; of a list, nothing was started.
+        """
+        _refuse_one_row(rows)
+        sources = RowSources(rows, keys, remembered=True)
+        specs, info = await self.new_runs.of_rows(sources, _asked(settings, keywords), environment)
+        groups = run_groups(
+            self.driver, specs, info, sources, on_failure=on_failure, in_flight=in_flight, ordered=ordered
+        )
+        async with aclosing(groups):
+            async for group in groups:
+                yield group
+
+    @asynccontextmanager
+    async def standing_run(
+        self,
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        **keywords: Any,
+    ) -> AsyncGenerator[StandingRun]:
+        """A run that takes rows one by one, for as long as the context lasts; see `StandingRun.rollout`.
+
+        What is in progress at its end is cancelled.
+
+        Args:
+            environment: for rows without an ``agent_ref``.
+            keywords: as in `rollouts`, except ``repeats``.
+
+        Raises:
+            UsageError: a name or a value is wrong.
+        """
+        chosen = self.new_runs.settings(_asked(settings, keywords))
+        if chosen.repeats not in (None, 1):
+            raise UsageError(f"repeats is {chosen.repeats}; a standing run makes one rollout for each row")
+        chosen = replace(chosen, repeats=1)
+        declared = await self._declared(environment)
+        numbering = Numbering(apart=True)
+        info = self.new_runs.info(chosen, environment)
+
+        def spec_of(row: AnyRow, sampling: Mapping[str, Any]) -> Iterator[RolloutSpec]:
+            return expand(
+                [line(row)],
+                chosen.with_keywords({"sampling": {**chosen.sampling, **sampling}}) if sampling else chosen,
+                run=info.run,
+                environment=environment,
+                attached=True,
+                numbering=numbering,
+                declared=declared,
+            )
+
+        async with standing_run.opened(self.driver, info, spec_of) as run:
+            yield run
+
+    async def publish(
+        self,
+        rows: Iterable[AnyRow] | Dataset,
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        **keywords: Any,
+    ) -> RunInfo:
+        """Put the rollouts of all rows onto the queues of a system, and return what is known of the run.
+
+        The rollouts are made whether or not a client is there; `collect` of the run's id fetches them. A
+        name that no worker serves now is no error: workers may be started later.
+
+        Args:
+            rows: dataset rows, as `rollouts` takes them. All are checked before the first is published.
+            settings, environment, keywords: as of `rollouts`.
+
+        Raises:
+            UsageError: a row, a name or a value is wrong; nothing was published.
+        """
+        async with self.new_runs.dataset(rows, environment) as dataset:
+            plan = RunPlan(dataset, self.new_runs.settings(_asked(settings, keywords)))
+            plan.require_groups()
+            served = served_model(await self.workers(), plan.settings.model_pool)
+            model = f"{served.provider}/{served.name}" if served else ""
+            info = plan.info(new_run_id(), plan.rollouts, model)
+            await self.driver.open_run(info)
+            await self.driver.publish(plan.specs(info.run, attached=False))
+            if (now := await self.driver.known(info)).closed:
+                # It was cancelled meanwhile, and what was published since then waits for nothing.
+                await self.driver.close_run(now, state=now.state)
+        return info
+
+    def recorded(
+        self,
+        recorded: RecordedRun,
+        *,
+        in_flight: int = IN_FLIGHT,
+        note: Callable[[str], None] | None = None,
+        expecting: Expecting | None = None,
+    ) -> AsyncGenerator[RolloutRecord]:
+        """Make the rollouts that a recorded run still lacks; yields each one.
+
+        Its row is in the file within moments. What an earlier part of the run that died has left on the
+        broker is used. Leaving early cancels what is left, and the run can be resumed.
+
+        Args:
+            in_flight: rollouts published and not yet yielded, at most.
+            note: is told what the user should know.
+            expecting: sees the rollouts that will be yielded, in the order of the rows.
+
+        Raises:
+            UsageError: another process makes this run, the rows' file has changed, or the disk is full.
+        """
+        return run_recorded(self.driver, recorded, in_flight=in_flight, note=note, expecting=expecting)
+
+    # -- sessions and verdicts ------------------------------------------------------------------------
+
+    async def environments(self, *names: str) -> list[LoadedEnvironment]:
+        """The environments that resource workers serve now, or those of these names, sorted.
+
+        Raises:
+            UsageError: none is served, or one of the names is not.
+            GymError: the workers of one do not answer.
+        """
+        served = await self._environments.served()
+        # Without names, and with nothing served, one empty name: it leads to the error.
+        for name in names or ("",) * (not served):
+            if name not in served:
+                what = f"environment '{name}'" if name else "an environment"
+                raise UsageError(f"no worker serves {what}: gym-runtime start resource:{name or 'NAME'}")
+        return [served[name] for name in sorted(set(names) or served)]
+
+    @asynccontextmanager
+    async def session(
+        self, row: AnyRow, *, environment: str | None = None, timeout_s: float | None = None
+    ) -> AsyncGenerator[EnvironmentSession]:
+        """A session of an environment, for a caller that runs the model itself; it ends with the context.
+
+        Args:
+            row: a dataset row, whose fields the environment reads.
+            environment: for a row without an ``agent_ref``.
+            timeout_s: how many seconds it may last; by default the environment's ``timeout_s``. A session
+                whose client has died is released after that.
+
+        Raises:
+            TaskError, UsageError: the row or a name is wrong.
+            GymError: the environment could not open it, or no worker serves it.
+        """
+        async with self._environments.session(row, environment, timeout_s) as session:
+            await session.open()
+            yield session
+
+    async def verify(
+        self, row: AnyRow, response: Said, *, environment: str | None = None, timeout_s: float | None = None
+    ) -> Verdict:
+        """The verdict on a response that was made elsewhere.
+
+        An environment with state gets a new session, and the response's tool calls that have outputs, or its
+        turns, are repeated there first. So the response holds the whole transcript.
+
+        Args:
+            response: the text of a message, output items, or a response of the Responses API.
+
+        Raises:
+            TaskError, UsageError: the row, the response or a name is wrong.
+            GymError: there is no verdict: the verifier raised, a judge was silent, a worker was lost.
+        """
+        async with self._environments.session(row, environment, timeout_s) as session:
+            return await session.judge(response)
+
+    async def _declared(self, environment: str | None) -> Mapping[str, LoadedEnvironment]:
+        return await self._environments.declared(environment)
 
     # -- runs -----------------------------------------------------------------------------------------
 
@@ -165,7 +546,7 @@ class Client(Rollouts):
         Raises:
             UsageError: there is no such run, or it is over and not all of its records are stored any more.
         """
-        return self.driver.collect(run)
+        return collect(self.driver, run)
 
     # -- looking around -------------------------------------------------------------------------------
 
@@ -182,7 +563,9 @@ class Client(Rollouts):
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
         async with stored(self.driver.bus, model, command):
-            return await control(self.driver.bus, await self._serving(model)(), command, limit_s=limit_s)
+            return await weights.control(
+                self.driver.bus, await self._serving(model)(), command, limit_s=limit_s
+            )
 
     async def update_weights(
         self, path: str | PathLike[str], version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -248,6 +631,10 @@ class Client(Rollouts):
         answers = await drain(self.driver.bus, chosen)
         return [(worker, answers[worker.worker]) for worker in chosen if worker.worker in answers]
 
+    async def workers(self) -> list[Heartbeat]:
+        """Every worker that is alive. Its load is that of its last announcement; `status` asks each."""
+        return await all_workers(self.driver.bus)
+
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
         workers = await fresh(self.driver.bus, await self.workers())
@@ -258,3 +645,12 @@ class Client(Rollouts):
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
         """How far runs are, by their ids."""
         return await look(self.driver.bus, runs)
+
+
+def _asked(settings: RolloutSettings | None, keywords: Mapping[str, Any]) -> RolloutSettings:
+    return (settings or RolloutSettings()).with_keywords(keywords)
+
+
+def _refuse_one_row(rows: object) -> None:
+    if isinstance(rows, Mapping | str | bytes):
+        raise UsageError("rows is one row where a list of rows is due: [row]")

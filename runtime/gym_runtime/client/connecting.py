@@ -1,4 +1,4 @@
-"""`connect`, which joins a running system or starts one."""
+"""`connect`, which joins a running system or starts one, and the pools that a system needs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client.client import Client, Joined
-from gym_runtime.client.new_runs import POLICY
-from gym_runtime.client.pools import make_pools
-from gym_runtime.client.role_checks import require_declared, require_roles
+from gym_runtime.client.rows import POLICY, require_declared, require_roles
 from gym_runtime.client.streaming import background
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -96,6 +95,41 @@ def rejoin(urls: Sequence[str], prefix: str, roles: Mapping[str, str]) -> Client
             yield Joined(urls, bus, tasks)
 
     return Client(roles=roles, joining=joining, prefix=prefix)
+
+
+def make_pools(
+    environments: Sequence[str],
+    model: str | ModelSettings | None,
+    *,
+    agents: Sequence[str] = (),
+    workers: int = 1,
+    concurrency: int = 1024,
+    model_pool: str = "policy",
+    roles: Mapping[str, str | ModelSettings] | None = None,
+) -> tuple[PoolSpec, ...]:
+    """The pools that rollouts in these environments need, ``workers`` processes of each kind.
+
+    Args:
+        roles: models that are asked besides the policy, by the names under which they are served.
+    """
+    # Each one, also where the agents are given: rows may name it from now on.
+    loaded = [catalogue.environment(name) for name in environments]
+    asked = {agent for environment in loaded for agent in environment.definition.agent_names}
+    chosen = {catalogue.address(catalogue.known_name("agents", name), "agents") for name in agents}
+    wanted = tuple(sorted(chosen or asked))
+    # Rounded up: fewer slots than were asked for would leave some of the engine idle.
+    slots = -(-concurrency // workers)
+    pools = [
+        PoolSpec(kind="agent", names=wanted, processes=workers, capacity=slots),
+        PoolSpec(kind="resource", names=tuple(environments), processes=workers),
+    ]
+    if model is not None:
+        settings = ModelSettings.parse(model) if isinstance(model, str) else model
+        pools.append(PoolSpec(kind="model", names=(model_pool,), processes=workers, model=settings))
+    for name, role in (roles or {}).items():
+        settings = ModelSettings.parse(role) if isinstance(role, str) else role
+        pools.append(PoolSpec(kind="model", names=(name,), processes=workers, model=settings))
+    return tuple(pools)
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:

@@ -19,8 +19,8 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.progress import Counter
-from gym_runtime.client.runs import tasks_of
+from gym_runtime.client.runs import Runs, tasks_of
+from gym_runtime.client.status import Counter
 from gym_runtime.client.stored_results import first_result
 from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
 from gym_runtime.files.keys import KeyCounts
@@ -64,7 +64,7 @@ class Remains(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(task, taken_up=True) if key in self.begun else task
 
 
-async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
+async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
     """Find what a run's client has left, and make room for the next; None if that is nothing.
 
     Args:
@@ -73,7 +73,7 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
     Raises:
         UsageError: the run's client is alive.
     """
-    run = token(run, "run")
+    run, bus = token(run, "run"), runs.bus
     found = await bus.latest(f"runs.{run}")
     info = RUNS.read(found[0]) if found else None
     if info is None or info.state != "active":
@@ -97,6 +97,7 @@ async def take_up(bus: Bus, run: str, progress: Progress) -> Remains | None:
             await _forget(bus, subject, journal, f"{journal}.spent", f"{journal}.role.*")
         else:
             results.put(*key, 1)
+            runs.sweep(run).expected(key[0])
     for subject in await bus.counts(f"journal.{run}.>"):
         key = _journal_of(subject)
         if key is not None:

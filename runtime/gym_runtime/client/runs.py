@@ -1,27 +1,40 @@
-"""The runs that a broker knows: open one, look it up, cancel it, end it and free what was stored for it."""
+"""The runs that a broker knows: opened, published, cancelled, ended; what is stored for them is freed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from gym_runtime import clock
+from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
-from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.client.progress import Counter, results
+from gym_runtime.bus.crew import Crew
+from gym_runtime.bus.interface import Bus, Headers, Incoming
+from gym_runtime.client.status import Counter, results
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, UsageError
+from gym_runtime.errors import (
+    BrokerError,
+    ConnectionLost,
+    DeadlineExceeded,
+    GymError,
+    NoWorker,
+    UsageError,
+)
+from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run
+from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.messages.run_info import CLOSED, RUNS, RunInfo, encode_run
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.timing import CLIENT_ANSWER_S
 
+PUBLISHERS = 64
+"""Rollouts that are stored at the same time: one after the other would cost a round trip each."""
 LATE_S = (0.1, 0.4)
 """When a cancelled run is looked at again: what was on its way to the broker when its worker was told has
 arrived."""
@@ -31,6 +44,9 @@ CLIENT_RECONNECT_S = 5.0
 """How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
 
 NOT_OPEN = "the client is not open: async with connect(...) as gym, or await gym.open()"
+TIDIED_S = 60.0
+"""How often a client that begins one run after the other looks for what others have left. It looks at every
+run that the broker remembers, which costs as much as several rollouts."""
 LATE_RUNS = 16
 """So many runs, those that ended last, are looked at for what came after their end."""
 
@@ -42,18 +58,32 @@ def tasks_of(run: str) -> tuple[str, str]:
     return f"task.*.*.{run}", f"task.*.*.{run}.>"
 
 
+def queue_of(task: RolloutSpec) -> str:
+    """The subject under which a rollout waits for its agent."""
+    # Only for its error: the caller should meet it, not the worker.
+    token(task.model, "model")
+    agent, environment = token(task.agent, "agent"), token(task.environment, "environment")
+    return f"task.{agent}.{environment}.{token(task.run, 'run')}"
+
+
 class Runs:
-    """What is known of runs to everybody on one bus.
+    """The runs of one connection: what the broker knows of them, and what this client has published.
 
     Args:
         bus, tasks: as of `connect`; None for a client that is opened later.
+
+    Attributes:
+        sweeps: for each run of which this client has published something, which journals can be deleted.
+        counted: what this client has counted of runs that it has collected whole; see `finish_run`.
     """
 
     def __init__(self, bus: Bus | None = None, tasks: TaskGroup | None = None) -> None:
         self._bus = bus
         self._tasks = tasks
-        self._sweeps: dict[str, Sweep] = {}
-        self._counted: dict[str, Counter] = {}
+        self._queues: set[str] = set()
+        self._tidied_s: float | None = None
+        self.sweeps: dict[str, Sweep] = {}
+        self.counted: dict[str, Counter] = {}
 
     @property
     def bus(self) -> Bus:
@@ -85,6 +115,8 @@ class Runs:
     def connect(self, bus: Bus | None, tasks: TaskGroup | None) -> None:
         """Use a connection from now on; None for none."""
         self._bus, self._tasks = bus, tasks
+
+    # -- what is known of runs ------------------------------------------------------------------------
 
     async def open_run(self, run: RunInfo) -> None:
         """Make a run known, so that others can collect, list and cancel it.
@@ -150,6 +182,86 @@ class Runs:
         """All runs that the broker remembers, oldest first."""
         return RUNS.read_all(await self.bus.latest("runs.*"))
 
+    # -- publishing -----------------------------------------------------------------------------------
+
+    async def publish(
+        self, tasks: Iterable[RolloutSpec], *, place: Callable[[], Awaitable[None]] | None = None
+    ) -> int:
+        """Put rollouts on the queues of their agents; returns how many.
+
+        Args:
+            place: waited for before each rollout is published.
+
+        Raises:
+            UsageError: the name of a run, an agent, an environment or a model cannot be one.
+        """
+        limit = anyio.Semaphore(PUBLISHERS, fast_acquire=True)
+        count = 0
+        # Read here: the jobs below run in tasks of the crew, which may have an older context.
+        inherited = tracing.inherited()
+
+        async def one(task: RolloutSpec) -> None:
+            try:
+                await self._enqueue(task, inherited)
+            finally:
+                limit.release()
+
+        # `cancel=False`: it ends when all are stored.
+        async with background(cancel=False) as group:
+            crew = Crew(group)
+            for task in tasks:
+                if task.agent not in self._queues:
+                    await self._open_queue(task.agent)
+                if place is not None:
+                    await place()
+                # Acquired here and released there, so that no more jobs are begun than may run.
+                await limit.acquire()
+                # In the order of the tasks, and before their results can come.
+                self._note_journal(task)
+                crew.start_soon(one, task)
+                count += 1
+            crew.close()
+        return count
+
+    async def publish_one(self, task: RolloutSpec) -> None:
+        """As `publish`, for a caller who waits for this rollout anyway.
+
+        Raises:
+            UsageError: as `publish`.
+        """
+        self._note_journal(task)
+        await self._enqueue(task)
+
+    async def publish_comparison(self, task: RolloutSpec) -> None:
+        """Publish the comparison of a group, unless one is queued already."""
+        # A subject for each comparison, by which the broker knows that it is queued already.
+        subject = f"{queue_of(task)}.{task.task_index}.{task.rollout_index}"
+        await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers(), once=True)
+
+    async def _enqueue(self, task: RolloutSpec, inherited: Headers | None = None) -> None:
+        await self.bus.enqueue(queue_of(task), encode_spec(task), headers=tracing.headers() or inherited)
+
+    def _note_journal(self, task: RolloutSpec) -> None:
+        if task.durability == "turn":
+            self.sweep(task.run).published(task.task_index)
+
+    async def _open_queue(self, agent: str) -> None:
+        """Make an agent's queue, so that an autoscaler sees what waits before the first worker has joined."""
+        # Before the await, so that another publisher does not make it, too.
+        self._queues.add(agent)
+        name = token(agent, "agent")
+        try:
+            await self.bus.open_queue(f"task.{name}.>", consumer=f"agent-{name}")
+        # Some brokers do not let clients make consumers; the first worker makes it then.
+        except BrokerError as error:
+            logger().info("a queue is left to its first worker", agent=agent, reason=str(error))
+
+    def sweep(self, run: str) -> Sweep:
+        """Which journals of a run can be deleted."""
+        return self.sweeps.setdefault(run, Sweep(run))
+
+    # -- the end of a run -----------------------------------------------------------------------------
+
     async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
         """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
 
@@ -180,7 +292,7 @@ class Runs:
 
         A client that has collected all of it says what it has counted, too.
         """
-        counted = self._counted.pop(run.run, None)
+        counted = self.counted.pop(run.run, None)
         if counted is not None:
             run = counted.told(run)
         info = msgspec.structs.replace(run, state=state)
@@ -197,7 +309,7 @@ class Runs:
         info = msgspec.structs.replace(run, state=state, closed=True)
         await self.bus.append(f"runs.{name}", encode_run(info))
         await self.bus.publish(f"cancel.{name}", CLOSED)
-        self._sweeps.pop(name, None)
+        self.sweeps.pop(name, None)
         await self._free(name)
         # A finished run has all of its results; nothing of it is on its way.
         if state != "finished":
@@ -242,6 +354,16 @@ class Runs:
             pass
         return True
 
+    async def tidy(self) -> None:
+        """As `close_abandoned`, at most once in `TIDIED_S`."""
+        now_s, looked_s = clock.monotonic(), self._tidied_s
+        if looked_s is not None and now_s < looked_s + TIDIED_S:
+            return
+        self._tidied_s = now_s
+        # Nothing waits for it, and the next client tries again.
+        with suppress(GymError):
+            await self.close_abandoned(looked_s=math.inf if looked_s is None else looked_s)
+
     async def close_abandoned(self, older_than_s: float = ABANDONED_S, *, looked_s: float = math.inf) -> None:
         """Close the attached runs whose clients died ``older_than_s`` after they began, or later.
 
@@ -263,6 +385,3 @@ class Runs:
                 await anyio.sleep(CLIENT_RECONNECT_S)
                 if not await self._answers(subject):
                     await self.close_run(info, state="cancelled")
-
-    def _sweep(self, run: str) -> Sweep:
-        return self._sweeps.setdefault(run, Sweep(run))

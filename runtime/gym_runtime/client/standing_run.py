@@ -5,7 +5,6 @@ Opening a run costs several exchanges with the broker; a rollout of a standing r
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from gym_runtime.client.row_sources import AnyRow
-from gym_runtime.client.run_driver import AttachedRun, RunDriver
+from gym_runtime.client.rows import AnyRow
+from gym_runtime.client.run import Run
+from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -45,9 +45,9 @@ class StandingRun:
         run: its id.
     """
 
-    def __init__(self, driver: RunDriver, info: RunInfo, expand: Expand) -> None:
+    def __init__(self, runs: Runs, info: RunInfo, expand: Expand) -> None:
         self.run = info.run
-        self._driver = driver
+        self._runs = runs
         self._expand = expand
         self._awaited: dict[tuple[int, int], _Awaited] = {}
         self._why_over = ""
@@ -77,13 +77,13 @@ class StandingRun:
         # Before it is published: its record may come before `publish_one` returns.
         awaited = self._awaited[name] = _Awaited()
         try:
-            await self._driver.publish_one(spec)
+            await self._runs.publish_one(spec)
             await awaited.event.wait()
         # Also for a failed publication: the broker may have stored it all the same.
         except BaseException:
             # What stopped the waiting is what the caller must see.
             with anyio.move_on_after(ROLLOUT_CANCEL_S, shield=True), suppress(GymError):
-                await self._driver.cancel(self.run, *name)
+                await self._runs.cancel(self.run, *name)
             raise
         finally:
             del self._awaited[name]
@@ -122,28 +122,25 @@ class StandingRun:
 
 
 @asynccontextmanager
-async def opened(driver: RunDriver, info: RunInfo, expand: Expand) -> AsyncGenerator[StandingRun]:
+async def opened(runs: Runs, info: RunInfo, expand: Expand) -> AsyncGenerator[StandingRun]:
     """A run that is open as long as this context lasts; what is in progress at its end is cancelled."""
-    run = StandingRun(driver, info, expand)
+    standing = StandingRun(runs, info, expand)
+    run = Run(runs, info, standing.take)
 
-    async def follow(attached: AttachedRun) -> None:
-        def take(record: RolloutRecord) -> None:
-            attached.records.add(record)
-            run.take(record)
-
+    async def follow() -> None:
         why = "it was cancelled"
         try:
-            await driver.follow(info.run, lambda: math.inf, take, shed=True)
+            await run.follow(shed=True)
         except GymError as error:
             why = str(error)
-        run.end(why)
+        standing.end(why)
 
-    async with driver.attach(info) as attached, background() as tasks:
-        tasks.start_soon(follow, attached)
+    async with run.attached(), background() as tasks:
+        tasks.start_soon(follow)
         try:
-            yield run
+            yield standing
         finally:
             # Read before `end`, which lets those that wait go.
-            attached.finished = not run.pending
-            attached.run = msgspec.structs.replace(attached.run, total=attached.records.done)
-            run.end("it was closed")
+            run.finished = not standing.pending
+            run.info = msgspec.structs.replace(run.info, total=run.counter.done)
+            standing.end("it was closed")

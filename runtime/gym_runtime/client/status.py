@@ -1,13 +1,40 @@
-"""The state of a system at one moment."""
+"""The state of a system: what is alive, what waits, how far runs are, and what makes it useless to go on."""
 
 from __future__ import annotations
 
-import msgspec
+import math
+from collections import Counter as Counts
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
-from gym_runtime.bus.interface import QueueDepth
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus, QueueDepth
+from gym_runtime.bus.streams import FULL_REMEDY
+from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
+from gym_runtime.messages import metric_names
+from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.messages.names import is_token, token
+from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, rollout_of
+from gym_runtime.messages.role_use import RoleUse
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored import leave_out
+from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.roll_call import fresh
+
+QUEUES = 256
+"""So many queues are counted: each is a question to the broker, and any name may be announced as an agent."""
+REFUSED_S = 20.0
+"""How long a run waits for a broker that stores nothing. A worker notices it within 10 s, and files are
+closed within 5 s: together less than a minute. A broker of ours that has space again needs 6 s."""
+
+Workers = Callable[[], Awaitable[list[Heartbeat]]]
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,3 +62,204 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[str, QueueDepth]
     runs: list[RunInfo]
     progress: dict[str, RunProgress] = {}
+
+
+# -- counting --------------------------------------------------------------------------------------------
+
+
+def results(subjects: Iterable[str]) -> int:
+    """How many of the subjects of stored records are of rollouts, not of comparisons."""
+    keys = (rollout_of(subject) for subject in subjects)
+    return sum(key is not None and not is_comparison(key[1]) for key in keys)
+
+
+class _Own(msgspec.Struct, frozen=True):
+    """What this runtime notes on a row under ``_gym``."""
+
+    rollout_id: str
+    environment: str = ""
+    outcome: Outcome = Completed()
+    turns: int = 0
+    tool_calls: int = 0
+    duration_s: float = 0.0
+    roles: dict[str, RoleUse] = {}
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    input_tokens: float = 0
+    output_tokens: float = 0
+
+
+class _Response(msgspec.Struct, frozen=True):
+    usage: _Usage | None = None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    own: _Own = msgspec.field(name="_gym")
+    reward: float | None = None
+    response: _Response | None = None
+
+
+_decode_row = msgspec.json.Decoder(_Row).decode
+_NO_FAULT = Fault(kind="", name="")
+
+
+class Counter:
+    """Counts the records of an attached run, and tells them in its client's heartbeat.
+
+    Each record reaches the client once, so what it counts is exact, whichever workers are killed. A client
+    that takes up the run of one that was killed also counts the rows which that one wrote (`add_rows`), since
+    the last of them were not told. So its figures replace the other's: both say that they begin with the run.
+
+    Attributes:
+        done, failed: the records that this client has had.
+    """
+
+    def __init__(self, since_s: float = 0.0) -> None:
+        self.done = self.failed = 0
+        self.started_s, self._began_s = clock.now(), clock.monotonic()
+        self._meter = Meter(since_s)
+
+    def add(self, record: RolloutRecord) -> None:
+        self.done += 1
+        self.failed += isinstance(record.outcome, Failed)
+        tokens = record.numbers.get("input_tokens", 0), record.numbers.get("output_tokens", 0)
+        self._count(record, record.outcome, record.environment, record.reward, tokens, len(record.row))
+
+    def add_rows(self, lines: Iterable[bytes], run: str) -> None:
+        """Count the rows of a run in the lines of its files; those of earlier runs there are left out."""
+        for line in lines:
+            with suppress(*UNREADABLE):  # it is in no run's numbers
+                row = _decode_row(line)
+                own, usage = row.own, (row.response and row.response.usage) or _Usage()
+                if own.rollout_id.startswith(f"{run}."):
+                    # A record's row has no line break; the same rows must count the same.
+                    tokens, size = (usage.input_tokens, usage.output_tokens), len(line.rstrip(b"\n"))
+                    self._count(own, own.outcome, own.environment, row.reward, tokens, size)
+
+    def _count(
+        self,
+        what: RolloutRecord | _Own,
+        outcome: Outcome,
+        environment: str,
+        reward: float | None,
+        tokens: tuple[float, float],
+        size: int,
+    ) -> None:
+        meter = self._meter
+        fault = outcome.fault if isinstance(outcome, Failed) else _NO_FAULT
+        meter.add(metric_names.ROLLOUTS, environment, type(outcome).__name__.lower(), fault.name, fault.stage)
+        if reward is not None:
+            meter.observe(metric_names.ROLLOUT_REWARD, reward, environment)
+        meter.observe(metric_names.ROLLOUT_DURATION, what.duration_s, environment)
+        meter.add(metric_names.ROLLOUT_TURNS, environment, by=what.turns)
+        meter.add(metric_names.ROLLOUT_TOOL_CALLS, environment, by=what.tool_calls)
+        for kind, count in zip(("input", "output"), tokens, strict=True):
+            meter.add(metric_names.ROLLOUT_TOKENS, environment, kind, by=int(count))
+        meter.add(metric_names.ROLLOUT_ROWS, environment, by=size)
+        for role, use in what.roles.items():
+            meter.add(metric_names.ROLE_CALLS, environment, role, by=use.calls)
+            meter.add(metric_names.ROLE_TOKENS, environment, role, "input", by=use.input_tokens)
+            meter.add(metric_names.ROLE_TOKENS, environment, role, "output", by=use.output_tokens)
+            meter.add(metric_names.ROLE_TIME, environment, role, by=use.seconds)
+
+    def told(self, run: RunInfo) -> RunInfo:
+        """A run that is over, with what has been counted."""
+        return replace(run, done=self.done, failed=self.failed, figures=self.figures())
+
+    def figures(self) -> Figures:
+        """What it has counted."""
+        return self._meter.figures()
+
+    def detail(self) -> dict[str, str]:
+        """As a heartbeat carries it. The rate is by this machine's clock: others may be set differently."""
+        elapsed_s = max(clock.monotonic() - self._began_s, 1e-3)
+        return {"done": str(self.done), "failed": str(self.failed), "rate": f"{self.done / elapsed_s:.4g}"}
+
+
+# -- looking ---------------------------------------------------------------------------------------------
+
+
+async def queues(bus: Bus, workers: Iterable[Heartbeat], runs: Iterable[RunInfo]) -> dict[str, QueueDepth]:
+    """How much waits for each agent that is served or that an active run asks for: `QUEUES` of them at most.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    wanted = {agent for run in runs if run.state == "active" for agent in run.agents}
+    served = Counts(pool for worker in workers if worker.kind == "agent" for pool in worker.pools)
+    # The agents of active runs were named by other clients, which may not have checked them.
+    names = [*sorted(filter(is_token, wanted)), *(agent for agent, _ in served.most_common())]
+    names = list(dict.fromkeys(names))
+    if len(names) > QUEUES:
+        leave_out("task.>", f"{len(names):,} agents are announced; the queues of {QUEUES} are counted")
+    return {name: await bus.depth(f"agent-{token(name, 'agent')}") for name in sorted(names[:QUEUES])}
+
+
+async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
+    """The progress of each run, by its id.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    # Other programs may have stored runs under names that no subject can hold.
+    runs = [run for run in runs if is_token(run.run)]
+    asked = [Heartbeat(worker=run.run, kind="client", pools=[]) for run in runs if run.state == "active"]
+    answers = {answer.worker: answer for answer in await fresh(bus, asked)}
+    return {run.run: await _progress(bus, run, answers.get(run.run)) for run in runs}
+
+
+async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProgress:
+    said: dict[str, str] = {} if client is None else client.detail
+    figures = run.figures if client is None else client.figures
+    done, failed, rate_per_s = run.done, run.failed, None
+    with suppress(KeyError, ValueError):  # a client of an earlier version does not say it
+        done, failed, rate_per_s = int(said["done"]), int(said["failed"]), float(said["rate"])
+    if done is None and run.state != "finished":
+        done = await _stored(bus, run)
+        if done is not None and run.state == "active" and run.created_s:
+            rate_per_s = done / max(clock.now() - run.created_s, 1.0)
+    left_s = None
+    if done is not None and run.total and rate_per_s and math.isfinite(rate_per_s):
+        left_s = max(0, run.total - done) / rate_per_s
+    return RunProgress(done=done, failed=failed, rate_per_s=rate_per_s, left_s=left_s, figures=figures)
+
+
+async def _stored(bus: Bus, run: RunInfo) -> int | None:
+    """How many results the broker has; None if these credentials may not count them."""
+    try:
+        return results(await bus.counts(f"rollout.{token(run.run, 'run')}.>"))
+    except GymError:
+        return None
+
+
+# -- what a run looks for while it goes on ----------------------------------------------------------------
+
+
+async def dead_engine(bus: Bus, workers: Workers, model: str) -> str:
+    """The engine's last error, if every worker of the model has had only errors so far; else empty."""
+    asked = [one for one in await workers() if one.kind == "model" and model in one.pools]
+    said = [one.detail.get("only_errors", "") for one in await fresh(bus, asked)]
+    return said[0] if said and all(said) else ""
+
+
+async def watch_refusals(bus: Bus, workers: Workers, every_s: float) -> None:
+    """Look, until cancelled, whether the broker refuses to store what the workers have.
+
+    Raises:
+        BrokerError: for `REFUSED_S` some worker could not store anything; names the reason and the remedy.
+    """
+    since_s = math.inf
+    while True:
+        await anyio.sleep(every_s)
+        refused = ""
+        # Where nothing answers, the broker is away, and comes back: that is not this case.
+        with suppress(GymError):
+            refused = next((one.refused for one in await fresh(bus, await workers()) if one.refused), "")
+        now_s = anyio.current_time()
+        # Seen at each look: right after an outage a worker has not stored again yet.
+        since_s = min(since_s, now_s) if refused else math.inf
+        if now_s >= since_s + REFUSED_S:
+            raise BrokerError(
+                f"the broker has stored nothing for {REFUSED_S:.0f} s ({refused}): {FULL_REMEDY}"
+            )

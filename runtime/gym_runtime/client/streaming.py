@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ResultStream(Generic[T]):
-    """Results on their way from the work that brings them to one reader; at most `READ_AHEAD` wait.
+    """Results on their way from the work that sends them to one reader; at most `READ_AHEAD` wait.
 
     A queue and two events, not a memory object stream of anyio: that costs ten times as much per result.
     """
@@ -39,8 +39,38 @@ class ResultStream(Generic[T]):
         self._waiting.append(result)
         self._arrived.set()
 
-    async def fill(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do the work until it ends or `close` is called; what it raises is raised in the reader."""
+    async def results(
+        self,
+        tasks: TaskGroup,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        read: Callable[[T], None] = lambda result: None,
+    ) -> AsyncGenerator[T]:
+        """Start the work; yields what it sends, in order. Leaving early cancels it; its error is raised here.
+
+        Args:
+            tasks: outlives the reader. The work is no task of this generator: a generator may be dropped
+                half-way, in another task than it began in, and must not own a task group.
+            read: called with each result before it is yielded.
+        """
+        tasks.start_soon(self._fill, work)
+        try:
+            while True:
+                while self._waiting:
+                    result = self._waiting.popleft()
+                    self._taken.set()
+                    read(result)
+                    yield result
+                if self._ended:
+                    break
+                # No await since the queue was seen empty, so no arrival is lost.
+                self._arrived = anyio.Event()
+                await self._arrived.wait()
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            self._scope.cancel()
+
+    async def _fill(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             with self._scope:
                 await work()
@@ -49,25 +79,6 @@ class ResultStream(Generic[T]):
         finally:
             self._ended = True
             self._arrived.set()
-
-    async def received(self) -> AsyncGenerator[T]:
-        """The results in order, until the work has ended and all are read."""
-        while True:
-            while self._waiting:
-                result = self._waiting.popleft()
-                self._taken.set()
-                yield result
-            if self._ended:
-                break
-            # No await since the queue was seen empty, so no arrival is lost.
-            self._arrived = anyio.Event()
-            await self._arrived.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    def close(self) -> None:
-        """The reader has left: stop the work."""
-        self._scope.cancel()
 
 
 @asynccontextmanager

@@ -1,47 +1,309 @@
 """A client for synchronous code: trainers, workers of a DataLoader, plain scripts.
 
-Its event loop runs in a thread of its own, so it also works inside of another event loop, and from several
-threads at once. A process that was forked with it, or to which it was sent by pickle, connects again at the
-first use: the thread and the connection belong to the process that made them.
+Its event loop runs in a thread, so it also works inside of another event loop, and from several threads at
+once. A process that was forked with it, or to which it was sent by pickle, connects again at the first use:
+the thread and the connection belong to the process that made them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ParamSpec
+import atexit
+import inspect
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+
+from anyio.from_thread import start_blocking_portal
 
 from gym_runtime.client.client import Client
-from gym_runtime.client.connecting import connect
-from gym_runtime.client.loop_thread import LoopThread
-from gym_runtime.client.sync_calls import SyncRun, SyncSession
-from gym_runtime.client.sync_connection import SharedConnection
-from gym_runtime.client.sync_methods import answered, held, looped, with_parameters_of
+from gym_runtime.client.connecting import connect, rejoin
+from gym_runtime.client.rows import AnyRow
+from gym_runtime.client.session import EnvironmentSession, Observation, Said
+from gym_runtime.client.standing_run import StandingRun
+from gym_runtime.environment.verdict import Verdict
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.outcomes import RolloutRecord
 
 P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+_END: Any = object()
 
 
-def _nothing(_: LoopThread, value: None) -> None:
+class _Address(NamedTuple):
+    """Where another process finds the system."""
+
+    urls: tuple[str, ...]
+    prefix: str
+    roles: dict[str, str]
+
+
+class _Connection:
+    """One process's connection, and the thread with the event loop in which it lives.
+
+    The thread is a daemon, so that a program that forgets to close the client still ends.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.pid = os.getpid()
+        self._closed = False
+        self._held: set[ExitStack] = set()
+        with ExitStack() as stack:
+            options = {"use_uvloop": sys.platform != "win32"}
+            thread = start_blocking_portal(backend_options=options, name="gym-runtime client")
+            self._portal = stack.enter_context(thread)
+            self._loop_thread = self._portal.call(threading.get_ident)
+            self.call(client.open)
+            # Only now: a thread without a connection ends here.
+            self._thread = stack.pop_all()
+        # A process may end without closing: the system that it started would then stop less orderly.
+        atexit.register(self.close)
+
+    def call(self, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """The result of a coroutine function; if the waiting is interrupted, the coroutine is cancelled.
+
+        Raises:
+            UsageError: the client is closed.
+        """
+        if self._closed:
+            raise UsageError("the client is closed")
+        future = self._portal.start_task_soon(work, *arguments)
+        try:
+            return future.result()
+        # Also for Ctrl-C, which reaches the waiting thread and not the loop.
+        except BaseException:
+            future.cancel()
+            raise
+
+    def read(self, results: AsyncGenerator[T]) -> Generator[T]:
+        """What an async generator yields; leaving it early closes the other one."""
+
+        async def following() -> T:
+            return await anext(results, _END)
+
+        try:
+            while (item := self.call(following)) is not _END:
+                yield item
+        finally:
+            if not self._closed:
+                if threading.get_ident() != self._loop_thread:
+                    self.call(results.aclose)
+                # Garbage collection may run this in the loop's thread, which must not wait for itself.
+                else:
+                    self.client.driver.tasks.start_soon(results.aclose)
+
+    @contextmanager
+    def held(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
+        """An async context as a plain one, which ends with the connection if it has not ended before."""
+        stack = ExitStack()
+        # One task enters and leaves it.
+        value = stack.enter_context(self._portal.wrap_async_context_manager(context))
+        self._held.add(stack)
+        try:
+            with stack:
+                yield value
+        finally:
+            self._held.discard(stack)
+
+    def close(self) -> None:
+        # Otherwise the interpreter would keep the client until its end.
+        atexit.unregister(self.close)
+        # A forked child has no such thread: to stop it would wait for ever.
+        if self.pid != os.getpid():
+            return
+        with self._thread:
+            try:
+                # A copy: each one that ends removes itself.
+                for stack in list(self._held):
+                    stack.close()
+                self.call(self.client.close)
+            finally:
+                self._closed = True
+                # What other threads still wait for is cancelled; else the thread would wait for it.
+                self._portal.call(self._portal.stop, True)
+
+
+_inherited: list[_Connection] = []
+"""What a forked child has of its parent's clients. It is kept: finalizing it would close descriptors, and
+remove wake-ups, that both processes share."""
+
+
+class SyncRun:
+    """`StandingRun` with methods that block; several threads may call them."""
+
+    def __init__(self, connection: _Connection, run: StandingRun) -> None:
+        self.run = run.run
+        self._connection = connection
+        self._standing = run
+
+    def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
+        """As `StandingRun.rollout`."""
+        return self._connection.call(partial(self._standing.rollout, row, **sampling))
+
+
+class SyncSession:
+    """`EnvironmentSession` with methods that block.
+
+    Attributes:
+        environment, tools, observation: as those of `EnvironmentSession`.
+    """
+
+    def __init__(self, connection: _Connection, session: EnvironmentSession) -> None:
+        self.environment = session.environment
+        self.tools = session.tools
+        self.observation = session.observation
+        self._connection = connection
+        self._session = session
+
+    def call(self, name: str, arguments: str | Mapping[str, Any] = "{}") -> str:
+        """As `EnvironmentSession.call`."""
+        return self._connection.call(self._session.call, name, arguments)
+
+    def step(self, response: Said) -> Observation:
+        """As `EnvironmentSession.step`."""
+        return self._connection.call(self._session.step, response)
+
+    def verify(self, response: Said) -> Verdict:
+        """As `EnvironmentSession.verify`."""
+        return self._connection.call(self._session.verify, response)
+
+
+# -- methods that block, made of those of `Client` --------------------------------------------------------
+
+
+def _waited(
+    method: Callable[Concatenate[Client, P], Awaitable[T]],
+) -> Callable[Concatenate[SyncClient, P], T]:
+    """A coroutine, waited for."""
+
+    def wait(self: SyncClient, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return self.call(method, *arguments, **keywords)
+
+    return _as(method, wait, str(inspect.signature(method).return_annotation))
+
+
+def _looped(
+    method: Callable[Concatenate[Client, P], AsyncGenerator[T]],
+) -> Callable[Concatenate[SyncClient, P], Generator[T]]:
+    """An async generator, to be looped over."""
+
+    def loop(self: SyncClient, /, *arguments: P.args, **keywords: P.kwargs) -> Generator[T]:
+        connection = self.connection()
+        return connection.read(method(connection.client, *arguments, **keywords))
+
+    return _as(method, loop, str(inspect.signature(method).return_annotation).removeprefix("Async"))
+
+
+def _held(
+    method: Callable[Concatenate[Client, P], AbstractAsyncContextManager[T]],
+    of: Callable[[_Connection, T], R],
+) -> Callable[Concatenate[SyncClient, P], AbstractContextManager[R]]:
+    """An async context, entered and left by ``with``; ``of`` makes what blocks of what it yields."""
+
+    @contextmanager
+    def hold(self: SyncClient, /, *arguments: P.args, **keywords: P.kwargs) -> Generator[R]:
+        connection = self.connection()
+        with connection.held(method(connection.client, *arguments, **keywords)) as value:
+            yield of(connection, value)
+
+    return _as(method, hold, f"AbstractContextManager[{of.__name__ if isinstance(of, type) else None}]")
+
+
+Q = ParamSpec("Q")
+
+
+def _as(origin: Callable[..., Any], blocking: Callable[Q, R], returned: str) -> Callable[Q, R]:
+    """Give a function that blocks the name and the parameters of its origin, for help and tools."""
+    blocking.__name__, blocking.__doc__ = origin.__name__, f"As `Client.{origin.__name__}`."
+    # `inspect` follows `__wrapped__`, which `contextmanager` sets, past the signature below.
+    vars(blocking).pop("__wrapped__", None)
+    vars(blocking)["__signature__"] = inspect.signature(origin).replace(return_annotation=returned)
+    return blocking
+
+
+def _nothing(_: _Connection, value: None) -> None:
     return value
 
 
-class SyncClient(SharedConnection):
+class SyncClient:
     """`Client` with methods that block. Made by `connect_sync`; open until `close`, or until ``with`` ends.
 
     Methods may be called by several threads. Rows that are no list are read in the client's own thread.
     """
 
-    rollouts = looped(Client.rollouts)
-    groups = looped(Client.groups)
-    publish = answered(Client.publish)
-    collect = looped(Client.collect)
-    standing_run = held(Client.standing_run, SyncRun)
-    session = held(Client.session, SyncSession)
-    verify = answered(Client.verify)
-    control = answered(Client.control)
-    update_weights = answered(Client.update_weights)
-    weights_paused = held(Client.weights_paused, _nothing)
-    workers = answered(Client.workers)
-    status = answered(Client.status)
+    rollouts = _looped(Client.rollouts)
+    groups = _looped(Client.groups)
+    publish = _waited(Client.publish)
+    collect = _looped(Client.collect)
+    standing_run = _held(Client.standing_run, SyncRun)
+    session = _held(Client.session, SyncSession)
+    verify = _waited(Client.verify)
+    control = _waited(Client.control)
+    update_weights = _waited(Client.update_weights)
+    weights_paused = _held(Client.weights_paused, _nothing)
+    workers = _waited(Client.workers)
+    status = _waited(Client.status)
+
+    def __init__(self, client: Client) -> None:
+        self._lock = threading.Lock()
+        self._open: _Connection | None = _Connection(client)
+        self._address: _Address | None = _Address(client.urls, client.prefix, client.roles)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The broker's, for another client of this system; empty when this one is closed."""
+        return self._address.urls if self._address is not None else ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, _Address | None]:
+        # A lock and a thread cannot be pickled; the address is all that another process needs.
+        return {"address": self._address}
+
+    def __setstate__(self, state: dict[str, _Address | None]) -> None:
+        self._lock, self._address, self._open = threading.Lock(), state["address"], None
+
+    def close(self) -> None:
+        """Leave the system, and stop it if this client started it. Closing twice is allowed."""
+        with self._lock:
+            # Under the lock only the exchange; closing may wait for long, and others would wait for it.
+            opened, self._open, self._address = self._open, None, None
+        if opened is not None:
+            opened.close()
+
+    def call(self, method: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        """The result of any method of `Client`: ``gym.call(Client.runs)``."""
+        connection = self.connection()
+        return connection.call(partial(method, **keywords), connection.client, *arguments)
+
+    def connection(self) -> _Connection:
+        """This process's connection; made now if the client came from another process.
+
+        Raises:
+            UsageError: the client is closed.
+        """
+        # Under the lock, or two threads would both connect.
+        with self._lock:
+            if self._open is not None and self._open.pid != os.getpid():
+                _inherited.append(self._open)
+                self._open = None
+            if self._open is None:
+                if self._address is None:
+                    raise UsageError("the client is closed; connect_sync(...) makes another one")
+                self._open = _Connection(rejoin(*self._address))
+            return self._open
 
 
 def _opened(connect: Callable[P, Client]) -> Callable[P, SyncClient]:
@@ -53,8 +315,10 @@ def _opened(connect: Callable[P, Client]) -> Callable[P, SyncClient]:
         """
         return SyncClient(connect(*arguments, **keywords))
 
-    with_parameters_of(connect, connect_sync, "SyncClient")
-    return connect_sync
+    about = connect_sync.__doc__
+    named = _as(connect, connect_sync, "SyncClient")
+    named.__name__, named.__doc__ = "connect_sync", about
+    return named
 
 
 connect_sync = _opened(connect)

@@ -1,17 +1,19 @@
-"""New weights for a serving model, on all of its workers: they agree at the end, or it is an error."""
+"""Commands to serving models, such as new weights: all of a model's workers obey, or it is an error."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 
+from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.control import control
 from gym_runtime.client.streaming import background
-from gym_runtime.errors import GymError, ModelUnavailable, UsageError
+from gym_runtime.errors import GymError, ModelUnavailable, UsageError, from_fault
+from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Control, ControlAnswer
+from gym_runtime.messages.names import token
 from gym_runtime.timing import WORKERS_LOOK_S
 from gym_runtime.workers.current_weights import stored
 
@@ -19,6 +21,34 @@ ROUNDS = 8
 """How often workers that joined meanwhile are asked too."""
 
 Workers = Callable[[], Awaitable[list[str]]]
+
+
+async def control(
+    bus: Bus, workers: Iterable[str], command: Control, *, limit_s: float
+) -> dict[str, ControlAnswer]:
+    """Ask all workers at once; their answers, by worker id.
+
+    Raises:
+        ModelRefused: an engine cannot do it.
+        GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
+    """
+    answers: dict[str, ControlAnswer] = {}
+
+    async def ask(worker: str) -> None:
+        deadline_s = clock.monotonic() + limit_s
+        data = await bus.request(
+            f"control.{token(worker, 'worker')}", calls.encode(command), deadline_s=deadline_s
+        )
+        reply = calls.decode_reply(data)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+        answers[worker] = calls.decode_control_answer(reply.body)
+
+    # `cancel=False`: the context ends when all have answered.
+    async with background(cancel=False) as tasks:
+        for worker in workers:
+            tasks.start_soon(ask, worker)
+    return answers
 
 
 async def commanded(

@@ -1,35 +1,18 @@
-"""What a tracker does, and how one is opened by its name."""
+"""What each tracker does, and how its library is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
-import msgspec
-from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import UsageError
 
-TrackerName = Literal["wandb", "mlflow", "tensorboard", "trackio"]
 PROJECT = "gym-runtime"
 """What the project is called where the tracker's own variable (WANDB_PROJECT and the like) names none."""
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that is tracked.
-
-    Attributes:
-        settings: what it was asked for; shown with the run.
-        folder: for trackers that write files.
-    """
-
-    run: str
-    folder: Path
-    settings: dict[str, Any] = {}
-
-
-class Tracker(Protocol):
+class OpenRun(Protocol):
     """One run in a tracker. It is called from one thread only, and may block it."""
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -43,19 +26,6 @@ class Tracker(Protocol):
     def finish(self, *, failed: bool) -> None:
         """Hand over everything, and end the run."""
         ...
-
-
-def open_tracker(name: str, about: About) -> Tracker:
-    """Begin a run in a tracker.
-
-    Raises:
-        UsageError: there is no such tracker, or its library is not installed.
-    """
-    if name not in get_args(TrackerName):
-        known = list(get_args(TrackerName))
-        raise UsageError(f"there is no tracker '{name}'{suggest(name, known)}: use one of {', '.join(known)}")
-    module: Any = import_module(f"gym_view.trackers.{name}")
-    return module.open_run(about)
 
 
 def load(library: str, extra: str) -> Any:

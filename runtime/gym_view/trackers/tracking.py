@@ -9,20 +9,17 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import anyio
-import anyio.to_thread
+from gym_runtime.client import About
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.files.run_metrics import Summary
 from gym_runtime.messages.outcomes import RolloutRecord
 
 from gym_view.trackers.curves import Curves, final_numbers
 from gym_view.trackers.example_rollouts import COLUMNS, Examples
-from gym_view.trackers.tracker import About, Tracker, open_tracker
+from gym_view.trackers.tracker import OpenRun
 
 TRACK_EVERY_S = 5.0
 """How often a tracker is told of a run's aggregates."""
@@ -37,22 +34,31 @@ Said = Callable[[str], None]
 
 
 class Tracking:
-    """One run in one tracker. `open`, `add` each record, `close`.
+    """One run in one tracker, a `gym_runtime.client.Tracker`.
 
     Args:
+        open_run: begins the run in the tracker; called in the thread.
         say: called, from any thread, with what the user should know; once, if the tracker fails.
         repeats, before: as for `Curves`.
     """
 
     def __init__(
-        self, name: str, about: About, say: Said, *, repeats: int = 1, before: Summary | None = None
+        self,
+        name: str,
+        open_run: Callable[[About], OpenRun],
+        about: About,
+        say: Said,
+        *,
+        repeats: int = 1,
+        before: Summary | None = None,
     ) -> None:
         self._name = name
+        self._open_run = open_run
         self._about = about
         self._say = say
         self._curves = Curves(repeats, before)
         self._examples = Examples()
-        self._work: queue.Queue[Callable[[Tracker], None] | None] = queue.Queue()
+        self._work: queue.Queue[Callable[[OpenRun], None] | None] = queue.Queue()
         self._opened = threading.Event()
         self._refused: BaseException | None = None
         self._broken = False
@@ -106,7 +112,7 @@ class Tracking:
         step, numbers = self._curves.rollouts, {**self._curves.numbers(), **(exact or {})}
         rows: list[list[Any]] = self._examples.rows() if table else []
 
-        def tell(tracker: Tracker) -> None:
+        def tell(tracker: OpenRun) -> None:
             tracker.log(step, numbers)
             if rows:
                 tracker.table(step, COLUMNS, rows)
@@ -115,7 +121,7 @@ class Tracking:
 
     def _run(self) -> None:
         try:
-            tracker = open_tracker(self._name, self._about)
+            tracker = self._open_run(self._about)
         except BaseException as error:  # noqa: BLE001 - not handled: raised by `open`
             self._refused = error
             return
@@ -129,27 +135,6 @@ class Tracking:
             except Exception as error:  # noqa: BLE001 - the boundary to a foreign library: the run goes on
                 self._broken = True
                 self._say(f"{self._name} failed, and the run goes on without it: {_said(error)}")
-
-
-async def tracked(
-    records: AsyncGenerator[RolloutRecord], tracking: Tracking
-) -> AsyncGenerator[RolloutRecord]:
-    """The same records, each of them told to the tracker before it is passed on.
-
-    Raises:
-        UsageError: the tracker cannot be used; no record was made.
-    """
-    failed = True
-    async with aclosing(records):
-        await anyio.to_thread.run_sync(tracking.open)
-        try:
-            async for record in records:
-                tracking.add(record)
-                yield record
-            failed = False
-        finally:
-            with anyio.CancelScope(shield=True):  # it is bounded by `TRACKER_CLOSING_S`
-                await anyio.to_thread.run_sync(partial(tracking.close, failed=failed))
 
 
 def _said(error: BaseException) -> str:

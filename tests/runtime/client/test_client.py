@@ -11,7 +11,7 @@ from weakref import ref
 import anyio
 import msgspec
 import pytest
-from gym_runtime.client import run_driver
+from gym_runtime.client import runs
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -282,7 +282,7 @@ async def test_what_comes_after_a_runs_end_is_looked_for_once_a_minute(
             run = [record.run async for record in here.rollouts(1)][0]
             assert await bus.commit(f"rollout.{run}.9.0", b"{}")  # by a worker that was frozen
         assert len(await bus.counts("rollout.>")) == 2
-        monkeypatch.setattr(run_driver, "TIDIED_S", 0.0)
+        monkeypatch.setattr(runs, "TIDIED_S", 0.0)
         assert [record async for record in here.rollouts(1)]
         with anyio.fail_after(15):
             while await bus.counts("rollout.>"):

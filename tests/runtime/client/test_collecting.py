@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from gym_runtime import connect
 from gym_runtime.bus.interface import QueueDepth
-from gym_runtime.client import Client, RunInfo, following, make_pools, new_run_id
+from gym_runtime.client import Client, RunInfo, make_pools, new_run_id, run
+from gym_runtime.client.run import Run
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord, encode_record
@@ -57,7 +58,7 @@ async def test_several_collectors_each_get_everything_and_several_publishers_do_
 async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "SHED", 10)
+    monkeypatch.setattr(run, "SHED", 10)
     taken: list[RolloutRecord] = []
     stored: dict[int, int] = {}
     async with running_client() as here:
@@ -78,7 +79,8 @@ async def test_a_long_run_is_shed_and_who_comes_late_makes_no_second_row(
 
         async with anyio.create_task_group() as group:
             group.start_soon(publish)
-            assert await here.gym.driver.follow("long", 100, taken.append, shed=True)
+            long = Run(here.gym.driver, RunInfo(run="long", total=100), taken.append, total=100)
+            assert await long.follow(shed=True)
         assert not await again(taken[-1])
     assert sorted(record.task_index for record in taken) == list(range(100))
     assert stored[15] == 15
@@ -106,9 +108,9 @@ async def test_a_finished_run_is_kept_until_the_last_client_that_follows_it_has_
 async def test_a_finished_run_whose_records_are_gone_says_so() -> None:
     async with running_client() as here:
         records = [record async for record in here.rollouts(3)]
-        run = records[0].run
-        with anyio.fail_after(60), pytest.raises(UsageError, match=f"run '{run}' is finished"):
-            await collected(here.gym, run)
+        name = records[0].run
+        with anyio.fail_after(60), pytest.raises(UsageError, match=f"run '{name}' is finished"):
+            await collected(here.gym, name)
         await open_run(here.gym, "two", 3)
         await here.gym.cancel("two")
         with anyio.fail_after(60), pytest.raises(UsageError, match="run 'two' is cancelled, and its records"):
@@ -237,7 +239,7 @@ async def test_keywords_say_how_to_sample() -> None:
 )
 async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: Any, message: str) -> None:
     async with running_client() as here:
-        here.gym.served = ModelSettings.parse("openai/gpt-5")
+        here.gym.new_runs.served = ModelSettings.parse("openai/gpt-5")
         with pytest.raises(UsageError, match=message):
             await anext(here.rollouts(1, **sampling))
         with pytest.raises(UsageError, match=message):

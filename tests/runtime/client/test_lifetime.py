@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime import connect
-from gym_runtime.client.lifetime import Lifetime
+from gym_runtime.client import Lifetime
 from gym_runtime.errors import UsageError
 from gym_testing.virtual_clock import BACKEND
 

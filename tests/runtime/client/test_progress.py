@@ -8,9 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime.client import RunInfo
-from gym_runtime.client.progress import Counter
-from gym_runtime.client.status import RunProgress
+from gym_runtime.client import Counter, RunInfo, RunProgress
 from gym_runtime.files.rows import expand
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import ModelAnswer, ModelCall

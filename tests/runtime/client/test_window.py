@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime.client.window import REFILL_S, Window
+from gym_runtime.client.run import REFILL_S, Window
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_testing import virtual_clock
 

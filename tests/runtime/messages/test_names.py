@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.client import Client, RunInfo
+from gym_runtime.client.run import Run
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import MAX_CHARS, rollout_token, token
 from gym_runtime.messages.outcomes import Failed, decode_record
@@ -76,8 +77,8 @@ async def test_no_client_does_anything_with_such_a_name(name: str) -> None:
             lambda: gym.driver.finish_run(info),
             lambda: gym.driver.close_run(info),
             lambda: anext(gym.collect(name)),
-            lambda: gym.driver.follow(name, 1, lambda record: None),
-            lambda: gym.driver.attach(info).__aenter__(),
+            lambda: Run(gym.driver, info, lambda record: None, total=1).follow(),
+            lambda: Run(gym.driver, info, lambda record: None).attached().__aenter__(),
             lambda: gym.driver.publish([replace(other, run=name)]),
             lambda: gym.driver.publish([replace(other, agent=name)]),
             lambda: gym.driver.publish([replace(other, environment=name)]),

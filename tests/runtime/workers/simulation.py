@@ -17,6 +17,7 @@ import msgspec
 from gym_agents.step_loop import Agent as StepLoop
 from gym_agents.tool_loop import Agent as ToolLoop
 from gym_runtime.client import Client, RunInfo
+from gym_runtime.client.run import Run
 from gym_runtime.errors import GymError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec, encode_spec
@@ -115,7 +116,8 @@ class SimulatedClient:
             await gym.driver.open_run(info)
             tasks.start_soon(self._flush)
             tasks.start_soon(self._publish, gym, left)
-            assert await gym.driver.follow(run, len(left), self._memory.append, skip=self._settled)
+            following = Run(gym.driver, info, self._memory.append, total=len(left), settled=self._settled)
+            assert await following.follow()
             self._write()
             await gym.driver.close_run(info)
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from gym_runtime import clock
 from gym_runtime.client import Client
+from gym_runtime.client.run import Run
 from gym_runtime.files.rows import expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
@@ -53,9 +54,11 @@ class BreakableClient:
         async with self._here.system.broker.connect("leaving") as bus, hosting() as group:
             self.line = bus
             gym = Client(bus, group)
-            async with gym.driver.attach(RunInfo(run="one", total=self._count)) as run:
+            info = RunInfo(run="one", total=self._count)
+            run = Run(gym.driver, info, self.records.put, total=self._count)
+            async with run.attached():
                 await gym.driver.publish(tasks(self._count, attached=True))
-                run.finished = await gym.driver.follow("one", self._count, self.records.put)
+                run.finished = await run.follow()
 
 
 # -- a client that is gone ------------------------------------------------------------------------------

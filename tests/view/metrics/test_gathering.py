@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gym_runtime.client.progress import Counter
+from gym_runtime.client import Counter
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.stored_records import RunInfo

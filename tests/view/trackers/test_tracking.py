@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from gym_runtime.client import About
+from gym_runtime.client.tracking import load_tracker
 from gym_runtime.errors import UsageError
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_view.trackers import tracking
 from gym_view.trackers.curves import Curves
 from gym_view.trackers.example_rollouts import CHARACTERS, COLUMNS, MOST_ROWS, Examples
-from gym_view.trackers.tracker import About, open_tracker
 from gym_view.trackers.tracking import Tracking
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,7 +121,7 @@ def test_examples_are_few_and_of_every_kind() -> None:
 def test_a_run_is_in_the_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "TRACK_EVERY_S", 0.0)
     about = About(run="r", folder=tmp_path / "tb", settings={"model": "scripted/x", "repeats": 2})
-    told = Tracking("tensorboard", about, pytest.fail, repeats=2)
+    told = load_tracker("tensorboard")(about, pytest.fail, repeats=2)
     told.open()
     hostile = "<script>alert(1)</script>\n![x](http://evil)"
     metrics = Metrics()
@@ -170,8 +171,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def begin(tracker: Any) -> tuple[Tracking, list[str]]:
         said: list[str] = []
-        monkeypatch.setattr(tracking, "open_tracker", lambda name, about: tracker)
-        told = Tracking("wandb", About(run="r", folder=tmp_path), said.append)
+        told = Tracking("wandb", lambda about: tracker, About(run="r", folder=tmp_path), said.append)
         told.open()
         return told, said
 
@@ -202,9 +202,9 @@ def test_a_tracker_that_hangs_holds_up_nothing(begun: Any, monkeypatch: pytest.M
 def test_what_is_wrong_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     about = About(run="r", folder=tmp_path)
     with pytest.raises(UsageError, match="did you mean 'wandb'"):
-        open_tracker("wand", about)
+        load_tracker("wand")
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    told = Tracking("tensorboard", about, pytest.fail)
+    told = load_tracker("tensorboard")(about, pytest.fail)
     with pytest.raises(UsageError, match=r"pip install 'gym-runtime\[tensorboard\]'"):
         told.open()
     told.close()

@@ -19,7 +19,8 @@ from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.run_options import CollectOptions
 from gym_runtime.cli.remote import unserved
 from gym_runtime.client import connect
-from gym_runtime.client.progress import Counter
+from gym_runtime.client.run import Run
+from gym_runtime.client.status import Counter
 from gym_runtime.client.streaming import background
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.recorded_run import benchmark_scores
@@ -77,9 +78,14 @@ def collect(options: CollectOptions) -> int:
                 async with background() as tasks:
                     tasks.start_soon(flush)
                     tasks.start_soon(stop_on_signal, tasks.cancel_scope)
-                    complete = await gym.driver.follow(
-                        options.run, left, take, skip=lambda task, rollout: (task, rollout) in had
+                    run = Run(
+                        gym.driver,
+                        info,
+                        take,
+                        total=left,
+                        settled=lambda task, rollout: (task, rollout) in had,
                     )
+                    complete = await run.follow()
                     now = await gym.driver.known(info)
                     if not complete and now.state == "finished":
                         await gym.driver.stored_run(options.run)

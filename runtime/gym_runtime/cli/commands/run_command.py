@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import anyio
-from gym_view.trackers.tracker import About
-from gym_view.trackers.tracking import Tracking
 
 from gym_runtime import logs, tracing
 from gym_runtime.cli import result, terminal
@@ -26,6 +24,8 @@ from gym_runtime.cli.options.run_options import RunOptions
 from gym_runtime.cli.options.shared_options import shown_name
 from gym_runtime.cli.run_models import RunModels
 from gym_runtime.cli.run_part import RunPart
+from gym_runtime.client import About, Tracker
+from gym_runtime.client.tracking import load_tracker
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
@@ -68,7 +68,7 @@ class _Run:
         self._label = ", ".join(map(shown_name, options.names))
         self._budget = Budget(options.budget)
         self._system: System | None = None
-        self._tracking: Tracking | None = None
+        self._tracking: Tracker | None = None
         self._weak_sandbox = False
 
     def run(self) -> int:
@@ -165,7 +165,7 @@ class _Run:
         )
         before = metrics.summary() if metrics.rollouts else None
         repeats = min(recorded.plan.repeats.values())
-        tracking = Tracking(name, about, display.note, repeats=repeats, before=before)
+        tracking = load_tracker(name)(about, display.note, repeats=repeats, before=before)
         tracking.open()
         self._tracking = tracking
 

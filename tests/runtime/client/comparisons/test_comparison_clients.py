@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from gym_runtime import Environment
 from gym_runtime.client import Client, RunInfo
+from gym_runtime.client.recovery import take_up
+from gym_runtime.client.run import Run, run_rollouts
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.files.results import OutputFiles, ResultWriter
@@ -63,11 +65,12 @@ async def test_who_collects_later_has_no_comparison_made_again(here: Here) -> No
     await here.published(2)
     async with here.another() as first, here.another() as second, first.driver.followed("run"):
         taken: list[RolloutRecord] = []
-        assert await second.driver.follow("run", 8, taken.append)
+        info = RunInfo(run="run", total=8)
+        assert await Run(second.driver, info, taken.append, total=8).follow()
         late: list[RolloutRecord] = []
         had = {(0, 0), (0, 1), (1, 3)}
         skip = lambda task, rollout: (task, rollout) in had  # noqa: E731
-        assert await first.driver.follow("run", 5, late.append, skip=skip)
+        assert await Run(first.driver, info, late.append, total=5, settled=skip).follow()
         assert rewards(late) == {key: value for key, value in rewards(taken).items() if key not in had}
     await settled(lambda: True)
     assert len(here.contest.groups) == 2
@@ -127,7 +130,7 @@ async def test_the_next_client_of_a_run_goes_on_with_its_comparisons(here: Here)
 
             async def make() -> None:
                 with scope:
-                    async for _ in first.driver.make(here.specs("run", 2, attached=True), info):
+                    async for _ in run_rollouts(first.driver, here.specs("run", 2, attached=True), info):
                         pass
 
             tasks.start_soon(make)
@@ -137,10 +140,10 @@ async def test_the_next_client_of_a_run_goes_on_with_its_comparisons(here: Here)
     await anyio.sleep(20)  # the workers notice, and give the comparisons back
     here.contest.release.set()
     asked = sum(here.policy.asked.values())
-    remains = await here.gym.driver.take_up("run", Progress())
+    remains = await take_up(here.gym.driver, "run", Progress())
     assert remains is not None
     assert len(remains.results) == 8
-    made = here.gym.driver.make([], msgspec.structs.replace(info, total=0), remains=remains)
+    made = run_rollouts(here.gym.driver, [], msgspec.structs.replace(info, total=0), remains=remains)
     with anyio.fail_after(3600):
         records = [record async for record in made]
     assert rewards(records) == {(task, index): index for task in range(2) for index in range(4)}
@@ -163,7 +166,7 @@ async def test_a_comparison_that_failed_is_made_again_and_its_rollouts_are_not(
 
         async def make() -> None:
             with scope:
-                async for record in first.driver.make(here.specs("run", 2, attached=True), info):
+                async for record in run_rollouts(first.driver, here.specs("run", 2, attached=True), info):
                     failed.append(record)
 
         async with anyio.create_task_group() as tasks:
@@ -179,10 +182,10 @@ async def test_a_comparison_that_failed_is_made_again_and_its_rollouts_are_not(
     progress = Progress()
     progress.read(files, Metrics())
     asked = sum(here.policy.asked.values())
-    remains = await here.gym.driver.take_up("run", progress)
+    remains = await take_up(here.gym.driver, "run", progress)
     assert remains is not None
     with anyio.fail_after(3600):
-        records = [record async for record in here.gym.driver.make([], info, remains=remains)]
+        records = [record async for record in run_rollouts(here.gym.driver, [], info, remains=remains)]
     assert rewards(records) == {(task, index): index for task in range(2) for index in range(4)}
     assert sum(here.policy.asked.values()) == asked
 
@@ -192,7 +195,7 @@ async def test_a_group_does_not_wait_for_what_an_earlier_part_of_the_run_has_mad
     had = {(0, 1), (0, 3)}
     left = [spec for spec in here.specs("run", 1, 5) if (spec.task_index, spec.rollout_index) not in had]
     info = RunInfo(run="run", total=3, environments=["contest"], agents=["tool_loop"])
-    made = here.gym.driver.make(left, info, settled=lambda task, rollout: (task, rollout) in had)
+    made = run_rollouts(here.gym.driver, left, info, settled=lambda task, rollout: (task, rollout) in had)
     with anyio.fail_after(3600):
         assert [record.reward async for record in made] == [0, 1, 2]
     assert here.contest.groups == [[0, 2, 4]]

@@ -1,32 +1,51 @@
-"""Sessions and verdicts for callers that are no agents: a trainer with an engine of its own, an HTTP server.
+"""Sessions and verdicts for callers that are no agents: a trainer with an engine, an HTTP server.
 
 The session lives on a resource worker, as a rollout's does, and is rebuilt on another one if that worker
-ends. Nothing is journaled or committed: what becomes of the answers is the caller's affair.
+ends. Nothing is journaled or committed: what the caller does with the answers is the caller's affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import msgspec
 from msgspec import Raw
 
+from gym_runtime import clock
+from gym_runtime.client.rows import AnyRow, Declared, line
+from gym_runtime.client.runs import Runs
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.declared import loaded
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replayed_session import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
-from gym_runtime.errors import UNREADABLE, ResourceError, SessionLost, TaskError
+from gym_runtime.errors import UNREADABLE, GymError, ResourceError, SessionLost, TaskError, leaf
+from gym_runtime.files.rows import Numbering, expand
+from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.conversations import encoded
 from gym_runtime.messages.responses import encode_item
+from gym_runtime.messages.chat import encoded
+from gym_runtime.messages.declaration import decode_declaration
+from gym_runtime.messages.items import encode_item
+from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import new_run_id
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rpc.retry_budget import RetryBudget
+from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
+
+CLIENT_CLOSE_S = 2.0
+"""How long a client that leaves may take to close a session."""
+DECLARED_S = 10.0
+"""How long a resource worker may take to say what its environment declares."""
 
 Said = str | bytes | Raw | Mapping[str, Any] | Sequence[Mapping[str, Any] | str]
 """What a model said: the text of a message; output items, where a string is a message; or a whole response of
@@ -53,7 +72,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentSession:
-    """One session of an environment, driven by the caller. Made by `Client.session`.
+    """One session of an environment, driven by the caller. Opened by `Client.session`.
 
     Calls that the environment answers with an error for the model (wrong arguments, an unknown tool) return
     that text. A `GymError` is a failure of the environment or of the system, and never a reward.
@@ -192,3 +211,109 @@ def _response(said: Said) -> Raw:
 
 def _plain(items: Sequence[Raw]) -> list[dict[str, Any]]:
     return [msgspec.json.decode(item) for item in items]
+
+
+class Environments:
+    """The environments that resource workers serve, and sessions on them.
+
+    An environment whose module this process cannot find is read as its workers declare it; they are asked
+    once for each.
+
+    Args:
+        roles: which pool serves which role.
+    """
+
+    def __init__(self, runs: Runs, roles: Mapping[str, str]) -> None:
+        self._runs = runs
+        self._roles = roles
+        self._router: Router | None = None
+        self._declared: dict[str, LoadedEnvironment] = {}
+        self._sessions_run, self._sessions = new_run_id(), 0
+
+    def disconnect(self) -> None:
+        """Forget what belongs to the connection; the next one asks again."""
+        self._router, self._declared = None, {}
+
+    async def declared(self, environment: str | None) -> Declared:
+        """The environments that rows may need and that are not found here.
+
+        Args:
+            environment: the only one that is needed; None for all that rows may name.
+
+        Raises:
+            GymError: the workers of one do not answer.
+        """
+        if environment is not None and (
+            environment in self._declared or catalogue.exists("environments", environment)
+        ):
+            return self._declared
+        served = await self._names()
+        for name in sorted(served if environment is None else served & {environment}):
+            # A file in the working directory is taken only where the user has named it.
+            found = catalogue.exists if environment is not None else catalogue.is_known
+            if name not in self._declared and not found("environments", name):
+                self._declared[name] = await self._ask(name)
+        return self._declared
+
+    async def served(self) -> dict[str, LoadedEnvironment]:
+        """Every environment that is served now, by its name.
+
+        Raises:
+            GymError: the workers of one do not answer.
+        """
+        served: dict[str, LoadedEnvironment] = {}
+        for name in await self._names():
+            if catalogue.is_known("environments", name):
+                served[name] = catalogue.known_environment(name)
+            else:
+                served[name] = self._declared[name] = self._declared.get(name) or await self._ask(name)
+        return served
+
+    @asynccontextmanager
+    async def session(
+        self, row: AnyRow, environment: str | None, timeout_s: float | None
+    ) -> AsyncGenerator[EnvironmentSession]:
+        """A session that is not open yet, and is closed when the context ends."""
+        declared = await self.declared(environment)
+        number, self._sessions = self._sessions, self._sessions + 1
+        (task,) = expand(
+            [line(row)],
+            RolloutSettings(roles=dict(self._roles), timeout_s=timeout_s, durability="result"),
+            run=self._sessions_run,
+            environment=environment,
+            numbering=Numbering(number, apart=True),
+            declared=declared,
+        )
+        known = declared.get(task.environment) or catalogue.known_environment(task.environment)
+        session = EnvironmentSession(task, known, self._routed())
+        try:
+            yield session
+        finally:
+            # Shielded: a caller that was cancelled releases its session as well.
+            with anyio.move_on_after(CLIENT_CLOSE_S, shield=True), suppress(GymError):
+                await session.close()  # if the workers do not hear of it, its time limit releases it
+
+    async def _names(self) -> set[str]:
+        workers = await all_workers(self._runs.bus)
+        return {pool for worker in workers if worker.kind == "resource" for pool in worker.pools}
+
+    async def _ask(self, name: str) -> LoadedEnvironment:
+        request = calls.Request(body=calls.Declare(), deadline_s=clock.monotonic() + DECLARED_S)
+        answer = await self._routed().ask("resource", name, request, RetryBudget())
+        return loaded(decode_declaration(answer.body))
+
+    def _routed(self) -> Router:
+        """The way to the resource workers; from its first use on it follows who they are."""
+        if self._router is None:
+            self._router = Router(self._runs.bus, "resource", watches=False)
+            # In the group of the connection: the router outlives the session that needed it first.
+            self._runs.tasks.start_soon(self._follow_workers, self._router)
+        return self._router
+
+    async def _follow_workers(self, router: Router) -> None:
+        try:
+            await router.run()
+        # `except*`: the router runs in a task group, which wraps what it raises.
+        except* GymError as group:
+            # A broker that was configured before clients had sessions refuses; nothing else must end by that.
+            logger().warning("the client does not hear which workers there are", error=str(leaf(group)))

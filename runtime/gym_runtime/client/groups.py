@@ -1,0 +1,128 @@
+"""Rollouts that come in groups, one for each row; and results in the order of the rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+import msgspec
+
+from gym_runtime.client.rows import RowSources
+from gym_runtime.client.run import Run, Window
+from gym_runtime.client.runs import Runs
+from gym_runtime.client.streaming import ResultStream
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
+
+T = TypeVar("T")
+
+
+async def run_groups(
+    runs: Runs,
+    specs: Iterable[RolloutSpec],
+    info: RunInfo,
+    sources: RowSources,
+    *,
+    on_failure: GroupPolicy,
+    in_flight: int,
+    ordered: bool,
+) -> AsyncGenerator[Group]:
+    """Run rollouts; yields each row's rollouts together, as soon as all of them are settled.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
+    groups, order, window = Groups(on_failure), InputOrder[Group](), Window(in_flight)
+    specs = groups.noting(specs)
+    if ordered:
+        specs = order.expecting(specs, lambda spec: spec.task_index)
+    stream = ResultStream[Group]()
+
+    async def take(record: RolloutRecord) -> None:
+        commands = groups.take(record)
+        # A replacement takes the place of the failed rollout; a released one would go to another row.
+        if not any(isinstance(command, Make) for command in commands):
+            window.release(record)
+        for command in commands:
+            match command:
+                case Make(task):
+                    await run.publish_replacement(task)
+                case Cancel(task_index):
+                    await runs.cancel(record.run, task_index)
+                case Group():
+                    row, key = sources.take(command.task_index)
+                    group = msgspec.structs.replace(command, row=row, key=key)
+                    for due in order.arrived(group.task_index, group) if ordered else (group,):
+                        await stream.send(due)
+
+    run = Run(runs, info, take, window=window)
+
+    async def work() -> None:
+        await run.drive(specs)
+        for due in order.rest():
+            await stream.send(due)
+
+    async with aclosing(stream.results(runs.tasks, work)) as complete:
+        async for group in complete:
+            yield group
+
+
+class _Place(Generic[T]):
+    """A result's place in the order."""
+
+    __slots__ = ("results", "settled")
+
+    def __init__(self) -> None:
+        self.results: list[T] = []
+        self.settled = False
+
+
+class InputOrder(Generic[T]):
+    """Holds back results that overtook others, so that they are handed over in the order of the input."""
+
+    def __init__(self) -> None:
+        self._due: deque[_Place[T]] = deque()
+        self._waiting: dict[Hashable, list[_Place[T]]] = {}
+        self._early: dict[Hashable, list[T]] = {}
+
+    def expecting(
+        self, specs: Iterable[RolloutSpec], name: Callable[[RolloutSpec], Hashable]
+    ) -> Iterator[RolloutSpec]:
+        """The specs, whose results are expected in this order, by name, from when they are passed on."""
+        last: Hashable = None
+        for spec in specs:
+            # Repeats of one row share a place, until its results have come.
+            if name(spec) != last or last not in self._waiting:
+                last = name(spec)
+                place = _Place[T]()
+                self._due.append(place)
+                if last in self._early:
+                    place.results, place.settled = self._early.pop(last), True
+                else:
+                    self._waiting.setdefault(last, []).append(place)
+            yield spec
+
+    def arrived(self, name: Hashable, result: T) -> Iterator[T]:
+        """The results that can be handed over now.
+
+        A row that came again before its group was complete has joined it: all places of the name are settled.
+        A result that an earlier part of the run has left may come before its row is read.
+        """
+        places = self._waiting.pop(name, None)
+        if places is None:
+            self._early.setdefault(name, []).append(result)
+            return
+        places[0].results.append(result)
+        for place in places:
+            place.settled = True
+        while self._due and self._due[0].settled:
+            yield from self._due.popleft().results
+
+    def rest(self) -> Iterator[T]:
+        """What is still held back when no more results come: those before them never came."""
+        for place in self._due:
+            yield from place.results

@@ -1,0 +1,362 @@
+"""Rows become the rollouts of a new run: numbered, with settings that were checked before anything starts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import chain, islice, repeat
+from typing import Any
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from gym_runtime import clock
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.errors import UsageError
+from gym_runtime.files.dataset import Dataset, open_dataset
+from gym_runtime.files.lines import Source
+from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
+from gym_runtime.files.run_plan import RunPlan
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.messages.sampling import BEYOND_RESPONSES
+from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.workers.adapter import ModelSettings
+
+POLICY = "policy"
+"""The pool of the policy, which may also answer in a role."""
+APPEAR_S = 5.0
+"""How long a worker may take to appear: one that was lost is being started again."""
+APPEAR_LOOK_S = 0.2
+"""How often it is looked for meanwhile."""
+
+AnyRow = Mapping[str, Any] | bytes | str
+Declared = Mapping[str, LoadedEnvironment]
+"""Environments whose code is elsewhere, by their names."""
+Workers = Callable[[], Awaitable[list[Heartbeat]]]
+
+
+def line(row: AnyRow) -> bytes:
+    """A row as JSON."""
+    if isinstance(row, bytes):
+        return row
+    return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
+
+
+class RowSources:
+    """Rows on their way into rollouts.
+
+    Args:
+        keys: the caller's name for each row; None for no names.
+        remembered: keep each row until `take` is called for its task. Without it a stream of rows takes no
+            memory, and `take` may not be called.
+
+    Attributes:
+        listed: all rows are known from the start.
+        apart: each row is a task of its own.
+    """
+
+    def __init__(
+        self, rows: Iterable[AnyRow], keys: Iterable[Any] | None = None, *, remembered: bool
+    ) -> None:
+        self.listed = isinstance(rows, Sequence)
+        self.apart = keys is not None
+        self._rows = rows
+        self._keys = keys
+        self._remembered = remembered
+        self._present: tuple[AnyRow, Any] = b"", None
+        self._of_task: dict[int, tuple[AnyRow, Any]] = {}
+        self._latest = -1
+
+    def lines(self) -> Iterator[bytes]:
+        """The rows as JSON.
+
+        Raises:
+            UsageError: there are fewer keys than rows.
+        """
+        keys = repeat(None) if self._keys is None else iter(self._keys)
+        for row in self._rows:
+            try:
+                # Set before the line is yielded: `noting` reads it while this generator is suspended there.
+                self._present = row, next(keys)
+            except StopIteration:
+                raise UsageError("keys has fewer entries than rows: give one for each row") from None
+            yield line(row)
+
+    def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
+        """The specs made of the lines, each row's before the next row is read."""
+        for spec in specs:
+            if self._remembered:
+                self._latest = spec.task_index
+                # `setdefault`: rows with the same text are one task, whose first row counts.
+                self._of_task.setdefault(spec.task_index, self._present)
+            yield spec
+
+    def take(self, task_index: int) -> tuple[AnyRow, Any]:
+        """The row of a task whose group is complete, and its key; it is forgotten now.
+
+        The row that was read last is kept: it may have come again, and begin the next group of its task.
+        """
+        source = self._of_task[task_index]
+        if task_index != self._latest:
+            del self._of_task[task_index]
+        return source
+
+
+class NewRuns:
+    """What new runs are made of: settings, rollouts, and what others are told of them.
+
+    Args:
+        workers: the workers that are alive.
+        declared: what an environment declares, or all of them, where the modules are elsewhere.
+        roles: which pool serves which role, where the settings of rollouts do not say.
+
+    Attributes:
+        served: the model that `connect` has started as the pool ``policy``, if it has.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        declared: Callable[[str | None], Awaitable[Declared]],
+        roles: Mapping[str, str],
+    ) -> None:
+        self.served: ModelSettings | None = None
+        self._workers = workers
+        self._declared = declared
+        self._roles = roles
+
+    def settings(self, asked: RolloutSettings) -> RolloutSettings:
+        """The settings of a run, checked.
+
+        Raises:
+            UsageError: the model's engine does not have a sampling parameter.
+        """
+        if self.served is not None and asked.model_pool == POLICY:
+            check_engine(self.served, check_sampling(asked.sampling))
+        agent = asked.agent and catalogue.known_name("agents", asked.agent)
+        return replace(asked, agent=agent, roles={**self._roles, **asked.roles})
+
+    def info(self, settings: RolloutSettings, environment: str | None = None) -> RunInfo:
+        """What others are told of a new run whose rows are not known yet."""
+        model = settings.model_pool
+        if self.served is not None and model == POLICY:
+            model = f"{self.served.provider}/{self.served.name}"
+        return RunInfo(
+            run=new_run_id(),
+            total=0,
+            environments=[environment] if environment else [],
+            created_s=clock.now(),
+            model=model,
+        )
+
+    async def of_rows(
+        self, sources: RowSources, asked: RolloutSettings, environment: str | None
+    ) -> tuple[Iterable[RolloutSpec], RunInfo]:
+        """The rollouts of a new run, and what others are told of it.
+
+        Raises:
+            TaskError, UsageError: a row, a name or a value is wrong; of a list, all rows are checked now.
+        """
+        chosen = self.settings(asked)
+        info = self.info(chosen, environment)
+        declared = await self._declared(environment)
+        specs = sources.noting(
+            expand(
+                sources.lines(),
+                chosen,
+                run=info.run,
+                environment=environment,
+                attached=True,
+                numbering=Numbering(apart=sources.apart),
+                declared=declared,
+            )
+        )
+        # An agent that the caller names may ask roles which no environment declares.
+        named = () if chosen.agent else tuple({**asked.roles, **asked.role_sampling})
+        if not sources.listed:
+            require_declared(named, info.environments, declared)
+            return await with_served_roles(self._workers, specs), info
+        listed = whole_groups(list(specs))
+        require_declared(named, {spec.environment for spec in listed}, declared)
+        listed = list(await with_served_roles(self._workers, listed))
+        return listed, msgspec.structs.replace(
+            info,
+            total=len(listed),
+            environments=sorted({spec.environment for spec in listed}),
+            agents=sorted({spec.agent for spec in listed}),
+        )
+
+    async def of_dataset(
+        self, dataset: Dataset, asked: RolloutSettings
+    ) -> tuple[Iterable[RolloutSpec], RunInfo]:
+        """As `of_rows`, of a dataset that is open."""
+        plan = RunPlan(dataset, self.settings(asked))
+        plan.require_groups()
+        named = self.info(plan.settings)
+        specs = await with_served_roles(self._workers, plan.specs(named.run, attached=True))
+        return specs, plan.info(named.run, plan.rollouts, named.model)
+
+    @asynccontextmanager
+    async def dataset(
+        self, rows: Iterable[AnyRow] | Dataset, environment: str | None
+    ) -> AsyncGenerator[Dataset]:
+        """Rows as a dataset, which is closed when the context ends; one that is open stays open."""
+        if isinstance(rows, Dataset):
+            yield rows
+            return
+        declared = await self._declared(environment)
+        # In a thread: the rows may come from a slow generator of the caller.
+        with await to_thread.run_sync(_spooled, rows, environment, declared) as dataset:
+            yield dataset
+
+
+def _spooled(rows: Iterable[AnyRow], environment: str | None, declared: Declared) -> Dataset:
+    """Rows as a dataset, through a temporary file that ends with this call; the dataset keeps it open."""
+    with tempfile.NamedTemporaryFile(prefix="gym-runtime-", suffix=".jsonl") as file:
+        for row in rows:
+            # A row may be JSON text over several lines; within its strings line breaks are escaped.
+            file.write(line(row).replace(b"\n", b" ") + b"\n")
+        file.flush()
+        return open_dataset(Source(file.name, environment, "rows"), declared=declared)
+
+
+# -- checks before anything starts ------------------------------------------------------------------------
+
+
+def check_engine(settings: ModelSettings, overrides: Mapping[str, Any]) -> None:
+    """Refuse sampling that an engine does not have, as far as its adapter knows beforehand.
+
+    An adapter's module may have a function ``sampling(settings)``: the names, among those that the Responses
+    API lacks and ``reasoning_effort``, that its engine may have. What it cannot know is refused at the first
+    call.
+
+    Args:
+        overrides: as `gym_runtime.messages.sampling.Sampling.overrides` gives them.
+
+    Raises:
+        UsageError: the engine is known not to have one of them; names both. Or there is no such adapter.
+    """
+    ask: Any = vars(catalogue.load("models", settings.provider)).get("sampling")
+    known = ask(settings) if ask is not None else None
+    if known is None:
+        return
+    asked = [name for name in BEYOND_RESPONSES if name in (overrides.get("extra_body") or {})]
+    reasoning = overrides.get("reasoning")
+    if isinstance(reasoning, Mapping) and reasoning.get("effort") is not None:
+        asked.append("reasoning_effort")
+    if lacking := [name for name in asked if name not in known]:
+        api = ", asked by the Responses API," if settings.api == "responses" else ""
+        raise UsageError(
+            f"{settings.provider}/{settings.name}{api} has no {', '.join(lacking)}: leave it out, or name a "
+            "model that has it"
+        )
+
+
+def served_model(workers: Iterable[Heartbeat], pool: str) -> ModelSettings | None:
+    """The model that workers serve under a name; None if no worker does."""
+    for worker in workers:
+        if worker.kind == "model" and pool in worker.pools and not worker.draining:
+            return ModelSettings.parse(worker.detail.get("model", ""))
+    return None
+
+
+def require_roles(environments: Sequence[str], given: Container[str], remedy: Callable[[str], str]) -> None:
+    """Refuse environments whose roles have no model.
+
+    Args:
+        given: the roles that have one.
+        remedy: what to say of a role that has none.
+
+    Raises:
+        UsageError: a role that is not optional has none.
+    """
+    for name in environments:
+        loaded = catalogue.environment(name)
+        for role in loaded.definition.declared_roles:
+            if not role.optional and role.name not in given:
+                raise UsageError(
+                    f"environment '{loaded.name}' asks a model in the role '{role.name}', "
+                    f"and none is given: {remedy(role.name)}"
+                )
+
+
+def require_declared(
+    named: Sequence[str], environments: Iterable[str], known: Mapping[str, LoadedEnvironment] | None = None
+) -> None:
+    """Refuse roles that none of some environments has. Without environments nothing is known of them.
+
+    Args:
+        known: environments whose code is elsewhere, by their names.
+
+    Raises:
+        UsageError: a role was named that no environment has; with those that they have.
+    """
+    elsewhere = known or {}
+    loaded = [(elsewhere.get(name) or catalogue.environment(name)).definition for name in environments]
+    declared = {role.name for definition in loaded for role in definition.declared_roles}
+    unknown = [name for name in named if name not in declared] if loaded else []
+    if unknown:
+        near = catalogue.nearest(unknown[0], sorted(declared))
+        there = f"they have: {', '.join(sorted(declared))}" if declared else "they ask no models in roles"
+        raise UsageError(
+            f"no environment of this run has the role '{unknown[0]}'; "
+            + (f"did you mean '{near}'?" if near else there)
+        )
+
+
+async def with_served_roles(workers: Workers, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
+    """The rollouts, refused if no worker serves a role of theirs.
+
+    Those of a list are looked at now; others as they are read, by what workers serve now. A worker that is
+    missing has `APPEAR_S` seconds to appear.
+
+    Raises:
+        UsageError: no worker serves the pool of a role; of a list, before the first rollout is made.
+    """
+    if isinstance(specs, Sequence):
+        wanted = {pool for spec in specs for pool in spec.roles.values()}
+        return list(_checked(specs, await _served(workers, wanted))) if wanted else specs
+    remaining = iter(specs)
+    # One is looked at now, so that a missing model is refused before anything starts in the usual case.
+    first = list(islice(remaining, 1))
+    served = await _served(workers, {pool for spec in first for pool in spec.roles.values()})
+    return chain(list(_checked(first, served)), _checked(remaining, served))
+
+
+def _checked(specs: Iterable[RolloutSpec], served: Container[str]) -> Iterator[RolloutSpec]:
+    for spec in specs:
+        for role, pool in spec.roles.items():
+            if pool not in served:
+                raise UsageError(
+                    f"environment '{spec.environment}' asks a model in the role '{role}', and no worker "
+                    f"serves model '{pool}': connect(roles={{'{role}': 'PROVIDER/NAME'}}, …), or start one "
+                    f"with: gym-runtime start model:{pool} --model PROVIDER/NAME"
+                )
+        yield spec
+
+
+async def _served(workers: Workers, wanted: set[str]) -> set[str]:
+    """The pools that model workers serve, once those that are wanted are among them, or after a while."""
+    served = set[str]()
+    with anyio.move_on_after(APPEAR_S):
+        while True:
+            served = {pool for one in await workers() if one.kind == "model" for pool in one.pools}
+            if wanted <= served:
+                break
+            await anyio.sleep(APPEAR_LOOK_S)
+    return served
