@@ -15,8 +15,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
-from gym_runtime.client.sync import SyncSession
-from gym_runtime.messages.conversations import chat_messages, response_items
 from gym_runtime.client import SyncSession
 from gym_runtime.messages import chat_messages, response_items
 from msgspec import Raw

@@ -17,8 +17,6 @@ from gym_runtime.client import AnyRow, line
 from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages.conversations import conversation
-from gym_runtime.messages.outcomes import Failed, RolloutRecord
-from gym_runtime.messages.chat import conversation
 from gym_runtime.statistics import mean
 
 ROW = "gym_row"

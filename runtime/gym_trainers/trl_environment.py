@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from gym_runtime.client import SyncClient, SyncSession
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
-from gym_runtime.messages.conversations import response_items
 from gym_runtime.messages import response_items
 
 RESERVED = ("reset", "get_reward")

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from gym_runtime.client import RunProgress
-from gym_runtime.messages import Distribution, Figures, Metric, merged
 from gym_runtime.client import RunProgress, Status
+from gym_runtime.messages import Distribution, Figures, Metric, merged
 from gym_runtime.messages import metric_names as names
 from gym_runtime.rpc import Heartbeat
-from gym_runtime.training import RunInfo, Status
+from gym_runtime.training import RunInfo
 
 HOPS = ("model", "tool", "verify")
 _CALLS: dict[str, tuple[Metric, dict[str, str]]] = {

@@ -29,15 +29,13 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import NotThereYet, UsageError
 from gym_runtime.files.dataset import Dataset
-from gym_runtime.files.recorded_run import RecordedRun
+from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
-from gym_runtime.files.run_plan import RunPlan
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo, new_run_id
+from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
 from gym_runtime.rpc.draining import drain, named
 from gym_runtime.rpc.registry import Heartbeat

@@ -15,7 +15,7 @@ from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import ResultStream
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rollout.groups import Cancel, Group, GroupPolicy, Groups, Make
 
 T = TypeVar("T")

@@ -14,18 +14,11 @@ from gym_runtime.client.rows import POLICY, NewRuns
 from gym_runtime.client.run import Keep, run_rollouts
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import background
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, load_manifest
-from gym_runtime.files.manifest import load_manifest
-from gym_runtime.files.recorded_run import RecordedRun
-from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter
-from gym_runtime.files.run_plan import RunPlan
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.stored_records import RunInfo, new_run_id
-from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.timing import FLUSH_S
 
 FILES_CLOSE_S = 15.0

@@ -26,14 +26,12 @@ from gym_runtime import clock
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Dataset, open_dataset
-from gym_runtime.files.lines import Source
+from gym_runtime.files.dataset import Dataset, Source, open_dataset
+from gym_runtime.files.recorded_run import RunPlan
 from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
-from gym_runtime.files.run_plan import RunPlan
-from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RunInfo, new_run_id
-from gym_runtime.messages.sampling import BEYOND_RESPONSES
+from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.workers.adapter import ModelSettings
 

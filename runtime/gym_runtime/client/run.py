@@ -30,11 +30,10 @@ from gym_runtime.client.stored_results import StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.messages.comparison import is_comparison
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import RUNS, RunInfo
+from gym_runtime.messages.rollout_spec import RolloutSpec, is_comparison
+from gym_runtime.messages.stored_records import RUNS, RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.announcing import announce

@@ -27,9 +27,8 @@ from gym_runtime.errors import (
 )
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
-from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.messages.run_info import CLOSED, RUNS, RunInfo, encode_run
+from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.timing import CLIENT_ANSWER_S
 

@@ -27,14 +27,12 @@ from gym_runtime.errors import UNREADABLE, GymError, ResourceError, SessionLost,
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
+from gym_runtime.messages.calls import decode_declaration
 from gym_runtime.messages.conversations import encoded
 from gym_runtime.messages.responses import encode_item
-from gym_runtime.messages.chat import encoded
-from gym_runtime.messages.declaration import decode_declaration
-from gym_runtime.messages.items import encode_item
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import new_run_id
+from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_session import RemoteSession

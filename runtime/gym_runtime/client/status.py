@@ -16,14 +16,12 @@ from gym_runtime.bus.interface import Bus, QueueDepth
 from gym_runtime.bus.streams import FULL_REMEDY
 from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
 from gym_runtime.messages import metric_names
-from gym_runtime.messages.comparison import is_comparison
+from gym_runtime.messages.calls import RoleUse
 from gym_runtime.messages.figures import Figures
-from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, rollout_of
-from gym_runtime.messages.role_use import RoleUse
-from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.messages.stored import leave_out
+from gym_runtime.messages.rollout_spec import is_comparison
+from gym_runtime.messages.stored_records import RunInfo, leave_out
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.roll_call import fresh

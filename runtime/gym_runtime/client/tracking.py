@@ -23,7 +23,7 @@ from gym_runtime.files.run_metrics import Summary
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.messages.stored_records import RunInfo
 
 GROUP = "gym_runtime.trackers"
 

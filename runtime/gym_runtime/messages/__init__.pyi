@@ -15,8 +15,6 @@ from .calls import ComparedVerdict as ComparedVerdict
 from .calls import ModelAnswer as ModelAnswer
 from .calls import ModelCall as ModelCall
 from .calls import RoleAnswer as RoleAnswer
-from .chat import chat_messages as chat_messages
-from .chat import response_items as response_items
 from .conversations import ReadableItem as ReadableItem
 from .conversations import as_list as as_list
 from .conversations import as_object as as_object
@@ -31,15 +29,6 @@ from .figures import Count as Count
 from .figures import Distribution as Distribution
 from .figures import Figures as Figures
 from .figures import merged as merged
-from .items import FunctionCall as FunctionCall
-from .items import FunctionCallOutput as FunctionCallOutput
-from .items import Item as Item
-from .items import Message as Message
-from .items import Part as Part
-from .items import Reasoning as Reasoning
-from .items import decode_item as decode_item
-from .items import decode_items as decode_items
-from .items import user_message as user_message
 from .metric_names import METRICS as METRICS
 from .metric_names import Metric as Metric
 from .metric_names import prometheus_name as prometheus_name
@@ -49,10 +38,6 @@ from .names import is_mark as is_mark
 from .names import is_own as is_own
 from .outcomes import RolloutRecord as RolloutRecord
 from .outcomes import read_record as read_record
-from .packing import pack_ids as pack_ids
-from .packing import pack_json_ids as pack_json_ids
-from .packing import pack_logprobs as pack_logprobs
-from .packing import unpack_ids as unpack_ids
 from .responses import NULL as NULL
 from .responses import CreateParams as CreateParams
 from .responses import FunctionCall as FunctionCall

@@ -14,7 +14,6 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 from gym_runtime.bus import Bus, Incoming
-from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.client import Counter, queues, stored_results
 from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger

@@ -15,8 +15,6 @@ from aiohttp import web
 from gym_data.web import listener
 from gym_data.web.listener import foreign_host, own_names
 from gym_runtime.bus import Bus
-from gym_data.web.host_names import foreign_host, own_names
-from gym_runtime.bus.interface import Bus
 from gym_runtime.client import background
 from gym_runtime.errors import GymError
 from gym_runtime.timing import HEADERS_S

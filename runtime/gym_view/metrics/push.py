@@ -15,7 +15,6 @@ import anyio
 import anyio.to_thread
 from gym_runtime import tracing
 from gym_runtime.bus import Bus
-from gym_runtime.bus.interface import Bus
 from gym_runtime.client import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages import METRICS, Figures, Metric
