@@ -16,7 +16,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.files.run_metrics import Metrics, Summary
 
 if TYPE_CHECKING:
-    from gym_runtime.cli.tally import Tally
+    from gym_runtime.cli.display import Tally
     from gym_runtime.files.results import OutputFiles
 
 MESSAGE_LENGTH = 300

@@ -15,8 +15,11 @@ from gym_runtime.client.environment_session import EnvironmentSession as Environ
 from gym_runtime.client.environment_session import Observation as Observation
 from gym_runtime.client.pools import make_pools as make_pools
 from gym_runtime.client.standing_run import StandingRun as StandingRun
+from gym_runtime.client.status import RunProgress as RunProgress
 from gym_runtime.client.status import Status as Status
 from gym_runtime.client.sync import SyncClient as SyncClient
 from gym_runtime.client.sync import connect_sync as connect_sync
+from gym_runtime.client.tracking import About as About
+from gym_runtime.client.tracking import Tracker as Tracker
 from gym_runtime.messages.run_info import RunInfo as RunInfo
 from gym_runtime.messages.run_info import new_run_id as new_run_id

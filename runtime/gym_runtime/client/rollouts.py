@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from gym_view.trackers.tracker import About, TrackerName
+from gym_view.trackers.tracker import TrackerName
 from gym_view.trackers.tracking import Tracking, tracked
 
 from gym_runtime.client.recorded_runs import Expecting, RecordedRuns
@@ -18,6 +18,7 @@ from gym_runtime.client.row_sources import AnyRow, InputOrder, RowSources, line
 from gym_runtime.client.run_driver import IN_FLIGHT
 from gym_runtime.client.standing_run import StandingRun, opened
 from gym_runtime.client.streaming import ResultStream
+from gym_runtime.client.tracking import About
 from gym_runtime.client.window import Window
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset

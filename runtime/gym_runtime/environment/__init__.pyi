@@ -1,7 +1,13 @@
 from . import catalogue as catalogue
+from . import requirements as requirements
 from .catalogue import suggest as suggest
+from .dataset_source import Split as Split
+from .environment import LoadedEnvironment as LoadedEnvironment
 from .offered import offered_packs as offered_packs
 from .roles import create_params as create_params
 from .schema_examples import example_call as example_call
+from .settings import require_known as require_known
+from .settings import with_settings as with_settings
+from .tool_packs import tools_of as tools_of
 from .tools import collect_tools as collect_tools
 from .tools import render as render

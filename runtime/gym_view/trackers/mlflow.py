@@ -6,11 +6,13 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from gym_view.trackers.tracker import PROJECT, About, load
+from gym_view.trackers.tracking import Tracking
 
 MOST_PARAMETER_CHARACTERS = 500
 
@@ -62,3 +64,6 @@ class MlflowRun:
 
     def finish(self, *, failed: bool) -> None:
         self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
+
+
+track = partial(Tracking, "mlflow")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from gym_view.trackers.tracker import About, load
+from gym_view.trackers.tracking import Tracking
 
 
 def open_run(about: About) -> TensorboardRun:
@@ -48,3 +50,6 @@ class TensorboardRun:
 def _block(text: str) -> str:
     """A text that TensorBoard, which reads Markdown, shows as it is: indented lines are code."""
     return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+track = partial(Tracking, "tensorboard")

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-import msgspec
+from gym_runtime.client.tracking import About
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import UsageError
 
 TrackerName = Literal["wandb", "mlflow", "tensorboard", "trackio"]
 PROJECT = "gym-runtime"
 """What the project is called where the tracker's own variable (WANDB_PROJECT and the like) names none."""
-
-
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that is tracked.
-
-    Attributes:
-        settings: what it was asked for; shown with the run.
-        folder: for trackers that write files.
-    """
-
-    run: str
-    folder: Path
-    settings: dict[str, Any] = {}
 
 
 class Tracker(Protocol):

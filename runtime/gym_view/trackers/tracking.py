@@ -16,13 +16,14 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from gym_runtime.client.tracking import About
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.files.run_metrics import Summary
 from gym_runtime.messages.outcomes import RolloutRecord
 
 from gym_view.trackers.curves import Curves, final_numbers
 from gym_view.trackers.example_rollouts import COLUMNS, Examples
-from gym_view.trackers.tracker import About, Tracker, open_tracker
+from gym_view.trackers.tracker import Tracker, open_tracker
 
 TRACK_EVERY_S = 5.0
 """How often a tracker is told of a run's aggregates."""

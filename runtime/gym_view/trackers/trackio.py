@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from typing import Any
 
 from gym_view.trackers.tracker import PROJECT, About, load
+from gym_view.trackers.tracking import Tracking
 
 
 def open_run(about: About) -> TrackioRun:
@@ -47,3 +49,6 @@ class TrackioRun:
     def finish(self, *, failed: bool) -> None:
         with redirect_stdout(sys.stderr):
             self._run.finish()
+
+
+track = partial(Tracking, "trackio")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gym_runtime.errors import UsageError
 
 from gym_view.trackers.tracker import PROJECT, About, load
+from gym_view.trackers.tracking import Tracking
 
 
 def open_run(about: About) -> WandbRun:
@@ -47,3 +49,6 @@ class WandbRun:
 
     def finish(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
+
+
+track = partial(Tracking, "wandb")

@@ -1,0 +1,1 @@
+from .nats import connect as connect
