@@ -1,7 +1,7 @@
 """Options that several commands share, each declared once with its default, its bounds and its help.
 
 The command line library (cyclopts) makes flags of parameters and fields, and help of docstrings. A group of
-options is a frozen dataclass; the constant beside it, such as `BROKER`, is the group without any option given.
+options is a frozen dataclass; the constant beside it, such as `BROKER`, is the group with no option given.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
     logs.start()
     terminal.note_untested_python()
     weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
-    system = replace(plan(pools, options), weak_sandbox=weak_sandbox)
+    system = replace(plan(options, pools), weak_sandbox=weak_sandbox)
     for pool in system.pools:
         if pool.model is not None:
             fetch_weights(pool.model)
@@ -127,7 +127,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
 # -- what to start ------------------------------------------------------------------------------------
 
 
-def plan(names: Iterable[str], options: StartOptions) -> SystemSpec:
+def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
     """The system that was asked for: the file's, and what the command line says of it.
 
     Raises:

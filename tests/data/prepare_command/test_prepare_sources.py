@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from runtime.cli.prepare.prepared import APPLES_REF, Prepare, Write, read, row
+from data.prepare_command.prepared import APPLES_REF, Prepare, Write, read, row
 from stubs.stub_hub import StubHub
 
 

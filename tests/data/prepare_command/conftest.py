@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from data.prepare_command.prepared import Capture, Prepare
 from gym_runtime.cli import main
-from runtime.cli.prepare.prepared import Capture, Prepare
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from data.prepare_command.prepared import APPLES_REF, Prepare, Write, read, row
 from gym_runtime.files.dataset import open_dataset
-from runtime.cli.prepare.prepared import APPLES_REF, Prepare, Write, read, row
 
 
 def test_a_file_becomes_data_with_agent_ref_and_metrics(prepare: Prepare, write: Write) -> None:

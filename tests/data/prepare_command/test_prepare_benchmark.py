@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runtime.cli.prepare.prepared import Prepare, read
+from data.prepare_command.prepared import Prepare, read
 from stubs.stub_hub import StubHub
 
 MODULE = '''"""A benchmark."""

@@ -16,13 +16,13 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime.cli import main
-from gym_runtime.cli.screen import Asked, Top
-from gym_runtime.cli.table_view import Lines
 from gym_runtime.client.status import Status
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.registry import Heartbeat
+from gym_view.screen import Asked, Top
+from gym_view.table_view import Lines
 from runtime.cli.started import SCRIPT, Started
 from textual.pilot import Pilot
 from textual.widgets import Static
