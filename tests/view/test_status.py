@@ -85,7 +85,7 @@ def test_what_cannot_be_imported_is_listed_with_what_it_needs(
 def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = Path(__file__).parents[3] / "resources" / "gym_resources" / "mcqa.jsonl"
+    rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "mcqa.jsonl"
     with Started(tmp_path, "resource:mcqa", "agent", "model", "--model", "scripted/message") as started:
         monkeypatch.setenv("GYM_NATS_URL", started.url)
         monkeypatch.setenv("COLUMNS", "160")

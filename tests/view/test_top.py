@@ -216,7 +216,7 @@ def test_once_is_for_programs_and_pipes(
 def test_it_is_typed_in_a_terminal(started: Started, tmp_path: Path) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed: apt-get install tmux")
-    rows = Path(__file__).parents[3] / "resources" / "gym_resources" / "mcqa.jsonl"
+    rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "mcqa.jsonl"
     published = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]
     published += ["--nats", started.url]
     run = subprocess.run(published, capture_output=True, text=True, check=True).stdout.strip()

@@ -105,11 +105,13 @@ def collect(
                         await gym.driver.finish_run(now, state=state)
             writer.flush()
             metrics.scores = await to_thread.run_sync(benchmark_scores, files.rollouts, metrics.agents)
-            display.final_table(
+            result.report(
                 metrics.summary(),
                 run=run,
                 files=files,
                 parts=result.parts(metrics),
+                tally=display.tally,
+                wall_s=display.wall_s,
                 as_json=json,
             )
 

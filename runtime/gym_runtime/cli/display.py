@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
-    from gym_runtime.files.results import OutputFiles
     from gym_runtime.files.run_metrics import Metrics, Summary
 
 REDRAWS_PER_S = 4
@@ -160,40 +159,6 @@ class Display:
     def note(self, text: str) -> None:
         """Say something on a line of its own, above the bar if there is one."""
         self._console.print(text, soft_wrap=True)
-
-    def final_table(
-        self,
-        summary: Summary,
-        *,
-        run: str = "",
-        files: OutputFiles | None = None,
-        parts: Mapping[str, Summary] | None = None,
-        cost: float | None = None,
-        as_json: bool = False,
-    ) -> None:
-        """Print the run's result on standard output; call it after the ``with``.
-
-        Args:
-            summary: of the whole run.
-            parts: of each of its environments, if it has several.
-            cost: of its tokens, where prices are known.
-            as_json: as one JSON document (`gym_runtime.cli.result.RunResult`) rather than a table.
-        """
-        from gym_runtime.cli import result
-
-        found = result.make(
-            summary,
-            run=run,
-            files=files,
-            parts=parts or {},
-            tally=self.tally,
-            wall_s=self.wall_s,
-            cost=cost,
-        )
-        if as_json:
-            terminal.print_json(found)
-        else:
-            result.show(found, terminal.output())
 
     # -- plain lines ----------------------------------------------------------------------------------
 

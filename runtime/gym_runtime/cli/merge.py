@@ -49,11 +49,7 @@ def merge(
             soft_wrap=True,
         )
     summary = metrics.summary()
-    found = result.make(
-        summary, run="", files=files, parts=result.parts(metrics), tally=Tally(summary.rollouts), wall_s=0.0
+    result.report(
+        summary, files=files, parts=result.parts(metrics), tally=Tally(summary.rollouts), as_json=json
     )
-    if json:
-        terminal.print_json(found)
-    else:
-        result.show(found, terminal.output())
     return 0 if summary.mean_reward is not None else 1

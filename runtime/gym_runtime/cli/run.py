@@ -307,11 +307,13 @@ class _Run:
         """Write and show what a run comes to; the exit status."""
         metrics = recorded.metrics
         summary = recorded.summarize()
-        display.final_table(
+        result.report(
             summary,
             run=recorded.run,
             files=recorded.files,
             parts=result.parts(metrics),
+            tally=display.tally,
+            wall_s=display.wall_s,
             cost=self._options.budget.cost(metrics),
             as_json=self._options.json,
         )
