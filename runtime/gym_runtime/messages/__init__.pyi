@@ -1,3 +1,4 @@
+from . import conversation as conversation
 from .calls import HOSTED_TOOLS as HOSTED_TOOLS
 from .calls import OPTIONAL as OPTIONAL
 from .items import FunctionCall as FunctionCall

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from gym_runtime.cli import AsJson, formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.messages.conversation import Item, conversation
+from gym_runtime.messages import conversation
 from rich.console import Console
 from rich.text import Text
 
@@ -45,7 +45,7 @@ def show(
         terminal.print_json(row)
         return 0
     console = terminal.output()
-    items = list(conversation(row))
+    items = list(conversation.conversation(row))
     long = sum(item.text.count("\n") + 2 for item in items) > console.height
     with console.pager(styles=True) if long and sys.stdout.isatty() else nullcontext():
         _print_card(console, row, card(row))
@@ -83,7 +83,7 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
         console.print(Text(f"{name[:16]:<12} ", style="dim") + _plain(said), soft_wrap=True)
 
 
-def _print_item(console: Console, item: Item) -> None:
+def _print_item(console: Console, item: conversation.Item) -> None:
     style = {"user": "bold", "system": "bold", "assistant": "bold blue", "reasoning": "dim"}.get(
         item.who, "yellow"
     )
