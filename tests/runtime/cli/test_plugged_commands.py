@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from gym_runtime.errors import UsageError
+from gym_runtime.plugins import load_plugin
 
 COMMANDS = '''
 """Commands of another package."""
@@ -81,3 +83,8 @@ def test_a_command_of_the_engine_asks_no_other_package(site: Path) -> None:
     _, _, modules = ran(site, "new", "--help")
     assert "their_commands" not in modules
     assert "gym_view.commands" not in modules
+
+
+def test_a_plugin_that_is_not_installed_is_a_mistake_with_its_name() -> None:
+    with pytest.raises(UsageError, match=r"offers 'nosuch' in the group gym_runtime\.metrics; there are: "):
+        load_plugin("metrics", "nosuch")
