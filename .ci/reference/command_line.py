@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gym_runtime.cli.app import app
+from gym_runtime.cli.app import application
 
 INTRODUCTION = """# Command line
 
@@ -16,7 +16,7 @@ Every command has `--help`. `gym-runtime --install-completion` sets up completio
 
 def page() -> str:
     """The page."""
-    text = app.generate_docs(output_format="markdown")
+    text = application().generate_docs(output_format="markdown")
     text = text[text.index("**Make rollouts**") :]
     text = re.sub(r"## gym-runtime --install-completion\n.*?(?=## gym-runtime run)", "", text, flags=re.S)
     text = re.sub(r"\n {4}(?=\S)", " ", text)  # a help text in several lines is one paragraph

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from browser.chromium import Chromium, Page
-from gym_runtime.cli.state_json import full_status
 from gym_runtime.client import Client, connect
+from gym_view.state_json import full_status
 from gym_view.web_server import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]

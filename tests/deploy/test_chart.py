@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 from gym_deploy.written import Values, write
-from gym_runtime.cli.app import app
+from gym_runtime.cli.app import application
 from gym_runtime.messages.metric_names import QUEUE
 
 helm = pytest.importorskip("helm_python", reason="Helm is not installed: pip install helm-python-sdk")
@@ -137,7 +137,7 @@ def test_containers_run_commands_that_exist_with_the_least_rights(chart: Path) -
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             arguments = [argument.replace("$(POD_NAME)", "gym-broker-0") for argument in container["args"]]
-            app.parse_args(arguments, exit_on_error=False, print_error=False)
+            application().parse_args(arguments, exit_on_error=False, print_error=False)
     agent = objects["Deployment", "gym-agent"]["spec"]["template"]["spec"]
     arguments = agent["containers"][0]["args"]
     drain_s = float(arguments[arguments.index("--drain") + 1])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from gym_deploy.written import Values, write
-from gym_runtime.cli.app import app
+from gym_runtime.cli.app import application
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.main import run
 from gym_runtime.errors import UsageError
@@ -32,7 +32,7 @@ VALUES = Values(
 
 def accepted(arguments: list[str]) -> bool:
     """Whether the command line of ``gym-runtime`` takes these arguments."""
-    app.parse_args(arguments, exit_on_error=False, print_error=False)
+    application().parse_args(arguments, exit_on_error=False, print_error=False)
     return True
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 from gym_models import hosted
 from gym_models.hosted import Adapter, hosts
-from gym_runtime.cli.descriptions import describe_module
-from gym_runtime.cli.model_choice import parse_model
-from gym_runtime.cli.options.shared_options import ModelOptions
+from gym_runtime.cli.models import parse_model
+from gym_runtime.cli.options import ModelOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
+from gym_view.commands.ls import describe_module
 from models.model_calls import USER, context, model_call, output
 from models.proxy import proxied
 from stubs import stub_engine

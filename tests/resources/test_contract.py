@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from gym_runtime.cli.descriptions import describe_environment
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_testing.checks import contract
+from gym_view.commands.ls import describe_environment
 from resources.judging import NEMO_GYM_ROWS, ROWS, nemo_gym_rows, row_files
 
 NAMES = catalogue.names("environments")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from gym_runtime.bus.interface import QueueDepth
-from gym_runtime.cli.system_tables import engines
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.messages import metric_names as names
 from gym_runtime.messages.stored_records import RunInfo
@@ -14,6 +13,7 @@ from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
 from gym_view.limit import limit
 from gym_view.live import Reading, View, view
+from gym_view.system_tables import engines
 
 MODEL = ("chat", "openai", "m")
 

@@ -35,6 +35,8 @@ from typing import Any, cast, get_args
 
 import msgspec
 
+from gym_runtime.cli.models import POLICY
+from gym_runtime.cli.options import BROKER, BrokerOptions
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import Kind, SystemSpec
 from gym_runtime.workers.adapter import ModelSettings
@@ -64,16 +66,30 @@ class SystemConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def urls(self) -> tuple[str, ...]:
+        """The broker's addresses."""
         return (self.nats,) if isinstance(self.nats, str) else self.nats
 
+    @property
+    def models(self) -> dict[str, ModelSettings]:
+        """The models that are described, by pool."""
+        return {name: pool.model for pool in self.pools if pool.model for name in pool.names or (POLICY,)}
 
-def load_config(path: Path) -> SystemConfig:
-    """Read a system's file. Keys that stand in it are put into this process's environment.
+    def broker(self, options: BrokerOptions) -> BrokerOptions:
+        """The broker of the options; of what they leave out, the file's."""
+        prefix = self.prefix if options.prefix == BROKER.prefix else options.prefix
+        return BrokerOptions(nats=options.nats or ",".join(self.urls), prefix=prefix)
+
+
+def load_config(path: Path | None) -> SystemConfig:
+    """Read a system's file; without one, what is then the default. Keys in it are put into this process's
+    environment.
 
     Raises:
         UsageError: the file cannot be read, is not TOML, has an unknown field (with the nearest one) or a
             wrong value, or holds a key and others can read it.
     """
+    if path is None:
+        return SystemConfig()
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode

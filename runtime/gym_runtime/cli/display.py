@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gym_runtime.cli import formatting, terminal
-from gym_runtime.cli.tally import Tally
-from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.errors import Fault
+from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.statistics import Total
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
-    from gym_runtime.files.results import OutputFiles
-    from gym_runtime.files.run_metrics import Summary
+    from gym_runtime.files.run_metrics import Metrics, Summary
 
 REDRAWS_PER_S = 4
 RATE_WINDOW_S = 30
@@ -34,6 +34,57 @@ FIRST_LINE_S = 2.0
 LINE_EVERY_S = 10.0
 LINE_AT_LEAST_EVERY_S = 60.0
 LINE_SHARE = 0.05
+
+
+class Tally:
+    """What is counted while records come in. ``before``: what an interrupted part of the run has made."""
+
+    def __init__(self, total: int, before: Summary | None = None) -> None:
+        self.total = total
+        self.added = 0
+        self.earlier = before.rollouts if before else 0
+        self.rewards = Total()
+        if before is not None and before.mean_reward is not None:
+            self.rewards.add(before.mean_reward, times=before.rewarded)
+        self.failures: dict[str, int] = dict(before.failures) if before else {}
+        self.cancelled = before.outcomes["cancelled"] if before else 0
+        self.examples: dict[str, Fault] = {}
+
+    def add(self, record: RolloutRecord) -> None:
+        """Count a record."""
+        self.added += 1
+        if record.reward is not None:
+            self.rewards.add(record.reward)
+        elif isinstance(record.outcome, Failed):
+            fault = record.outcome.fault
+            self.failures[fault.kind] = self.failures.get(fault.kind, 0) + 1
+            self.examples.setdefault(fault.kind, fault)
+        else:
+            self.cancelled += 1
+
+    def catch_up(self, metrics: Metrics) -> None:
+        """Count also what was written while the run was stopped, and is not shown one by one."""
+        tables = metrics.agents.values()
+        self.added = metrics.rollouts - self.earlier
+        self.rewards = metrics.rewards
+        self.failures = dict(metrics.failures)
+        self.cancelled = sum(table.outcomes["cancelled"] for table in tables)
+
+    @property
+    def done(self) -> int:
+        return self.earlier + self.added
+
+    @property
+    def mean_reward(self) -> float | None:
+        return self.rewards.mean
+
+    @property
+    def trouble(self) -> str:
+        """Failed and cancelled rollouts, by kind; empty without any."""
+        failures = self.failures.copy()  # another thread may be adding
+        failed = sum(failures.values())
+        parts = [f"{failed:,} failed ({formatting.breakdown(failures)})"] if failed else []
+        return ", ".join([*parts, *([f"{self.cancelled:,} cancelled"] if self.cancelled else [])])
 
 
 class Display:
@@ -108,40 +159,6 @@ class Display:
     def note(self, text: str) -> None:
         """Say something on a line of its own, above the bar if there is one."""
         self._console.print(text, soft_wrap=True)
-
-    def final_table(
-        self,
-        summary: Summary,
-        *,
-        run: str = "",
-        files: OutputFiles | None = None,
-        parts: Mapping[str, Summary] | None = None,
-        cost: float | None = None,
-        as_json: bool = False,
-    ) -> None:
-        """Print the run's result on standard output; call it after the ``with``.
-
-        Args:
-            summary: of the whole run.
-            parts: of each of its environments, if it has several.
-            cost: of its tokens, where prices are known.
-            as_json: as one JSON document (`gym_runtime.cli.result.RunResult`) rather than a table.
-        """
-        from gym_runtime.cli import result
-
-        found = result.make(
-            summary,
-            run=run,
-            files=files,
-            parts=parts or {},
-            tally=self.tally,
-            wall_s=self.wall_s,
-            cost=cost,
-        )
-        if as_json:
-            terminal.print_json(found)
-        else:
-            result.show(found, terminal.output())
 
     # -- plain lines ----------------------------------------------------------------------------------
 

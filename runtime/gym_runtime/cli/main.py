@@ -2,7 +2,7 @@
 
 0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file); 130 Ctrl-C.
 An error that the runtime knows is one line on standard error. An error that it does not know keeps its
-traceback. Nothing heavy is imported here or in `commands`: help is shown at once.
+traceback. Nothing heavy is imported here or in `app`: help is shown at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> int:
 def _call(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
 
-    from gym_runtime.cli.app import app
+    from gym_runtime.cli.app import application
 
     if _may_log(arguments):
         from gym_runtime import logs
@@ -64,6 +64,7 @@ def _call(arguments: list[str]) -> int:
         # For every command, before it begins: without this, lines of the log would go to standard output.
         logs.start(lines=True)
     try:
+        app = application(arguments)
         status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return status if isinstance(status, int) else 0
     except CycloptsError as error:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-import anyio
-
-from gym_runtime.cli.model_choice import require_broker
-from gym_runtime.cli.options.shared_options import BrokerOptions
+from gym_runtime.cli.loop import run_async
+from gym_runtime.cli.models import POLICY
+from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client import Client, connect
 from gym_runtime.rpc.registry import Heartbeat
 
 T = TypeVar("T")
-
-MODEL_POOL = "policy"
-"""The model that rollouts ask for unless they are told otherwise."""
 
 
 def ask(broker: BrokerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
@@ -25,13 +20,13 @@ def ask(broker: BrokerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
     Raises:
         UsageError: no system was named.
     """
-    urls = require_broker(broker)
+    urls = broker.required()
 
     async def main() -> T:
         async with connect(urls, prefix=broker.prefix) as gym:
             return await question(gym)
 
-    return anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
+    return run_async(main)
 
 
 def unserved(
@@ -44,17 +39,13 @@ def unserved(
     """One line for each name that rollouts ask for and no worker serves now."""
     served = {(worker.kind, pool) for worker in workers for pool in worker.pools}
     wanted = [
-        ("agent", "agent", agents),
-        ("resource", "environment", environments),
-        ("model", "model", models),
+        *(("agent", "agent", name) for name in agents),
+        *(("resource", "environment", name) for name in environments),
+        *(("model", "model", name) for name in models),
     ]
-    lines: list[str] = []
-    for kind, noun, names in wanted:
-        for name in names:
-            if (kind, name) not in served:
-                start = kind if name == MODEL_POOL else f"{kind}:{name}"
-                lines.append(
-                    f"no worker serves {noun} '{name}' now; what asks for it waits until one does: "
-                    f"gym-runtime start {start}"
-                )
-    return lines
+    return [
+        f"no worker serves {noun} '{name}' now; what asks for it waits until one does: "
+        f"gym-runtime start {kind if name == POLICY else f'{kind}:{name}'}"
+        for kind, noun, name in wanted
+        if (kind, name) not in served
+    ]

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
-from gym_runtime.cli import formatting
+from gym_runtime.cli import formatting, terminal
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.run_metrics import Metrics, Summary
 
 if TYPE_CHECKING:
-    from gym_runtime.cli.tally import Tally
+    from gym_runtime.cli.display import Tally
     from gym_runtime.files.results import OutputFiles
 
 MESSAGE_LENGTH = 300
@@ -58,20 +57,28 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str] = {}
 
 
-def make(
+def report(
     summary: Summary,
     *,
-    run: str,
-    files: OutputFiles | None,
+    files: OutputFiles,
     parts: Mapping[str, Summary],
     tally: Tally,
-    wall_s: float,
+    run: str = "",
+    wall_s: float = 0.0,
     cost: float | None = None,
-) -> RunResult:
-    """The result of a run."""
-    paths: dict[str, Path] = msgspec.structs.asdict(files) if files else {}
+    as_json: bool = False,
+) -> None:
+    """Print the result of a run on standard output.
+
+    Args:
+        summary: of the whole run; ``parts``: of each of its environments.
+        tally: of this part of the run, which took ``wall_s``.
+        cost: of its tokens, where prices are known.
+        as_json: as one JSON document rather than a table.
+    """
+    paths: dict[str, Path] = msgspec.structs.asdict(files)
     faults = {kind: tally.examples.get(kind) for kind in summary.failures}
-    return RunResult(
+    found = RunResult(
         run=run,
         summary=summary,
         cost=cost,
@@ -91,6 +98,10 @@ def make(
         rollouts_per_s=round(tally.added / wall_s, 3) if wall_s else 0.0,
         files={name: str(path) for name, path in paths.items() if path.exists()},
     )
+    if as_json:
+        terminal.print_json(found)
+    else:
+        _show(found)
 
 
 def parts(metrics: Metrics) -> dict[str, Summary]:
@@ -105,8 +116,8 @@ def parts(metrics: Metrics) -> dict[str, Summary]:
     return {name: metrics.summary(*agents) for name, agents in named.items()}
 
 
-def show(result: RunResult, console: Console) -> None:
-    """Print the table."""
+def _show(result: RunResult) -> None:
+    console = terminal.output()
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")

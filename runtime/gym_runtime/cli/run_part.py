@@ -17,17 +17,22 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontex
 from dataclasses import dataclass, field
 
 import anyio
-from gym_view.metrics.push import pushing
 
-from gym_runtime.cli.budget import Budget
+from gym_runtime.cli.budget import BudgetOptions
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME
-from gym_runtime.cli.options.run_options import RunOptions
+from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.cli.run_models import RunModels
 from gym_runtime.client import Client, Tracker, connect
 from gym_runtime.client.status import dead_engine, watch_refusals
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
+from gym_runtime.client.dead_engine import dead_engine
+from gym_runtime.client.refusing_broker import watch_refusals
+from gym_runtime.errors import UsageError
+from gym_runtime.files.recorded_run import RecordedRun
+from gym_runtime.plugins import load_plugin
+from gym_runtime.system.patience import Patience
 from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event
 from gym_runtime.system.starting import Patience
@@ -45,13 +50,15 @@ class RunPart:
     """What one call of ``run`` makes, and with what.
 
     Attributes:
+        keep_going: do not stop when the engine returns only errors.
         over_budget: which limit was reached; empty if none was.
     """
 
-    options: RunOptions
+    broker: BrokerOptions
+    keep_going: bool
     models: RunModels
     recorded: RecordedRun
-    budget: Budget
+    budget: BudgetOptions
     display: Display
     system: System
     tracking: Tracker | None
@@ -109,23 +116,21 @@ class RunPart:
         """The system's client. The workers have just reached the broker: a silent one comes back."""
         patience = Patience(PATIENCE_S, self._say_waiting)
         async with AsyncExitStack() as stack:
-            yield await patience.enter(
-                stack, lambda: connect(self.system.url, prefix=self.options.broker.prefix)
-            )
+            yield await patience.enter(stack, lambda: connect(self.system.url, prefix=self.broker.prefix))
 
     async def _collect(self) -> None:
         display, metrics = self.display, self.recorded.metrics
         async with (
             self._connected() as client,
             # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
-            nullcontext() if self.options.broker.urls else pushing(client.driver.bus),
+            nullcontext() if self.broker.urls else load_plugin("metrics", "pushing")(client.driver.bus),
             anyio.create_task_group() as group,
             aclosing(
                 client.recorded(self.recorded, in_flight=self.models.concurrency * 2 + 64, note=display.note)
             ) as records,
         ):
             group.start_soon(watch_refusals, client.driver.bus, client.workers, ENGINE_LOOK_S)
-            if not self.options.keep_going:
+            if not self.keep_going:
                 group.start_soon(self._watch_engine, client)
             async for record in records:
                 display.add(record)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from gym_runtime.escapes import shown
 
 UNLIMITED = 10_000
 NEWEST_TESTED = (3, 13)
+Report = Callable[[int, int], None]
 
 
 class _Console(Console):
@@ -56,3 +58,28 @@ def note_untested_python(version: tuple[int, int] = (sys.version_info.major, sys
     if version > NEWEST_TESTED:
         shown, newest = ".".join(map(str, version)), ".".join(map(str, NEWEST_TESTED))
         errors().print(f"Python {shown} is untested; the tests run on 3.11 to {newest}", soft_wrap=True)
+
+
+@contextmanager
+def downloading(what: str) -> Generator[Report]:
+    """Show the progress of one download: a bar on a terminal, a plain line elsewhere, nothing if it is not
+    needed.
+
+    The yielded function takes the bytes that are there and the bytes that there will be (0: not known).
+    """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = errors()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"fetching {what}", total=None, visible=False)
+        said = False
+
+        def report(done_bytes: int, total_bytes: int) -> None:
+            nonlocal said
+            if not said and not console.is_terminal:
+                console.print(f"fetching {what} ({total_bytes / 1e6:.0f} MB)", soft_wrap=True)
+            said = True
+            progress.update(task, completed=done_bytes, total=total_bytes or None, visible=True)
+
+        yield report

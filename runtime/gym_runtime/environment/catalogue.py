@@ -26,7 +26,6 @@ import re
 import tomllib
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args
@@ -36,19 +35,16 @@ from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.tools import ToolPack
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import MAX_CHARS, token
+from gym_runtime.plugins import plugins
 
 Kind = Literal["environments", "agents", "models", "guests", "tools"]
-
-
-_entry_points = cache(entry_points)
-"""They are read from all distributions, once for all kinds."""
 
 
 @cache
 def _modules(kind: Kind) -> dict[str, str]:
     """Names to importable modules, over all packages that offer this kind."""
     found: dict[str, str] = {}
-    for entry in _entry_points().select(group=f"gym_runtime.{kind}"):
+    for entry in plugins(kind).values():
         spec = importlib.util.find_spec(entry.value)
         for place in (spec.submodule_search_locations if spec else None) or ():
             for module in pkgutil.iter_modules([place]):

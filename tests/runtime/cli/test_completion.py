@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from gym_runtime.cli.app import app
+from gym_runtime.cli.app import application
 
 SYNTAX_CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
 
@@ -20,7 +20,7 @@ SYNTAX_CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_names_every_command_and_is_valid(shell: str, tmp_path: Path) -> None:
     script = tmp_path / f"completion.{shell}"
-    script.write_text(app.generate_completion(shell=shell))  # type: ignore[arg-type]
+    script.write_text(application().generate_completion(shell=shell))  # type: ignore[arg-type]
     text = script.read_text()
     assert all(name in text for name in ("run", "publish", "reverify", "repeats", "max-output-tokens"))
     if shutil.which(shell) is None:
@@ -40,7 +40,7 @@ def completed(script: Path, words: str) -> list[str]:
 
 def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
     script = tmp_path / "completion.bash"
-    script.write_text(app.generate_completion(shell="bash"))
+    script.write_text(application().generate_completion(shell="bash"))
     assert completed(script, "sta") == ["status", "start"]
     assert completed(script, "run --repe") == ["--repeats", "--repetition-penalty"]
     assert "replay" not in completed(script, "weights ")
@@ -49,7 +49,7 @@ def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed: apt-get install fish")
 def test_fish_completes_commands_and_flags(tmp_path: Path) -> None:
     script = tmp_path / "completion.fish"
-    script.write_text(app.generate_completion(shell="fish"))
+    script.write_text(application().generate_completion(shell="fish"))
 
     def offered(line: str) -> list[str]:
         program = f"source {script}; complete -C '{line}'"
@@ -70,7 +70,7 @@ class Zsh:
     def __init__(self, home: Path) -> None:
         folder = home / ".zsh" / "completions"
         folder.mkdir(parents=True)
-        (folder / "_cyclopts_gym-runtime").write_text(app.generate_completion(shell="zsh"))
+        (folder / "_cyclopts_gym-runtime").write_text(application().generate_completion(shell="zsh"))
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
             os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "HOME": str(home), "TERM": "dumb"})

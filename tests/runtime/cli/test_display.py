@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gym_runtime.cli import terminal
 from gym_runtime.cli.display import Display
+from gym_runtime.cli.result import report
 from gym_runtime.errors import Fault
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
@@ -210,7 +211,15 @@ def finish(tmp_path: Path, *, as_json: bool, environments: int = 1) -> None:
         clock.now_s += 8
     summary = metrics.summary()
     parts = {f"environment_{number}": summary for number in range(environments)}
-    display.final_table(summary, run="some-run", files=files, parts=parts, as_json=as_json)
+    report(
+        summary,
+        run="some-run",
+        files=files,
+        parts=parts,
+        tally=display.tally,
+        wall_s=display.wall_s,
+        as_json=as_json,
+    )
 
 
 def test_the_table_has_all_that_matters(
@@ -237,7 +246,7 @@ def test_the_table_says_that_failures_count(tmp_path: Path, capsys: pytest.Captu
     with Display(4, console=plain(), now=Clock()) as display:
         for one in (record(0, 1.0), record(1, 1.0), failed(2), failed(3)):
             metrics.add(one)
-    display.final_table(metrics.summary(), run="r", files=None, parts={}, as_json=False)
+    report(metrics.summary(), files=OutputFiles.beside(Path("r.jsonl")), parts={}, tally=display.tally)
     shown = " ".join(capsys.readouterr().out.split())
     assert "mean reward 0.5 ± 0.29 (of 4 rollouts, 2 failures as 0)" in shown
     assert "pass@1 50.0% ± 28.9% (of 4 of 4 tasks)" in shown

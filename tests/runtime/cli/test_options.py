@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gym_runtime.cli.model_choice import parse_model, with_file
-from gym_runtime.cli.options.run_options import RunOptions
-from gym_runtime.cli.options.shared_options import BrokerOptions, ModelOptions, parse_urls
+from gym_runtime.cli.config import load_config
+from gym_runtime.cli.models import parse_model
+from gym_runtime.cli.options import BROKER, BrokerOptions, ModelOptions, parse_urls
+from gym_runtime.cli.run import RunOptions
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_settings import Sampling
 
@@ -32,16 +33,16 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("options", "path"),
+    ("names", "options", "path"),
     [
-        (RunOptions(names=("mcqa",)), "results/mcqa.jsonl"),
-        (RunOptions(names=("mcqa", "some/where/own.py")), "results/mcqa-own.jsonl"),
-        (RunOptions(input=Path("data/rows.jsonl")), "results/rows.jsonl"),
-        (RunOptions(names=("mcqa",), output=Path("x.jsonl")), "x.jsonl"),
+        (("mcqa",), RunOptions(), "results/mcqa.jsonl"),
+        (("mcqa", "some/where/own.py"), RunOptions(), "results/mcqa-own.jsonl"),
+        ((), RunOptions(input=Path("data/rows.jsonl")), "results/rows.jsonl"),
+        (("mcqa",), RunOptions(output=Path("x.jsonl")), "x.jsonl"),
     ],
 )
-def test_where_the_rollouts_go(options: RunOptions, path: str) -> None:
-    assert options.output_path == Path(path)
+def test_where_the_rollouts_go(names: tuple[str, ...], options: RunOptions, path: str) -> None:
+    assert options.output_path(names) == Path(path)
 
 
 def test_only_what_was_said_overrides_the_rows() -> None:
@@ -80,16 +81,18 @@ def test_a_provider_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_file_says_what_the_command_line_does_not(file: Path) -> None:
-    options, models = with_file(RunOptions(config=file))
-    assert (options.broker.urls, options.broker.prefix) == (("nats://10.0.0.5:4222",), "lab")
-    settings = parse_model(options.model, models["policy"])
+    config = load_config(file)
+    broker = config.broker(BROKER)
+    assert (broker.urls, broker.prefix) == (("nats://10.0.0.5:4222",), "lab")
+    settings = parse_model(ModelOptions(), config.models["policy"])
     assert (settings.name, settings.headers) == ("Qwen/Qwen3-4B", {"team": "us"})
 
 
 def test_the_command_line_wins_over_the_file(file: Path) -> None:
     broker = BrokerOptions(nats="nats://b", prefix="own")
-    options, models = with_file(RunOptions(config=file, broker=broker))
-    assert options.broker == broker
+    config = load_config(file)
+    assert config.broker(broker) == broker
+    models = config.models
     assert parse_model(ModelOptions(model="scripted/message"), models["policy"]).provider == "scripted"
     elsewhere = parse_model(ModelOptions(model_urls=("http://10.0.0.9/v1",)), models["policy"])
     assert (elsewhere.name, elsewhere.urls) == ("Qwen/Qwen3-4B", ("http://10.0.0.9/v1",))

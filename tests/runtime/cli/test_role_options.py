@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_runtime.cli.commands.start_command import plan
-from gym_runtime.cli.model_choice import (
-    parse_agent_options,
-    parse_role_pools,
-    parse_role_sampling,
-    parse_roles,
-)
-from gym_runtime.cli.options.shared_options import ModelOptions, RoleOptions, RolePoolOptions
-from gym_runtime.cli.options.system_options import StartOptions
+from gym_runtime.cli.models import parse_roles
+from gym_runtime.cli.options import ModelOptions, RoleOptions, RolePoolOptions, RolloutOptions
+from gym_runtime.cli.start import StartOptions, plan
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -53,14 +47,14 @@ def test_what_is_wrong_with_a_role_is_said(options: RoleOptions, message: str) -
 
 def test_pools_for_roles() -> None:
     options = RolePoolOptions(judge="big", roles=("critic=policy",))
-    assert parse_role_pools(options) == {"critic": "policy", "judge": "big"}
+    assert options.pools() == {"critic": "policy", "judge": "big"}
     with pytest.raises(UsageError, match="the role has a pool already"):
-        parse_role_pools(RolePoolOptions(judge="big", roles=("judge=small",)))
+        RolePoolOptions(judge="big", roles=("judge=small",)).pools()
 
 
 def test_the_sampling_of_roles() -> None:
     given = ("judge.temperature=0", "judge.max_output_tokens=9", "critic.top_p=0.5")
-    assert parse_role_sampling(given) == {
+    assert RolloutOptions(role_sampling=given).chosen().role_sampling == {
         "judge": {"temperature": 0, "max_output_tokens": 9},
         "critic": {"top_p": 0.5},
     }
@@ -71,25 +65,23 @@ def test_the_sampling_of_roles() -> None:
         ("judge.temperature=cold", "role_sampling of 'judge'"),
     ):
         with pytest.raises(UsageError, match=message):
-            parse_role_sampling([text])
+            RolloutOptions(role_sampling=(text,)).chosen()
     with pytest.raises(UsageError, match="has a value already"):
-        parse_role_sampling(["judge.top_p=1", "judge.top_p=0.5"])
+        RolloutOptions(role_sampling=("judge.top_p=1", "judge.top_p=0.5")).chosen()
 
 
 def test_options_of_the_agent() -> None:
     given = ("max_time_s=60", 'done_tools=["submit"]', "nudge=Go on.")
     said = {"max_time_s": 60, "done_tools": ["submit"], "nudge": "Go on."}
-    assert parse_agent_options(given) == said
+    assert RolloutOptions(agent_options=given).chosen().agent_options == said
     with pytest.raises(UsageError, match="--agent-set max_time_s: write it as NAME=VALUE"):
-        parse_agent_options(["max_time_s"])
+        RolloutOptions(agent_options=("max_time_s",)).chosen()
 
 
 def test_start_takes_a_pool_for_a_role() -> None:
     def started(*pools: str, **roles: Any) -> dict[tuple[str, ...], str]:
-        options = StartOptions(
-            pools=pools, model=ModelOptions(model="scripted/message"), roles=RoleOptions(**roles)
-        )
-        spec = plan(options)
+        options = StartOptions(model=ModelOptions(model="scripted/message"), roles=RoleOptions(**roles))
+        spec = plan(options, pools)
         return {pool.names: pool.model.name for pool in spec.pools if pool.model}
 
     assert started("model", "model:judge", judge="scripted/judge") == {

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.cli.commands.start_command import plan
-from gym_runtime.cli.options.shared_options import ModelOptions
-from gym_runtime.cli.options.system_options import StartOptions
+from gym_runtime.cli.options import ModelOptions
+from gym_runtime.cli.start import StartOptions, plan
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.system.private_broker import Broker
@@ -49,8 +48,8 @@ def file(tmp_path: Path) -> Path:
 
 def pools(*texts: str, **more: object) -> dict[str, PoolSpec]:
     model = ModelOptions(model=str(more.pop("model", "")))
-    options = StartOptions(pools=texts, model=model, **more)  # type: ignore[arg-type]
-    return {pool.kind: pool for pool in plan(options).pools}
+    options = StartOptions(model=model, **more)  # type: ignore[arg-type]
+    return {pool.kind: pool for pool in plan(options, texts).pools}
 
 
 def event(line: str) -> str:
@@ -220,6 +219,6 @@ def test_requests_per_minute_are_of_the_model_that_is_served(tmp_path: Path) -> 
         [pool] = plan(options).pools
         assert pool.model is not None
         assert (pool.model.name, pool.model.requests_per_minute) == ("m", expected)
-    options = StartOptions(pools=("agent",), model=ModelOptions(requests_per_minute=1.0))
+    options = StartOptions(model=ModelOptions(requests_per_minute=1.0))
     with pytest.raises(UsageError, match="no model pool is to be started"):
-        plan(options)
+        plan(options, ["agent"])

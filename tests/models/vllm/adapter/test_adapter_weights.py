@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_models.vllm import Adapter
-from gym_runtime.cli.model_choice import parse_model
-from gym_runtime.cli.options.shared_options import ModelOptions
+from gym_runtime.cli.models import parse_model
+from gym_runtime.cli.options import ModelOptions
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import Control, ModelAnswer, WeightSpan
 from gym_runtime.workers.adapter import Controllable, ModelSettings

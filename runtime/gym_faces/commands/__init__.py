@@ -1,0 +1,9 @@
+"""The commands that serve a running system to other programs."""
+
+COMMANDS = {
+    "Make rollouts": {
+        "gateway": "Serve a running system's models to agents that know only OpenAI's or Anthropic's API.",
+        "gym-server": "Serve a running system to programs that know NeMo Gym's servers: NeMo RL, TRL, "
+        "verifiers, its own.",
+    },
+}

@@ -1,0 +1,112 @@
+"""``gateway``: models for agents that know nothing of this runtime, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import anyio
+from gym_data.web.listener import serving
+from gym_runtime import logs
+from gym_runtime.bus import connect
+from gym_runtime.cli import (
+    AT_LEAST_ONE,
+    BROKER,
+    POSITIVE,
+    Broker,
+    Output,
+    Port,
+    run_async,
+    terminal,
+    unserved,
+)
+from gym_runtime.rpc import Router, all_workers
+
+from gym_faces.gateway.admission import Admission
+from gym_faces.gateway.capture import Captures
+from gym_faces.gateway.gateway_server import Gateway
+from gym_faces.gateway.model_pools import Pools
+from gym_faces.gateway.rollout_names import RolloutNames
+from gym_faces.recordings.calls_file import CallsFile
+
+SECRET = "GYM_GATEWAY_SECRET"
+
+
+def gateway(
+    *,
+    host: str = "127.0.0.1",
+    port: Port = 0,
+    model_pool: tuple[str, ...] = ("policy",),
+    output: Output = None,
+    return_tokens: bool = False,
+    concurrency: Annotated[int, AT_LEAST_ONE] = 1024,
+    timeout_s: Annotated[float, POSITIVE] = 600.0,
+    broker: Broker = BROKER,
+) -> int:
+    """Serve a running system's models to agents that know only OpenAI's or Anthropic's API.
+
+    Every call of a rollout (base URL /rollouts/ID/v1, or key gym-ID) is captured for GET /rollouts/ID/calls.
+
+    Args:
+        host: Where to listen; every program that reaches it may use the models.
+        port: 0 lets the system choose.
+        model_pool: A model pool that clients may name as their model; the first serves all other names.
+        output: Write each captured call here as well, JSONL.
+        return_tokens: Put token ids and log-probabilities on the captured calls.
+        concurrency: Calls in progress; more are answered 429.
+        timeout_s: Seconds that one call may take.
+    """
+    urls = broker.required()
+    logs.start("gateway")
+
+    async def stay() -> None:
+        names = RolloutNames(os.environ.get(SECRET, ""))
+        async with AsyncExitStack() as stack:
+            file = None
+            if output is not None:
+                file = CallsFile(output)
+                stack.callback(file.close)
+            # A broker that keeps roles apart lets agents ask models, and this stands for agents.
+            bus = await stack.enter_async_context(
+                connect(urls, prefix=broker.prefix, name="gateway", role="agent")
+            )
+            router = Router(bus)
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(router.run)
+            served = Gateway(
+                Pools(router, model_pool, return_tokens=return_tokens).ask,
+                models=model_pool,
+                captures=Captures(file=file),
+                names=names,
+                admission=Admission(concurrency),
+                hosts=(host,),
+                timeout_s=timeout_s,
+            )
+            signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
+            url = await stack.enter_async_context(serving(served, host=host, port=port))
+            alive = [worker for worker in await all_workers(bus) if worker.kind == "model"]
+            for line in unserved(alive, models=model_pool):
+                logs.logger().warning(line)
+            _show(url, names)
+            async for _ in signals:
+                return
+
+    run_async(stay)
+    return 0
+
+
+def _show(url: str, names: RolloutNames) -> None:
+    console = terminal.output()
+    console.print(f"serving {url}/v1; per rollout, with its calls captured:", soft_wrap=True)
+    if not os.environ.get(SECRET):  # made here: the user who starts the gateway starts the agents too
+        console.print(f"export {SECRET}={names.secret}", soft_wrap=True)
+    key = f'-H "authorization: Bearer ${SECRET}"'
+    console.print(f"curl -X POST {key} {url}/rollouts/ID  # the rollout's NAME", soft_wrap=True)
+    console.print(f"OPENAI_BASE_URL={url}/rollouts/NAME/v1", soft_wrap=True)
+    console.print(f"ANTHROPIC_BASE_URL={url}/rollouts/NAME", soft_wrap=True)
+    console.print(f"curl {url}/rollouts/NAME/calls", soft_wrap=True)
+    sys.stdout.flush()

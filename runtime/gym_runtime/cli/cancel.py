@@ -1,0 +1,63 @@
+"""``cancel``: stopping a run, or a part of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gym_runtime.cli import remote, terminal
+from gym_runtime.cli.options import BROKER, NOT_NEGATIVE, Broker
+from gym_runtime.client import Client
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.stored_records import RunInfo
+
+
+def cancel(
+    run: str,
+    /,
+    *,
+    task: Annotated[int | None, NOT_NEGATIVE] = None,
+    rollout: Annotated[int | None, NOT_NEGATIVE] = None,
+    broker: Broker = BROKER,
+) -> None:
+    """Stop a run, one of its tasks, or one rollout.
+
+    The results of a run that is stopped go, except those that were collected. A run whose rollouts are all
+    made is left for collect.
+
+    Args:
+        run: The run's id, as publish printed it.
+        task: Only the rollouts of this task.
+        rollout: Only this rollout of the task.
+    """
+    if rollout is not None and task is None:
+        raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
+
+    async def stop(gym: Client) -> tuple[RunInfo, bool]:
+        info = await gym.driver.known(RunInfo(run=run, total=0))
+        if info.state != "active":
+            return info, False
+        # Cancelling frees the results as well, and of a run that is made nothing is left to stop. A client's
+        # open run has no total.
+        is_made = 0 < info.total <= await gym.driver.made(run)
+        if not is_made:
+            await gym.cancel(run, task, rollout)
+        return info, is_made
+
+    info, is_made = remote.ask(broker, stop)
+    if info.state != "active":
+        terminal.output().print(f"run {run} is {info.state} already", soft_wrap=True)
+        return
+    if is_made:
+        terminal.output().print(
+            f"all {info.total:,} rollouts of run {run} are made; "
+            f"'gym-runtime collect {run} -o FILE' fetches them",
+            soft_wrap=True,
+        )
+        return
+    which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
+    terminal.output().print(f"cancelled {which}", soft_wrap=True)
+    if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
+        terminal.errors().print(
+            f"run {run} is of {info.total:,} rollouts: unless it was resumed, it has no task {task}",
+            soft_wrap=True,
+        )

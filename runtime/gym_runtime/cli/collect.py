@@ -1,0 +1,132 @@
+"""``collect``: the rows of a run that was published elsewhere, into files, as they come.
+
+Rows are on the disk a moment after they came. Stopped by a signal, or killed, it goes on with its own files
+when it is started again.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from gym_runtime.cli import result, terminal
+from gym_runtime.cli.display import Display
+from gym_runtime.cli.interruption import INTERRUPTED
+from gym_runtime.cli.loop import run_async
+from gym_runtime.cli.options import BROKER, AsJson, Broker, FailuresAsZero, RequiredOutput
+from gym_runtime.cli.remote import unserved
+from gym_runtime.client import connect
+from gym_runtime.client.run import Run
+from gym_runtime.client.status import Counter
+from gym_runtime.client.streaming import background
+from gym_runtime.files.appender import write_whole
+from gym_runtime.files.recorded_run import benchmark_scores
+from gym_runtime.files.results import OutputFiles, ResultWriter
+from gym_runtime.files.resume import read_collected
+from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.timing import FLUSH_S
+
+
+def collect(
+    run: str,
+    /,
+    *,
+    output: RequiredOutput,
+    json: AsJson = False,
+    failures_as_zero: FailuresAsZero = False,
+    broker: Broker = BROKER,
+) -> int:
+    """Write a published run's rollouts to a file, as they come; from any machine.
+
+    Args:
+        run: The run's id, as publish printed it.
+        output: The rollouts.
+    """
+    urls = broker.required()
+    files = OutputFiles.beside(output)
+    metrics = Metrics(failures_as_zero=failures_as_zero)
+    interrupted = False
+
+    async def stop_on_signal(scope: anyio.CancelScope) -> None:
+        nonlocal interrupted
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                interrupted = True
+                scope.cancel()
+
+    async def main() -> None:
+        async with connect(urls, prefix=broker.prefix) as gym:
+            info = await gym.driver.stored_run(run)
+            missing: list[str] = []
+            if info.state == "active":
+                workers = await gym.workers()
+                missing = unserved(workers, agents=info.agents, environments=info.environments)
+            left = info.total - len(had)
+            had_some, counted = bool(len(had)), Counter()
+            before = metrics.summary() if had_some else None
+            with (
+                ResultWriter(files) as writer,
+                Display(info.total, label=run, before=before) as display,
+            ):
+
+                def take(record: RolloutRecord) -> None:
+                    writer.write(record)
+                    metrics.add(record)
+                    counted.add(record)
+                    display.add(record)
+
+                for line in missing:
+                    display.note(line)
+
+                async def flush() -> None:
+                    while True:
+                        await anyio.sleep(FLUSH_S)
+                        writer.flush()
+
+                async with background() as tasks:
+                    tasks.start_soon(flush)
+                    tasks.start_soon(stop_on_signal, tasks.cancel_scope)
+                    collected = Run(
+                        gym.driver,
+                        info,
+                        take,
+                        total=left,
+                        settled=lambda task, rollout: (task, rollout) in had,
+                    )
+                    complete = await collected.follow()
+                    now = await gym.driver.known(info)
+                    if not complete and now.state == "finished":
+                        await gym.driver.stored_run(run)
+                    if complete or now.state == "cancelled":
+                        failed = metrics.failures.total()
+                        # What an earlier call has written is not among the figures.
+                        figures = None if had_some else counted.figures()
+                        now = msgspec.structs.replace(
+                            now, done=metrics.rollouts, failed=failed, figures=figures
+                        )
+                        state = "cancelled" if now.state == "cancelled" else "finished"
+                        await gym.driver.finish_run(now, state=state)
+            writer.flush()
+            metrics.scores = await to_thread.run_sync(benchmark_scores, files.rollouts, metrics.agents)
+            result.report(
+                metrics.summary(),
+                run=run,
+                files=files,
+                parts=result.parts(metrics),
+                tally=display.tally,
+                wall_s=display.wall_s,
+                as_json=json,
+            )
+
+    with files.lock():
+        had = read_collected(files, run, metrics)
+        run_async(main)
+        write_whole(files.aggregate_metrics, metrics.aggregate())
+    if interrupted:
+        terminal.errors().print("interrupted; the same command goes on with these files", soft_wrap=True)
+        return INTERRUPTED
+    return 0 if metrics.summary().mean_reward is not None else 1

@@ -1,1 +1,0 @@
-"""What the commands do: ``NAME_command.py`` holds the function of the command NAME."""

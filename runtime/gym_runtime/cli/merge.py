@@ -1,0 +1,55 @@
+"""``merge``: the result files of several runs as those of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gym_runtime.cli import result, terminal
+from gym_runtime.cli.display import Tally
+from gym_runtime.cli.options import AsJson, FailuresAsZero, RequiredOutput
+from gym_runtime.errors import UsageError
+from gym_runtime.files.merging import merge as merge_files
+from gym_runtime.files.merging import refuse_missing
+from gym_runtime.files.results import OutputFiles
+from gym_runtime.files.run_metrics import Metrics
+
+
+def merge(
+    *rollouts: Path,
+    output: RequiredOutput,
+    overwrite: bool = False,
+    json: AsJson = False,
+    failures_as_zero: FailuresAsZero = False,
+) -> int:
+    """Put the result files of several runs of the same rows together: one row per rollout, with new metrics.
+
+    The failures and inputs beside each file come along. Two different rows of one rollout are refused.
+
+    Args:
+        rollouts: Result files, such as A.jsonl B.jsonl.
+        output: The rollouts; further files are put beside it.
+        overwrite: Replace the files that are there.
+    """
+    if len(rollouts) < 2:
+        raise UsageError("say which files: gym-runtime merge A.jsonl B.jsonl -o C.jsonl")
+    refuse_missing(rollouts)
+    files = OutputFiles.beside(output)
+    for path in rollouts:
+        files.refuse_inputs(*OutputFiles.beside(path).all())
+    metrics = Metrics(failures_as_zero=failures_as_zero)
+    with files.lock():
+        there = [path for path in files.all() if path.exists() and path.stat().st_size]
+        if there and not overwrite:
+            raise UsageError(f"{there[0]} has content already; choose another -o, or --overwrite")
+        merged = merge_files(rollouts, files, metrics)
+    if merged.repeated or merged.recovered:
+        terminal.errors().print(
+            f"{merged.repeated:,} rows stood in more than one file; {merged.recovered:,} rollouts that "
+            "failed in one have a row in another",
+            soft_wrap=True,
+        )
+    summary = metrics.summary()
+    result.report(
+        summary, files=files, parts=result.parts(metrics), tally=Tally(summary.rollouts), as_json=json
+    )
+    return 0 if summary.mean_reward is not None else 1

@@ -1,0 +1,322 @@
+"""Options that several commands share, each declared once with its default, its bounds and its help.
+
+The command line library (cyclopts) makes flags of parameters and fields, and help of docstrings. A group of
+options is a frozen dataclass; the constant beside it, such as `BROKER`, is the group with no option given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
+
+from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.sampling import Sampling
+
+FLAT = Parameter(name="*")
+AT_LEAST_ONE = Parameter(validator=Number(gte=1))
+NOT_NEGATIVE = Parameter(validator=Number(gte=0))
+POSITIVE = Parameter(validator=Number(gt=0))
+HIDDEN_DEFAULT = Parameter(show_default=False)
+ROLLOUTS_GROUP, SAMPLING_GROUP, BUDGET_GROUP, MODEL_GROUP, SYSTEM_GROUP = (
+    Group(name, sort_key=place)
+    for place, name in enumerate(("Rollouts", "Sampling", "Budget", "Model", "System"))
+)
+SYSTEM = Parameter(group=SYSTEM_GROUP)
+
+Input = Annotated[Path | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)]
+Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+RequiredOutput = Annotated[Path, Parameter(name=["--output", "-o"])]
+RowFields = Annotated[tuple[str, ...], Parameter(name="--set")]
+Everything = Annotated[bool, Parameter(name="--all")]
+Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
+AsJson = Annotated[bool, Parameter(help="Print one JSON document, for programs.")]
+FailuresAsZero = Annotated[
+    bool,
+    Parameter(
+        help="Count failed rollouts with a reward of 0 in means and pass@k, shown and in files of metrics. "
+        "Their rows get no reward; cancelled rollouts do not count."
+    ),
+]
+WeakSandbox = Annotated[
+    bool,
+    Parameter(
+        name="--allow-weak-sandbox",
+        group=SYSTEM_GROUP,
+        help="Where this machine cannot isolate, run code with limits only; GYM_SANDBOX=weak does so in any "
+        "case.",
+    ),
+]
+StateDir = Annotated[
+    str,
+    Parameter(
+        group=SYSTEM_GROUP,
+        show_default=False,
+        help="Where a private broker keeps its queue; by default a temporary directory.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerOptions:
+    """Which system.
+
+    Attributes:
+        nats: The broker of a running system: a join file of 'gym-runtime broker', or a URL, or several of a
+            cluster separated by commas. 'run' starts
+            workers of its own there, and without --model asks the model that the system serves. A URL with
+            a password belongs in the variable. GYM_NATS_CREDENTIALS names a file with an NKey seed or a
+            .creds file, GYM_NATS_CA the certificate authority of tls:// URLs.
+        prefix: Tells systems that share a broker apart.
+    """
+
+    nats: Annotated[str, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
+    prefix: str = "gym"
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The broker's addresses; none if no system was named."""
+        return parse_urls(self.nats)
+
+    def required(self) -> tuple[str, ...]:
+        """The broker's addresses, for commands that join a running system.
+
+        Raises:
+            UsageError: none was given.
+        """
+        if not self.urls:
+            raise UsageError(
+                "which system? --nats URL, or the environment variable GYM_NATS_URL; "
+                "'gym-runtime start' starts one and prints its URL"
+            )
+        return self.urls
+
+
+Broker = Annotated[BrokerOptions, Parameter(name="*", group=SYSTEM_GROUP)]
+BROKER = BrokerOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which model, and where it is.
+
+    Attributes:
+        model: PROVIDER/NAME: openai/NAME, embedded/NAME, scripted/NAME and others; 'gym-runtime ls models'
+            lists them. By default embedded/smollm2-135m.
+        model_urls: Where the model is served, such as http://127.0.0.1:8000/v1; once per replica.
+        model_api: responses, chat, or auto to take the Responses API where there is one.
+        engine_args: Arguments of an engine that the worker starts itself (vllm without --model-url), such as
+            '--max-model-len 4096'.
+        requests_per_minute: Requests to the engine at most, shared by the model workers that are started
+            here. They are spread evenly over the minute.
+    """
+
+    model: Annotated[str, HIDDEN_DEFAULT] = ""
+    model_urls: Annotated[tuple[str, ...], Parameter(name="--model-url", show_default=False)] = ()
+    model_api: Literal["auto", "responses", "chat"] = "auto"
+    engine_args: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)] = ""
+    requests_per_minute: Annotated[float | None, POSITIVE] = None
+
+    def __bool__(self) -> bool:
+        """Whether anything was said of a model."""
+        return bool(self.model or self.model_urls or self.engine_args)
+
+
+Model = Annotated[ModelOptions, Parameter(name="*", group=MODEL_GROUP)]
+MODEL = ModelOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleOptions:
+    """Which models answer in the roles of an environment.
+
+    Attributes:
+        judge: PROVIDER/NAME of the model in the role 'judge'; 'policy' to have the model judge itself.
+        roles: NAME=PROVIDER/NAME, the same for any role of the environments; repeatable.
+        role_urls: NAME=URL, where the model of a role is served; once per replica.
+    """
+
+    judge: Annotated[str, HIDDEN_DEFAULT] = ""
+    roles: Annotated[tuple[str, ...], Parameter(name="--role", show_default=False)] = ()
+    role_urls: Annotated[tuple[str, ...], Parameter(name="--role-url", show_default=False)] = ()
+
+
+Roles = Annotated[RoleOptions, Parameter(name="*", group=MODEL_GROUP)]
+ROLES = RoleOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolePoolOptions:
+    """Which workers of a running system answer in the roles of an environment.
+
+    Attributes:
+        judge: The model pool for the role 'judge'; by default the one of that name.
+        roles: NAME=POOL, the same for any role of the environments; repeatable.
+    """
+
+    judge: Annotated[str, HIDDEN_DEFAULT] = ""
+    roles: Annotated[tuple[str, ...], Parameter(name="--role", show_default=False)] = ()
+
+    def pools(self) -> dict[str, str]:
+        """The pools that were named, by role.
+
+        Raises:
+            UsageError: an option is not of its form, or names a role twice.
+        """
+        named = named_values("--role", self.roles, "POOL", judge=self.judge)
+        for role, pools in named.items():
+            if len(pools) > 1:
+                raise UsageError(f"--role {role}=…: the role has a pool already")
+        return {role: pools[0] for role, pools in named.items()}
+
+
+RolePools = Annotated[RolePoolOptions, Parameter(name="*", group=MODEL_GROUP)]
+ROLE_POOLS = RolePoolOptions()
+
+_Settings = Annotated[
+    RolloutSettings,
+    # The sampling, the roles and the agent's options have flags of their own.
+    Parameter(
+        name="*", group=ROLLOUTS_GROUP, parse=re.compile("^(?!(sampling|roles|role_sampling|agent_options)$)")
+    ),
+]
+_SETTINGS, _SAMPLING = RolloutSettings(), Sampling()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutOptions:
+    """How rollouts are run.
+
+    Attributes:
+        role_sampling: ROLE.FIELD=VALUE, how the model of a role samples, such as judge.temperature=0;
+            repeatable. It replaces what the environment says.
+        agent_options: NAME=VALUE, an option of the agent, such as max_time_s=600; repeatable. It replaces
+            what the environment says.
+    """
+
+    settings: _Settings = _SETTINGS
+    sampling: Annotated[Sampling, Parameter(name="*", group=SAMPLING_GROUP)] = _SAMPLING
+    role_sampling: Annotated[
+        tuple[str, ...], Parameter(name="--role-sampling", group=MODEL_GROUP, show_default=False)
+    ] = ()
+    agent_options: Annotated[
+        tuple[str, ...], Parameter(name="--agent-set", group=ROLLOUTS_GROUP, show_default=False)
+    ] = ()
+
+    def chosen(self, **changes: Any) -> RolloutSettings:
+        """The settings of the rollouts, all flags included; ``changes`` are further fields.
+
+        Raises:
+            UsageError: a value is out of its bounds or not of its form. The rows would show some of that,
+                too, but only once a system is up.
+        """
+        # Here, not above: the help is shown without these modules.
+        from gym_runtime.environment.settings import check_role_sampling
+        from gym_runtime.files.rows import check_sampling
+
+        sampling = {name: value for name, value in vars(self.sampling).items() if value is not None}
+        check_sampling(sampling)
+        roles: dict[str, dict[str, Any]] = {}
+        form = "ROLE.FIELD=VALUE"
+        for name, value in parse_row_fields(self.role_sampling, "--role-sampling", form).items():
+            role, _, field = name.partition(".")
+            if not (role and field):
+                raise UsageError(f"--role-sampling {name}=…: write it as {form}")
+            roles.setdefault(role, {})[field] = value
+        check_role_sampling(roles)
+        return replace(
+            self.settings,
+            sampling=sampling,
+            role_sampling=roles,
+            agent_options=parse_row_fields(self.agent_options, "--agent-set"),
+            **changes,
+        )
+
+
+RolloutsAsked = Annotated[RolloutOptions, FLAT]
+ROLLOUTS = RolloutOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """Which rows.
+
+    Attributes:
+        limit: Take the first N rows of each file only.
+        shuffle_seed: Make the rows in a random order, the same one each time for the same N and rows. What a
+            row's rollouts are called does not depend on it.
+        row_fields: NAME=VALUE, a field for the rows that leave it out, such as threshold=0.9; JSON or text,
+            repeatable.
+    """
+
+    limit: Annotated[int | None, AT_LEAST_ONE] = None
+    shuffle_seed: int | None = None
+    row_fields: RowFields = ()
+
+
+Rows = Annotated[RowOptions, FLAT]
+ROWS = RowOptions()
+
+
+# -- texts --------------------------------------------------------------------------------------------
+
+
+def shown_name(name: str) -> str:
+    """The name of an environment as the user has written it, as a part of a file's name.
+
+    >>> shown_name("path/to/sums.py"), shown_name("nemo-gym:http://127.0.0.1:8000/mcqa")
+    ('sums', 'nemo-gym_127_0_0_1_8000_mcqa')
+    """
+    scheme, separator, address = name.partition(":")
+    if not separator or "." in scheme:
+        return Path(name).stem
+    return re.sub(r"[^\w-]+", "_", f"{scheme}_{address.partition('://')[2] or address}").strip("_")
+
+
+def parse_urls(text: str | None) -> tuple[str, ...]:
+    """One or several URLs, separated by commas."""
+    return tuple(url.strip() for url in (text or "").split(",") if url.strip())
+
+
+def parse_row_fields(given: Iterable[str], option: str = "--set", form: str = "NAME=VALUE") -> dict[str, Any]:
+    """``NAME=VALUE`` s; a value is JSON where it can be read as such, else the text itself.
+
+    Raises:
+        UsageError: one is not of this form, or a name comes twice.
+    """
+    found: dict[str, Any] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UsageError(f"{option} {text}: write it as {form}")
+        if name in found:
+            raise UsageError(f"{option} {text}: '{name}' has a value already")
+        try:
+            found[name] = msgspec.json.decode(value)
+        except UNREADABLE:
+            found[name] = value
+    return found
+
+
+def named_values(option: str, given: Iterable[str], what: str, judge: str = "") -> dict[str, list[str]]:
+    """The values of ``NAME=VALUE`` s, by name; ``judge`` is one more of that name.
+
+    Raises:
+        UsageError: one is not of this form.
+    """
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not (separator and name and value):
+            raise UsageError(f"{option} {text}: write it as NAME={what}")
+        found.setdefault(name, []).append(value)
+    if judge:
+        found.setdefault("judge", []).append(judge)
+    return found

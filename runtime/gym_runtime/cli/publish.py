@@ -1,0 +1,69 @@
+"""``publish``: rows of a file onto the queue of a running system; ``collect`` fetches their results.
+
+A name that no worker serves now is reported and is not an error: workers may be started later.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gym_runtime.cli import terminal
+from gym_runtime.cli.loop import run_async
+from gym_runtime.cli.options import (
+    BROKER,
+    ROLE_POOLS,
+    ROLLOUTS,
+    ROWS,
+    Broker,
+    RolePools,
+    RolloutsAsked,
+    Rows,
+    parse_row_fields,
+)
+from gym_runtime.cli.remote import unserved
+from gym_runtime.cli.rows import sources
+from gym_runtime.client import connect
+from gym_runtime.files.dataset import open_dataset
+from gym_runtime.files.run_plan import RunPlan
+
+
+def publish(
+    file: Path,
+    /,
+    *,
+    environment: str | None = None,
+    rows: Rows = ROWS,
+    rollouts: RolloutsAsked = ROLLOUTS,
+    roles: RolePools = ROLE_POOLS,
+    broker: Broker = BROKER,
+) -> None:
+    """Put a file's rollouts on the queue of a running system; prints the run's id.
+
+    Args:
+        file: Dataset rows, JSONL.
+        environment: The environment of rows that do not say theirs in agent_ref.
+    """
+    urls = broker.required()
+    names = (environment,) if environment else ()
+    settings = rollouts.chosen(roles=roles.pools())
+    row_fields = parse_row_fields(rows.row_fields)
+
+    async def main() -> str:
+        with open_dataset(
+            *sources(names, file, rows.limit),
+            limit=rows.limit,
+            shuffle_seed=rows.shuffle_seed,
+            settings=row_fields,
+        ) as dataset:
+            async with connect(urls, prefix=broker.prefix) as gym:
+                info = await gym.publish(dataset, settings)
+                for line in unserved(
+                    await gym.workers(),
+                    agents=info.agents,
+                    environments=info.environments,
+                    models=[settings.model_pool, *RunPlan(dataset, settings).role_pools],
+                ):
+                    terminal.errors().print(line, soft_wrap=True)
+        return info.run
+
+    print(run_async(main))

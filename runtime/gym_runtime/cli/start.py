@@ -1,0 +1,367 @@
+"""``start``: a system, or a part of one, that stays until it is told to stop."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, get_args
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.lowlevel
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from msgspec.structs import replace
+from rich.console import Console
+from rich.table import Table
+
+from gym_runtime import logs
+from gym_runtime.bus.nats import connect
+from gym_runtime.cli import formatting, terminal
+from gym_runtime.cli.config import PoolConfig, load_config
+from gym_runtime.cli.interruption import INTERRUPTED
+from gym_runtime.cli.loop import run_async
+from gym_runtime.cli.models import (
+    DEFAULT_CONCURRENCY,
+    EMBEDDED_CONCURRENCY,
+    POLICY,
+    fetch_weights,
+    parse_model,
+    parse_roles,
+)
+from gym_runtime.cli.options import (
+    AT_LEAST_ONE,
+    FLAT,
+    HIDDEN_DEFAULT,
+    MODEL,
+    ROLES,
+    SYSTEM,
+    Model,
+    Port,
+    Roles,
+    StateDir,
+    WeakSandbox,
+    parse_urls,
+)
+from gym_runtime.environment import catalogue, requirements
+from gym_runtime.errors import UsageError
+from gym_runtime.plugins import load_plugin
+from gym_runtime.system.signals import received
+from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
+from gym_runtime.system.system import System, launch
+from gym_runtime.workers.adapter import ModelSettings
+
+FOREVER_S = 1e9
+"""JSON has no infinity."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """What ``start`` was asked to do.
+
+    Attributes:
+        config: A system described in TOML, of which POOLs pick a part. Options given here win.
+        concurrency: Rollouts in flight, over all agent workers; by default 1024.
+        workers: Processes of each kind; by default 1.
+        nats: The broker to join, as for 'gym-runtime run'; by default one is started.
+        prefix: Tells systems that share a broker apart; by default gym.
+        metrics: Serve the metrics of the whole system for Prometheus at this port of 127.0.0.1; 0 lets the
+            system choose.
+        wait_s: Seconds to wait for a broker, its streams and engines that are not there yet; inf for ever. By
+            default what is not there is an error.
+        drain_s: Seconds that rollouts may take to finish when the workers stop; by default 25, for platforms
+            that kill after 30.
+    """
+
+    config: Path | None = None
+    model: Model = MODEL
+    roles: Roles = ROLES
+    concurrency: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
+    workers: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
+    nats: Annotated[str, SYSTEM, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
+    prefix: Annotated[str, SYSTEM, HIDDEN_DEFAULT] = ""
+    state_dir: StateDir = ""
+    allow_weak_sandbox: WeakSandbox = False
+    metrics: Port | None = None
+    wait_s: Annotated[
+        float, SYSTEM, Parameter(env_var="GYM_WAIT_S", show_default=False, validator=Number(gte=0))
+    ] = 0.0
+    drain_s: Annotated[
+        float | None, SYSTEM, Parameter(env_var="GYM_DRAIN_S", show_default=False, validator=Number(gte=0))
+    ] = None
+
+
+START = StartOptions()
+
+
+def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
+    """Start workers that stay, and a broker unless --nats names one; prints what is ready.
+
+    Ctrl-C or SIGTERM lets rollouts finish for --drain seconds, then stops; only a second Ctrl-C ends at once.
+
+    --config FILE describes a system in TOML, of which POOLs pick a part; "gym-runtime deploy init systemd"
+    writes an example.
+
+    Args:
+        pools: agent, resource or model; or with names: resource:mcqa,reasoning_gym. By default all agents,
+            all environments whose packages are installed, and one model.
+    """
+    logs.start()
+    terminal.note_untested_python()
+    weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
+    system = replace(plan(options, pools), weak_sandbox=weak_sandbox)
+    for pool in system.pools:
+        if pool.model is not None:
+            fetch_weights(pool.model)
+    run_async(_stay, system, options.metrics)
+    return 0
+
+
+# -- what to start ------------------------------------------------------------------------------------
+
+
+def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
+    """The system that was asked for: the file's, and what the command line says of it.
+
+    Raises:
+        UsageError: a name, a kind or the file is wrong.
+    """
+    config = load_config(options.config)
+    wanted = [_parse_pool(text) for text in names]
+    roles = parse_roles(options.roles)
+    if config.pools:
+        chosen = [pool for pool in config.pools if not wanted] or _pick(config.pools, wanted)
+    else:
+        chosen = wanted or [
+            *(PoolConfig(kind=kind) for kind in KINDS),
+            *(PoolConfig(kind="model", names=(role,)) for role in roles),
+        ]
+    served = {name for pool in chosen if pool.kind == "model" for name in pool.names}
+    for role in roles:
+        if role not in served:
+            raise UsageError(f"--role {role}=…: no pool of that name is to be started; add 'model:{role}'")
+    if options.model.model and not any(pool.kind == "model" for pool in chosen):
+        raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
+    if options.model.requests_per_minute and not any(pool.kind == "model" for pool in chosen):
+        raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
+    pools = [_complete(pool, options, roles) for pool in chosen]
+    if options.concurrency is None and any(
+        pool.model and pool.model.provider == "embedded" for pool in pools
+    ):
+        # More would only wait for the small engine, and use up their time.
+        pools = [_limited(pool, EMBEDDED_CONCURRENCY) if pool.kind == "agent" else pool for pool in pools]
+    return SystemSpec(
+        pools=tuple(pools),
+        nats=parse_urls(options.nats) or config.urls,
+        prefix=options.prefix or config.prefix,
+        state_dir=options.state_dir or config.state_dir,
+        wait_s=min(options.wait_s, FOREVER_S),
+        drain_s=config.drain_s if options.drain_s is None else options.drain_s,
+    )
+
+
+def _parse_pool(text: str) -> PoolConfig:
+    kind, _, names = text.partition(":")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "agent, resource or model, as in resource:mcqa"
+        raise UsageError(f"there is no kind of pool '{kind}'; {hint}")
+    return PoolConfig(kind=kind, names=tuple(name.strip() for name in names.split(",") if name.strip()))
+
+
+def _pick(pools: Iterable[PoolConfig], wanted: Iterable[PoolConfig]) -> list[PoolConfig]:
+    """The file's pools of these kinds, with these of their names only."""
+    picked: list[PoolConfig] = []
+    for want in wanted:
+        found = [pool for pool in pools if pool.kind == want.kind]
+        if want.names:
+            found = [
+                replace(pool, names=names)
+                for pool in found
+                if (names := tuple(name for name in want.names if not pool.names or name in pool.names))
+            ]
+        if not found:
+            names = f":{','.join(want.names)}" if want.names else ""
+            raise UsageError(f"the file has no pool '{want.kind}{names}'")
+        picked += found
+    return picked
+
+
+def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, ModelSettings | None]) -> PoolSpec:
+    processes = options.workers or pool.processes
+    model = capacity = None
+    if pool.kind == "agent":
+        names = _known("agents", pool.names)
+        if options.concurrency or not pool.capacity:
+            capacity = -(-(options.concurrency or DEFAULT_CONCURRENCY) // processes)
+    elif pool.kind == "resource":
+        names = _known("environments", pool.names) if pool.names else _runnable()
+    else:
+        names = pool.names or (POLICY,)
+        model = pool.model
+        of_roles = [roles[name] for name in names if name in roles]
+        if of_roles:
+            if len(names) > 1 or of_roles[0] is None:
+                raise UsageError(
+                    f"model:{','.join(names)}: a role has a pool of its own; to have the policy answer in "
+                    "one, say so where rollouts are published: --role NAME=policy"
+                )
+            model = of_roles[0]
+        elif options.model.model or options.model.model_urls or model is None:
+            model = parse_model(options.model)
+        if options.model.requests_per_minute:
+            model = replace(model, requests_per_minute=options.model.requests_per_minute)
+    return PoolSpec(
+        kind=pool.kind,
+        names=names,
+        processes=processes,
+        capacity=pool.capacity if capacity is None else capacity,
+        model=model,
+    )
+
+
+def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
+    return replace(pool, capacity=min(pool.slots, -(-concurrency // pool.processes)))
+
+
+def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if kind == "environments":
+            requirements.require(catalogue.environment(name))
+        else:
+            catalogue.load(kind, name)
+    return names or tuple(catalogue.names(kind))
+
+
+def _runnable() -> tuple[str, ...]:
+    """Every environment whose packages are installed; says which are left out."""
+    names: list[str] = []
+    for name in catalogue.names("environments"):
+        try:
+            requirements.require(catalogue.environment(name))
+        except UsageError as error:
+            logs.logger().warning("an environment is left out", environment=name, error=str(error))
+        else:
+            names.append(name)
+    return tuple(names)
+
+
+# -- staying ------------------------------------------------------------------------------------------
+
+
+async def _stay(system: SystemSpec, metrics: int | None) -> None:
+    running = launch(system)
+    stopping = anyio.CancelScope()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch_signals, running, system.drain_s, stopping)
+            with stopping:
+                await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s))
+                show_ready(running, system, terminal.output())
+                async with _metrics(running, system, metrics):
+                    async for event in running.events():
+                        if event.event == "stopped":
+                            logs.logger().warning("all workers have left, as they were asked to")
+                            stopping.cancel()
+                            await anyio.lowlevel.checkpoint()
+                        _say(event)
+                raise UsageError("the workers stopped without saying why; their log is above")
+            with anyio.CancelScope(shield=True):
+                await running.stop()
+            tasks.cancel_scope.cancel()
+    except BaseException:
+        running.kill()
+        raise
+
+
+@asynccontextmanager
+async def _metrics(running: System, system: SystemSpec, port: int | None) -> AsyncGenerator[None]:
+    """Serve the metrics of the whole system meanwhile, if a port is given."""
+    if port is None:
+        yield
+        return
+    serving = load_plugin("metrics", "serving")
+    urls = system.nats or (running.url,)
+    async with connect(urls, prefix=system.prefix, name="metrics") as bus, serving(bus, port=port) as url:
+        terminal.output().print(f"metrics: {url}", soft_wrap=True)
+        sys.stdout.flush()
+        yield
+
+
+async def _watch_signals(running: System, drain_s: float, stopping: anyio.CancelScope) -> None:
+    """Stop at the first signal, at once at a second Ctrl-C or SIGQUIT.
+
+    A second SIGTERM changes nothing: Slurm, systemd and others send it to this process and to its parent,
+    which passes it on.
+    """
+    interruptions = 0
+    with received(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT) as signals:
+        async for number in signals:
+            interruptions += number == signal.SIGINT
+            if number == signal.SIGQUIT or interruptions > 1:
+                running.kill()
+                os._exit(INTERRUPTED)
+            if not stopping.cancel_called:
+                logs.logger().warning(
+                    f"stopping: rollouts in flight have {drain_s:.0f} s to finish, then they go back to the "
+                    "queue; a second Ctrl-C ends at once"
+                )
+                stopping.cancel()
+
+
+def _say_waiting(event: Event, wait_s: float) -> None:
+    if event.event == "waiting":
+        limit = "until it comes" if wait_s == FOREVER_S else f"up to {wait_s:,.0f} s"
+        logs.logger().warning(f"waiting {limit}: {event.reason}")
+
+
+def _say(event: Event) -> None:
+    """Log it: workers log to the same stream, which has one format."""
+    if event.event == "restarted":
+        logs.logger().warning(f"{event.reason}; it is started again")
+    elif event.event == "drained":
+        logs.logger().warning(f"{event.kind} worker {event.pid} has left, as it was asked to")
+    elif event.event == "ready":
+        served = formatting.listed(event.pools)
+        logs.logger().warning(f"{event.kind} worker {event.pid} is ready, serving {served}")
+
+
+def show_ready(running: System, system: SystemSpec, console: Console) -> None:
+    """Print what is ready, and how to join it."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("kind")
+    table.add_column("pools", overflow="fold")
+    table.add_column("worker", no_wrap=True)
+    table.add_column("pid", justify="right", no_wrap=True)
+    models = {pool.names: pool.model for pool in system.pools}
+    for event in running.workers.values():
+        model = models.get(event.pools)
+        serves = formatting.listed(event.pools) + (f" = {model.provider}/{model.name}" if model else "")
+        table.add_row(event.kind, serves, event.worker, str(event.pid))
+    console.print(table)
+    console.print()
+    if system.nats:
+        console.print(f"joined {', '.join(map(without_password, system.nats))}", soft_wrap=True)
+    else:
+        console.print("ready; to join from this machine:", style="bold")
+        console.print(f"export GYM_NATS_URL={running.url}", soft_wrap=True)
+    if system.prefix != SystemSpec().prefix:
+        console.print(f"with --prefix {system.prefix}")
+    sys.stdout.flush()
+
+
+def without_password(url: str) -> str:
+    """A broker's URL without who we are to it.
+
+    >>> without_password("nats://gym:secret@10.0.0.5:4222")
+    'nats://10.0.0.5:4222'
+    """
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,0 +1,12 @@
+"""The commands that test and measure environments."""
+
+COMMANDS = {
+    "Write environments": {
+        "test": "Check an environment against the contract that all of them keep; needs no model and no "
+        "broker.",
+        "reverify": "Compute the rewards of stored rollouts again, without a model, and compare them with "
+        "the recorded ones.",
+        "bench": "Measure what environments cost, on their example rows: verifying, tools, sessions. Needs "
+        "no model.",
+    },
+}

@@ -1,0 +1,85 @@
+"""``test``: what is missing until a module is an environment."""
+
+from __future__ import annotations
+
+import msgspec
+from gym_runtime.cli import AsJson, Everything, formatting, run_async, terminal
+from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
+from gym_runtime.errors import UsageError
+from rich.console import Console
+
+from gym_testing.checks import contract
+from gym_testing.checks.contract import Finding
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the contract says of one environment; ``skipped`` is why it could not be asked."""
+
+    environment: str
+    passed: bool
+    skipped: str = ""
+    findings: list[Finding] = []
+
+
+def test(*names: str, everything: Everything = False, json: AsJson = False) -> int:  # noqa: PT028 - a command
+    """Check an environment against the contract that all of them keep; needs no model and no broker.
+
+    Args:
+        names: Environments, or paths of modules.
+        everything: Test every environment.
+    """
+    if bool(names) == everything:
+        raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
+    environments = [catalogue.environment(name) for name in names]
+    reports: list[Report] = []
+
+    async def check() -> None:
+        for environment in environments:
+            reports.append(await _check(environment))
+        for name in catalogue.names("environments") if everything else ():
+            reports.append(await _check_if_runnable(name))
+
+    run_async(check)
+    if json:
+        terminal.print_json(reports)
+    else:
+        for report in reports:
+            _show(report, terminal.output(), in_full=not everything)
+    return 0 if all(report.passed or report.skipped for report in reports) else 1
+
+
+async def _check(environment: LoadedEnvironment) -> Report:
+    findings = await contract.check(environment)
+    return Report(
+        environment=environment.name,
+        passed=all(finding.passed for finding in findings),
+        findings=findings,
+    )
+
+
+async def _check_if_runnable(name: str) -> Report:
+    try:
+        environment = catalogue.environment(name)
+        requirements.require(environment)
+    except UsageError as error:
+        return Report(environment=name, passed=False, skipped=error.message)
+    return await _check(environment)
+
+
+def _show(report: Report, console: Console, *, in_full: bool) -> None:
+    good, bad = ("✓", "✗") if console.encoding.startswith("utf") else ("ok", "FAILED")
+    if report.skipped:
+        console.print(f"- {report.environment}: skipped: {report.skipped}", soft_wrap=True, style="dim")
+        return
+    failed = sum(not finding.passed for finding in report.findings)
+    said = f"{failed} of {len(report.findings)} rules broken" if failed else "keeps the contract"
+    mark, colour = (bad, "bold red") if failed else (good, "bold green")
+    console.print(f"{mark} {report.environment}: {said}", soft_wrap=True, style=colour)
+    for finding in report.findings:
+        if in_full or not finding.passed:
+            mark, colour = (good, "green") if finding.passed else (bad, "red")
+            if finding.warning:
+                mark, colour = "!", "yellow"
+            detail = f": {formatting.shorten(finding.detail, 2000)}" if finding.detail else ""
+            console.print(f"  {mark} ", style=colour, end="")
+            console.print(f"{finding.rule}{detail}", soft_wrap=True)

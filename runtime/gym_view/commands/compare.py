@@ -1,0 +1,129 @@
+"""``compare``: two runs side by side, with the figures that the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gym_runtime.cli import AsJson, FailuresAsZero, formatting, terminal
+from gym_runtime.errors import UsageError
+from rich.table import Table
+
+from gym_view.run_comparison import Comparison, Pair
+from gym_view.run_comparison import compare as compared
+from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
+from gym_view.run_files import Run
+
+SHOWN_TASKS = 20
+
+
+def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: FailuresAsZero = False) -> int:
+    """Compare two runs task by task: which is better, by how much, and which tasks flipped.
+
+    Args:
+        a: Rollouts of the first run.
+        b: Rollouts of the second.
+    """
+    (one, groups_a), (other, groups_b) = (
+        _figures(path, failures_as_zero=failures_as_zero) for path in (a, b)
+    )
+    result = compared(groups_a, groups_b)
+    if json:
+        terminal.print_json(
+            {
+                "a": {"rollouts": str(a), "figures": one},
+                "b": {"rollouts": str(b), "figures": other},
+                "comparison": result,
+            }
+        )
+        return 0
+    _print((a.stem, b.stem), one, other, result)
+    return 0
+
+
+def _figures(path: Path, *, failures_as_zero: bool) -> tuple[RunFigures, Groups]:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    rows = (row for _, row in rows_of(Run(id=path.stem, rollouts=path)))
+    return figures_of(rows, failures_as_zero=failures_as_zero)
+
+
+def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: Comparison) -> None:
+    console = terminal.output()
+    table = Table(box=None, pad_edge=False, header_style="")
+    for title in ("", *names):
+        table.add_column(title, justify="right" if title else "left")
+    for name, first, second in _lines(one, other):
+        table.add_row(name, first, second)
+    console.print(table)
+    console.print()
+    if result.difference is None or result.low is None or result.high is None:
+        console.print(
+            "a difference of rewards is larger than a number can be"
+            if result.pairs
+            else "the runs have no task in common with a verdict in both"
+        )
+        return
+    said = (
+        "better"
+        if result.low > 0
+        else "worse"
+        if result.high < 0
+        else "no different, as far as these tasks tell"
+    )
+    console.print(
+        f"difference {result.difference:+.4g} over {len(result.pairs):,} tasks, 95 % interval "
+        f"{result.low:+.4g} to {result.high:+.4g}: {names[1]} is {said}"
+    )
+    console.print(
+        f"{result.wins:,} better, {result.ties:,} equal, {result.losses:,} worse"
+        + (f"; only in one: {result.only_a:,} and {result.only_b:,}" if result.only_a + result.only_b else "")
+        + f"  (tasks joined by {result.joined_by}; bootstrap over tasks, {result.resamples:,} draws)"
+    )
+    _print_flipped(result.pairs)
+
+
+def _print_flipped(pairs: list[Pair]) -> None:
+    flipped = [(pair, pair.difference) for pair in pairs if pair.difference]
+    flipped.sort(key=lambda one: -abs(one[1]))
+    if not flipped:
+        return
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("task", justify="right")
+    table.add_column("environment")
+    for title in ("a", "b", ""):
+        table.add_column(title, justify="right")
+    for pair, difference in flipped[:SHOWN_TASKS]:
+        numbers = (formatting.reward(pair.mean_a), formatting.reward(pair.mean_b), f"{difference:+.4g}")
+        table.add_row(str(pair.task_a), formatting.shorten(pair.environment, 40), *numbers)
+    console = terminal.output()
+    console.print()
+    console.print(table)
+    if len(flipped) > SHOWN_TASKS:
+        console.print(f"… and {len(flipped) - SHOWN_TASKS:,} more (--json lists all)")
+
+
+def _lines(one: RunFigures, other: RunFigures) -> list[tuple[str, str, str]]:
+    def both(name: str, shown: Callable[[RunFigures], str]) -> tuple[str, str, str]:
+        return name, shown(one), shown(other)
+
+    def passed(k: int) -> Callable[[RunFigures], str]:
+        return lambda run: (
+            f"{formatting.share(run.pass_at[k], run.pass_error[k])}, "
+            f"{run.pass_tasks[k]:,} of {run.tasks:,} tasks"
+            if k in run.pass_at
+            else "-"
+        )
+
+    return [
+        both("mean reward", lambda run: formatting.reward(run.mean_reward, run.mean_error)),
+        *(both(f"pass@{k}", passed(k)) for k in sorted({*one.pass_at, *other.pass_at})),
+        both("rollouts", lambda run: f"{run.rollouts:,}"),
+        both("outcomes", lambda run: formatting.breakdown(run.outcomes)),
+        both("tasks with differing rewards", lambda run: f"{run.mixed:,} of {run.tasks:,}"),
+        both("tokens", lambda run: f"{run.input_tokens:,} in, {run.output_tokens:,} out"),
+        both("turns", lambda run: f"{run.turns:,}, with {run.tool_calls:,} tool calls"),
+        both(
+            "time a rollout", lambda run: formatting.span(run.mean_duration_s) if run.mean_duration_s else "-"
+        ),
+    ]

@@ -1,0 +1,46 @@
+"""``export``: rollouts as data to train on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from gym_runtime.cli import AT_LEAST_ONE, AsJson, RequiredOutput, terminal
+from gym_runtime.errors import UsageError
+
+from gym_view import training_data
+
+
+def export(
+    *rollouts: Path,
+    output: RequiredOutput,
+    format: Literal["rollouts", "messages", "completion", "pairs"] = "rollouts",  # noqa: A002 - the flag
+    best_of: Annotated[int | None, AT_LEAST_ONE] = None,
+    min_reward: float | None = None,
+    json: AsJson = False,
+) -> int:
+    """Write rollouts with a verdict as Parquet, with the columns that trainers want.
+
+    For NeMo Gym's files too. Rows that have no such form are counted and said.
+
+    Args:
+        rollouts: Result files, such as results/mcqa.jsonl.
+        output: One file if the name ends in .parquet, else a folder for Hugging Face's datasets.
+        format: rollouts: all there is, what is nested as JSON; messages: one conversation, for supervised
+            fine-tuning; completion: prompt and completion apart; pairs: of each task the best and the worst
+            rollout, for preference training.
+        best_of: Only the best of each task's first N rollouts; of equal ones the earliest.
+        min_reward: Only rollouts with at least this reward; of pairs, the better one must have it.
+    """
+    if not rollouts:
+        raise UsageError("say which files: gym-runtime export results/mcqa.jsonl -o mcqa.parquet")
+    done = training_data.export(rollouts, output, form=format, best_of=best_of, min_reward=min_reward)
+    if json:
+        terminal.print_json(done)
+        return 0
+    console = terminal.output()
+    rows = f"{done.rows:,} {'row' if done.rows == 1 else 'rows'}"
+    console.print(f"{rows}: {output}", soft_wrap=True)
+    for reason, count in done.left_out.items():
+        console.print(f"{count:,} left out: {reason}", soft_wrap=True)
+    return 0

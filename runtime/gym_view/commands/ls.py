@@ -1,0 +1,245 @@
+"""``ls``: which environments, agents, models, tool packs and runs there are.
+
+Only the listing of runs asks a running system; the others import nothing that it needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from gym_runtime.cli import BROKER, AsJson, Broker, terminal
+from gym_runtime.environment import catalogue, requirements, tools_of
+from gym_runtime.errors import UsageError
+
+from gym_view import system_tables
+
+if TYPE_CHECKING:
+    from gym_runtime import Client
+    from gym_runtime.client import RunProgress
+    from gym_runtime.training import RunInfo
+
+WIDE = 110
+
+
+def ls(
+    what: Literal["environments", "agents", "models", "tools", "runs"] = "environments",
+    /,
+    *,
+    json: AsJson = False,
+    markdown: bool = False,
+    broker: Broker = BROKER,
+) -> None:
+    """List what there is: environments (if not said otherwise), agents, model providers, tool packs, or runs.
+
+    Args:
+        what: What to list.
+        markdown: Print the environments as a Markdown table.
+    """
+    if what == "runs":
+        _list_runs(broker, as_json=json)
+    elif what == "environments":
+        environments = [describe_environment(name) for name in catalogue.names("environments")]
+        if json:
+            terminal.print_json(environments)
+        elif markdown:
+            _print_markdown(environments)
+        else:
+            _show_environments(environments)
+    elif what == "tools":
+        packs = [describe_pack(name) for name in catalogue.names("tools")]
+        terminal.print_json(packs) if json else _show_packs(packs)
+    else:
+        modules = [describe_module(what, name) for name in catalogue.names(what)]
+        terminal.print_json(modules) if json else _show_modules(modules)
+
+
+# -- what is said of each -----------------------------------------------------------------------------
+
+
+class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment in a listing. ``needs`` is what must be done before it runs; empty if nothing."""
+
+    name: str
+    domain: str = ""
+    shape: str = ""
+    agent: str = ""
+    runnable: bool = True
+    needs: str = ""
+    extra: str = ""
+    data_license: str = ""
+    description: str = ""
+    source: str = ""
+
+
+class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent or a model provider in a listing. ``key_variable`` is empty where no key is needed."""
+
+    name: str
+    runnable: bool = True
+    needs: str = ""
+    description: str = ""
+    key_variable: str = ""
+    key_set: bool = False
+
+
+class PackEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool pack in a listing; its tools as rows offer them in ``responses_create_params.tools``."""
+
+    name: str
+    runnable: bool = True
+    needs: str = ""
+    extra: str = ""
+    data_license: str = ""
+    description: str = ""
+    tools: list[dict[str, Any]] = []
+
+
+def describe_environment(name: str) -> EnvironmentEntry:
+    """An environment's entry, also if it cannot be imported."""
+    try:
+        definition, source = catalogue.definition(name)
+        packs = {pack: catalogue.tool_pack(pack) for pack in definition.tool_packs}
+    except UsageError as error:
+        return EnvironmentEntry(name=name, runnable=False, needs=_remedy(error))
+    needs = ""
+    try:
+        requirements.require_defined(name, definition, packs)
+    except UsageError as error:
+        needs = _remedy(error)
+    return EnvironmentEntry(
+        name=name,
+        domain=definition.domain,
+        shape=definition.shape,
+        agent=definition.agent,
+        runnable=not needs,
+        needs=needs,
+        extra=definition.extra,
+        data_license=definition.data_license
+        or ", ".join(dict.fromkeys(d.license for d in definition.datasets)),
+        description=definition.description,
+        source=str(source),
+    )
+
+
+def describe_module(kind: Literal["agents", "models"], name: str) -> ModuleEntry:
+    """An agent's or a model provider's entry, also if it cannot be imported."""
+    try:
+        module = catalogue.load(kind, name)
+    except UsageError as error:
+        return ModuleEntry(name=name, runnable=False, needs=_remedy(error))
+    key_variable = getattr(module, "key_variable", None)
+    about = getattr(module, "about", None)
+    variable = key_variable(name) if key_variable else ""
+    return ModuleEntry(
+        name=name,
+        description=about(name) if about else (inspect.getdoc(module) or "").partition("\n")[0],
+        key_variable=variable,
+        key_set=bool(os.environ.get(variable)),
+    )
+
+
+def describe_pack(name: str) -> PackEntry:
+    """A tool pack's entry, also if its packages are missing."""
+    pack, needs = catalogue.tool_pack(name), ""
+    try:
+        requirements.require_pack(name, pack)
+    except UsageError as error:
+        needs = _remedy(error)
+    module = inspect.getmodule(pack)
+    return PackEntry(
+        name=name,
+        runnable=not needs,
+        needs=needs,
+        extra=pack.extra,
+        data_license=pack.data_license,
+        description=(inspect.getdoc(module) or "").partition("\n")[0],
+        tools=[tool.definition() for tool in tools_of(pack).values()],
+    )
+
+
+def _remedy(error: UsageError) -> str:
+    """The command that installs what is missing, or else all that is known."""
+    _, found, command = error.message.partition(" not installed: ")
+    return command if found else error.message
+
+
+# -- as tables ----------------------------------------------------------------------------------------
+
+
+def _show_environments(entries: list[EnvironmentEntry]) -> None:
+    console = terminal.output()
+    columns = ["name", "domain", "shape", "licence", "needs", "description"]
+    if console.width < WIDE:
+        columns = ["name", "shape", "description"]
+    table = system_tables.drawn(columns, ())
+    for entry in entries:
+        cells = {
+            "name": entry.name,
+            "domain": entry.domain,
+            "shape": entry.shape,
+            "licence": entry.data_license,
+            "needs": entry.extra if entry.runnable else f"{entry.extra} (missing)".strip(),
+            "description": entry.description if entry.runnable else f"needs: {entry.needs}",
+        }
+        table.add_row(*(cells[column] for column in columns), style="" if entry.runnable else "dim")
+    console.print(table)
+
+
+def _print_markdown(entries: list[EnvironmentEntry]) -> None:
+    """The README's table; it does not depend on what is installed."""
+    print("| name | domain | shape | extra | licence of the data | what it is |")
+    print("|---|---|---|---|---|---|")
+    for entry in entries:
+        cells = (
+            f"`{entry.name}`",
+            entry.domain,
+            entry.shape,
+            entry.extra,
+            entry.data_license,
+            entry.description,
+        )
+        print(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+
+
+def _show_modules(entries: list[ModuleEntry]) -> None:
+    keys = any(entry.key_variable for entry in entries)
+    table = system_tables.drawn(("name", *(["key"] if keys else []), "description"), ())
+    for entry in entries:
+        about = entry.description if entry.runnable else f"needs: {entry.needs}"
+        key = f"{entry.key_variable}{' (set)' if entry.key_set else ''}"
+        table.add_row(entry.name, *([key] if keys else []), about, style="" if entry.runnable else "dim")
+    terminal.output().print(table)
+
+
+def _show_packs(entries: list[PackEntry]) -> None:
+    table = system_tables.drawn(("name", "tools", "licence", "description"), ())
+    for entry in entries:
+        about = entry.description if entry.runnable else f"needs: {entry.needs}"
+        tools = "\n".join(tool["name"] for tool in entry.tools)
+        style = "" if entry.runnable else "dim"
+        table.add_row(entry.name, tools, entry.data_license, about, style=style)
+    terminal.output().print(table)
+
+
+# -- runs ---------------------------------------------------------------------------------------------
+
+
+def _list_runs(broker: Broker, *, as_json: bool) -> None:
+    from gym_runtime.cli import ask
+
+    from gym_view.state_json import full_run
+
+    async def look(gym: Client) -> tuple[list[RunInfo], dict[str, RunProgress]]:
+        runs = await gym.runs()
+        return runs, await gym.progress(runs)
+
+    runs, progress = ask(broker, look)
+    if as_json:
+        terminal.print_json([full_run(run, progress) for run in runs])
+    elif runs:
+        terminal.output().print(system_tables.drawn_runs(runs, progress))
+    else:
+        terminal.output().print("the system knows of no runs")

@@ -1,0 +1,53 @@
+"""``status``: the workers of a running system and their load, what waits, which runs are active."""
+
+from __future__ import annotations
+
+from gym_runtime import clock
+from gym_runtime.cli import BROKER, AsJson, Broker, ask, terminal, unserved
+from gym_runtime.training import Status
+
+from gym_view import system_tables
+from gym_view.limit import limit
+from gym_view.live import Reading, view
+from gym_view.state_json import full_status
+
+RATES = ("per s", "p50", "p99", "core")
+"""Columns that need two readings: ``top --once`` has them."""
+
+
+def status(*, json: AsJson = False, broker: Broker = BROKER) -> None:
+    """Show a running system: its workers and their load, what waits, which runs are active."""
+    found = ask(broker, lambda gym: gym.status())
+    if json:
+        terminal.print_json(full_status(found))
+    else:
+        _show_status(found)
+
+
+def _show_status(found: Status) -> None:
+    console = terminal.output()
+    if not found.workers:
+        console.print("no workers are alive; 'gym-runtime start --nats URL' starts some")
+    else:
+        now = view(Reading(clock.monotonic(), found))
+        console.print(limit(now), soft_wrap=True)
+        console.print()
+        console.print(
+            system_tables.drawn(system_tables.WORKERS, system_tables.workers(now.workers), without=RATES)
+        )
+    console.print()
+    queues = system_tables.drawn(("queue", "waiting", "in flight"), ())
+    for agent, depth in found.queues.items():
+        queues.add_row(agent, f"{depth.waiting:,}", f"{depth.in_flight:,}")
+    if found.queues:
+        console.print(queues)
+        console.print()
+    active = [run for run in found.runs if run.state == "active"]
+    if active:
+        console.print(system_tables.drawn_runs(active, found.progress))
+        agents = sorted({name for run in active for name in run.agents})
+        environments = sorted({name for run in active for name in run.environments})
+        for line in unserved(found.workers, agents=agents, environments=environments):
+            console.print(line, soft_wrap=True)
+    else:
+        console.print("no run is active")

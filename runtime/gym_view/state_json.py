@@ -1,0 +1,38 @@
+"""The state of a running system and its runs as ``--json`` prints them: with every field, for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from gym_runtime import clock
+from gym_runtime.client import RunProgress
+from gym_runtime.training import RunInfo, Status
+
+from gym_view.limit import limit
+from gym_view.live import Reading, run_view, view
+
+from gym_runtime import clock
+from gym_runtime.client.status import RunProgress, Status
+from gym_runtime.messages.stored_records import RunInfo
+
+
+def full_status(found: Status) -> dict[str, Any]:
+    """A system's state."""
+    return {
+        "limit": limit(view(Reading(clock.monotonic(), found))),
+        "workers": [_in_full(worker) for worker in found.workers],
+        "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
+        "runs": [full_run(run, found.progress) for run in found.runs],
+    }
+
+
+def full_run(run: RunInfo, progress: dict[str, RunProgress]) -> dict[str, Any]:
+    """A run, and how far it is."""
+    known = progress.get(run.run, RunProgress())
+    return {**_in_full(run), **_in_full(known), "mean_reward": run_view(run, known).mean_reward}
+
+
+def _in_full(struct: msgspec.Struct) -> dict[str, Any]:
+    """Every field, also those with their default values, which the wire leaves out."""
+    return msgspec.structs.asdict(struct)

@@ -1,0 +1,62 @@
+"""`prepare`: a file becomes data; mistakes write nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from data.prepare_command.prepared import APPLES_REF, Prepare, Write, read, row
+from gym_runtime.files.dataset import open_dataset
+
+
+def test_a_file_becomes_data_with_agent_ref_and_metrics(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1, uuid="a"), "", row(2, uuid="b")])
+    status, said = prepare("apples_env", "--input", "in.jsonl", "-o", "out")
+    assert (status, said.splitlines()[0]) == (0, "train      2 rows (2 apples_env)")
+    assert read("out/train.jsonl") == [
+        {**row(1, uuid="a"), "agent_ref": APPLES_REF}, {**row(2, uuid="b"), "agent_ref": APPLES_REF},
+    ]  # fmt: skip
+    metrics = json.loads(Path("out/train_metrics.json").read_text())
+    assert metrics["Number of examples"] == 2
+    assert metrics["uuid"] == {"unique_count": 2, "total_count": 2}
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "apples_env_train_metrics.json", "apples_env_train_prepare.jsonl",
+        "sources.json", "train.jsonl", "train_metrics.json",
+    ]  # fmt: skip
+    assert [path.name for path in Path().glob("in*")] == ["in.jsonl"]
+
+
+def test_a_failure_leaves_no_folder(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [{"number": "x"}])
+    Path("there").mkdir()
+    assert prepare("apples_env", "--input", "in.jsonl", "-o", "some/where")[0] == 2
+    assert prepare("apples_env", "--input", "in.jsonl", "-o", "there")[0] == 2
+    assert not Path("some").exists()
+    assert Path("there").is_dir()
+
+
+def test_help_names_the_files_of_a_source(prepare: Prepare) -> None:
+    assert "x_prepare.jsonl" in prepare("--help")[1]
+
+
+def test_what_was_prepared_is_what_run_reads(prepare: Prepare) -> None:
+    assert prepare("apples_env", "--split", "example", "-o", "out")[0] == 0
+    assert all("gold" not in one for one in read("out/example.jsonl"))
+    with open_dataset("out/example.jsonl") as dataset:
+        assert dataset.environments == {"apples_env": 5}
+
+
+def test_every_bad_row_is_named_and_nothing_is_written(prepare: Prepare, write: Write) -> None:
+    write("apples.jsonl", [row(1), {"number": 2}, row(3), '{"number":', {**row(4), "number": "many"}])
+    write("pears.jsonl", [row(1, agent_ref={"name": "apples_env"})])
+    status, said = prepare(
+        "apples_env", "pears_env", "-i", "apples_env=apples.jsonl", "-i", "pears_env=pears.jsonl", "-o", "out"
+    )
+    assert status == 2
+    lines = said.splitlines()
+    assert lines[0].startswith("gym-runtime: apples.jsonl:2:1: 'responses_create_params' is missing")
+    assert lines[1].startswith("apples.jsonl:4:11: ")
+    assert lines[2].startswith("apples.jsonl:5:")
+    assert lines[3] == "pears.jsonl:1: the row is of 'apples_env', not of 'pears_env'"
+    assert len(lines) == 4
+    assert not Path("out").exists()

@@ -1,0 +1,151 @@
+"""``ls``, ``status`` and ``cancel``: readable for people, one schema for programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+from gym_runtime import clock, connect
+from gym_runtime.cli import main
+from gym_runtime.cli.descriptions import describe_environment
+from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.messages.run_info import RunInfo
+from gym_view.commands.ls import describe_environment
+from runtime.cli.started import SCRIPT, Started
+
+UNSERVED = (
+    "no worker serves agent 'nosuch' now; what asks for it waits until one does: "
+    "gym-runtime start agent:nosuch\n"
+)
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    status = main.run(list(arguments))
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, "")
+    return out
+
+
+async def open_a_run(url: str) -> None:
+    """A run into which its client puts one rollout after the other, so that it has no total."""
+    async with connect(nats=url) as gym:
+        await gym.driver.open_run(RunInfo(run="open", total=0, environments=["mcqa"], created_s=clock.now()))
+
+
+def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = json.loads(output(capsys, "ls", "--json"))
+    mcqa = next(entry for entry in entries if entry["name"] == "mcqa")
+    assert mcqa.pop("source").endswith("mcqa.py")
+    assert mcqa.pop("description").startswith("Multiple-choice questions")
+    assert mcqa == {
+        "name": "mcqa", "domain": "knowledge", "shape": "verify", "agent": mcqa["agent"], "runnable": True,
+        "needs": "", "extra": "", "data_license": mcqa["data_license"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["agents", "models"])
+def test_agents_and_models_as_documents(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = json.loads(output(capsys, "ls", kind, "--json"))
+    assert len(entries) >= 2
+    fields = {"name", "runnable", "needs", "description", "key_variable", "key_set"}
+    assert all(set(entry) == fields for entry in entries)
+
+
+def test_one_line_an_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = output(capsys, "ls").splitlines()
+    assert lines[0].split() == ["name", "domain", "shape", "licence", "needs", "description"]
+    assert sum(line.startswith("mcqa ") for line in lines) == 1
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_narrow_window_is_kept(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert all(len(line) <= width for line in output(capsys, "ls").splitlines())
+
+
+def test_what_cannot_be_imported_is_listed_with_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("listed_without_import.py").write_text("import no_such_package.part\n")
+    entry = describe_environment("listed_without_import")
+    assert not entry.runnable
+    assert entry.needs == "pip install no_such_package"
+    Path("listed_though_broken.py").write_text("1 / 0\n")
+    entry = describe_environment("listed_though_broken")
+    assert entry.needs.startswith("environment 'listed_though_broken' cannot be imported: ZeroDivisionError")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "mcqa.jsonl"
+    with Started(tmp_path, "resource:mcqa", "agent", "model", "--model", "scripted/message") as started:
+        monkeypatch.setenv("GYM_NATS_URL", started.url)
+        monkeypatch.setenv("COLUMNS", "160")
+        assert json.loads(output(capsys, "ls", "runs", "--json")) == []
+        assert "no runs" in output(capsys, "ls", "runs")
+        run = output(capsys, "publish", str(rows), "--environment", "mcqa", "--repeats", "2").strip()
+        while json.loads(output(capsys, "ls", "runs", "--json"))[0]["done"] < 10:
+            pass
+        assert output(capsys, "cancel", run) == (
+            f"all 10 rollouts of run {run} are made; 'gym-runtime collect {run} -o FILE' fetches them\n"
+        )
+        collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
+        collected = subprocess.run(collect, capture_output=True, check=True, timeout=50)
+        assert json.loads(collected.stdout)["summary"]["rollouts"] == 10
+        assert [known["run"] for known in json.loads(output(capsys, "ls", "runs", "--json"))] == [run]
+        status = json.loads(output(capsys, "status", "--json"))
+        assert {worker["kind"] for worker in status["workers"]} == {"agent", "resource", "model"}
+        assert {"worker", "pools", "host", "pid", "capacity", "in_use", "load", "draining", "detail"} <= set(
+            status["workers"][0]
+        )
+        assert all(set(depth) == {"waiting", "in_flight"} for depth in status["queues"].values())
+        assert "scripted/message" in output(capsys, "status")
+        assert output(capsys, "cancel", run) == f"run {run} is finished already\n"
+        assert main.run(["collect", run, "-o", str(tmp_path / "again.jsonl")]) == 2
+        assert f"run '{run}' is finished, and its records are not stored any more" in capsys.readouterr().err
+        [finished] = json.loads(output(capsys, "ls", "runs", "--json"))
+        assert {name: finished[name] for name in ("state", "total", "done", "failed", "model")} == {
+            "state": "finished", "total": 10, "done": 10, "failed": 0, "model": "scripted/message",
+        }  # fmt: skip
+        header = output(capsys, "ls", "runs").split("\n", 1)[0].split()
+        columns = "run state done failed rollouts rate left reward model environments started"
+        assert header == columns.split()
+
+        assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0
+        waiting, said = capsys.readouterr()
+        waiting = waiting.strip()
+        assert said == UNSERVED
+        assert UNSERVED in output(capsys, "status")
+        assert output(capsys, "cancel", waiting, "--task", "1", "--rollout", "0") == (
+            f"cancelled {waiting}.1.0\n"
+        )
+        assert main.run(["cancel", waiting, "--task", "99"]) == 0
+        assert f"run {waiting} is of 5 rollouts: unless it was resumed" in capsys.readouterr().err
+        collect = [SCRIPT, "collect", waiting, "-o", str(tmp_path / "none.jsonl")]
+        with subprocess.Popen(
+            collect, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == UNSERVED
+            process.terminate()
+        assert output(capsys, "cancel", waiting) == f"cancelled {waiting}\n"
+        assert output(capsys, "cancel", waiting) == f"run {waiting} is cancelled already\n"
+        arguments = ["collect", waiting, "-o", str(tmp_path / "some.jsonl"), "--json"]
+        stopped = json.loads(subprocess.run([SCRIPT, *arguments], capture_output=True, timeout=50).stdout)
+        assert "is cancelled, and its records are not stored any more" in stopped["error"]["message"]
+        cancelled = json.loads(output(capsys, "ls", "runs", "--json"))[1]
+        assert (cancelled["state"], cancelled["done"]) == ("cancelled", 0)
+        anyio.run(open_a_run, started.url)
+        assert output(capsys, "cancel", "open") == "cancelled open\n"
+        assert main.run(["cancel", "no-such-run"]) == 2
+        assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")
