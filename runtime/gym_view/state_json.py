@@ -12,10 +12,6 @@ from gym_runtime.training import RunInfo, Status
 from gym_view.limit import limit
 from gym_view.live import Reading, run_view, view
 
-from gym_runtime import clock
-from gym_runtime.client.status import RunProgress, Status
-from gym_runtime.messages.stored_records import RunInfo
-
 
 def full_status(found: Status) -> dict[str, Any]:
     """A system's state."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gym_runtime.client import RunProgress
     from gym_runtime.training import RunInfo
 
-    from gym_runtime.client.status import RunProgress
-    from gym_runtime.messages.stored_records import RunInfo
     from gym_view.live import RunView, View, WorkerView
 
 DRAWN = 500

@@ -10,9 +10,7 @@ import anyio
 import pytest
 from gym_runtime import clock, connect
 from gym_runtime.cli import main
-from gym_runtime.cli.descriptions import describe_environment
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.messages.run_info import RunInfo
 from gym_view.commands.ls import describe_environment
 from runtime.cli.started import SCRIPT, Started
 

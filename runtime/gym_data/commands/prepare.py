@@ -17,14 +17,6 @@ from gym_data.prepare.collate import Collation, Prepared, Recipe
 from gym_data.prepare.prompts import read_prompt
 from gym_data.prepare.sources import Wanted
 
-from gym_runtime.cli import terminal
-from gym_runtime.cli.chosen_rows import DATA
-from gym_runtime.cli.download import downloading
-from gym_runtime.cli.options.data_options import PrepareOptions
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import Split
-from gym_runtime.errors import UNREADABLE, UsageError
-
 T = TypeVar("T", int, float)
 
 

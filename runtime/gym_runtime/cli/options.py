@@ -17,8 +17,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.sampling import Sampling
+from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling
 
 FLAT = Parameter(name="*")
 AT_LEAST_ONE = Parameter(validator=Number(gte=1))

@@ -24,7 +24,7 @@ from gym_runtime.cli.remote import unserved
 from gym_runtime.cli.rows import sources
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
-from gym_runtime.files.run_plan import RunPlan
+from gym_runtime.files.recorded_run import RunPlan
 
 
 def publish(

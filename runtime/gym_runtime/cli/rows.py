@@ -10,10 +10,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Source
-from gym_runtime.files.rows import check_sampling, generated_rows
-from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling
-from gym_runtime.files.generated_rows import generated_rows
-from gym_runtime.files.lines import Source
+from gym_runtime.files.rows import generated_rows
 
 DATA = Path("data")
 """Where ``prepare`` puts an environment's rows by default: in a folder of its name."""

@@ -9,9 +9,6 @@ Ctrl-C stops the run and keeps what there is; a second one ends everything at on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import anyio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

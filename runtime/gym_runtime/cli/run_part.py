@@ -27,12 +27,7 @@ from gym_runtime.client import Client, Tracker, connect
 from gym_runtime.client.status import dead_engine, watch_refusals
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
-from gym_runtime.client.dead_engine import dead_engine
-from gym_runtime.client.refusing_broker import watch_refusals
-from gym_runtime.errors import UsageError
-from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.plugins import load_plugin
-from gym_runtime.system.patience import Patience
 from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event
 from gym_runtime.system.starting import Patience

@@ -1,5 +1,4 @@
 from . import calls as calls
-from . import conversation as conversation
 from . import metric_names as metric_names
 from .call_tokens import Prefix as Prefix
 from .call_tokens import Tokens as Tokens

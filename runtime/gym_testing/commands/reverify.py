@@ -45,22 +45,6 @@ from gym_testing.checks.reverification import (
     Reverifier,
     environments_of,
 )
-from msgspec import Raw
-from rich.progress import Progress
-
-from gym_runtime.cli import formatting, terminal
-from gym_runtime.cli.download import fetch_weights
-from gym_runtime.cli.model_choice import parse_roles, parse_row_fields
-from gym_runtime.cli.options.data_options import ReverifyOptions
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.settings import require_known, with_settings
-from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files.appender import Appender, repair_tail
-from gym_runtime.files.merging import StoredInputs
-from gym_runtime.files.results import OutputFiles, count_lines, failure_class
-from gym_runtime.statistics import Total
-from gym_runtime.workers.adapter import ModelSettings
 
 SHOWN_REJECTIONS = 5
 SHOWN_DIFFERENCES = 20
