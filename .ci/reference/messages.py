@@ -15,7 +15,7 @@ from gym_runtime.messages import (
     weights_record,
 )
 from gym_runtime.rollout.journal import Answered, TurnRecord
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 
 INTRODUCTION = """# Messages on the wire
 

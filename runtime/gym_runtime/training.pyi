@@ -9,5 +9,5 @@ from .files.run_plan import RunPlan as RunPlan
 from .messages.run_info import RunInfo as RunInfo
 from .messages.sequences import TokenSequence as TokenSequence
 from .messages.sequences import token_sequences as token_sequences
-from .rollout.advantage import advantages as advantages
 from .rollout.groups import Group as Group
+from .rollout.groups import advantages as advantages

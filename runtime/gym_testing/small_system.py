@@ -43,13 +43,12 @@ from gym_runtime.errors import GymError
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import RolloutRecord, read_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.rollout.agent import Agent
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rollout.rollout import Agent
+from gym_runtime.rpc.members import Heartbeat, announce
 from gym_runtime.workers.adapter import Adapter, CallContext
-from gym_runtime.workers.agent_worker import AgentWorker
-from gym_runtime.workers.model_worker import ModelWorker
-from gym_runtime.workers.resource_worker import ResourceWorker
+from gym_runtime.workers.agent import AgentWorker
+from gym_runtime.workers.model import ModelWorker
+from gym_runtime.workers.resource import ResourceWorker
 from msgspec import Raw
 
 from gym_testing.background import SOON_S, Mailbox, background, hosting

@@ -28,10 +28,9 @@ import msgspec
 import psutil
 from gym_runtime.bus.nats import connect
 from gym_runtime.messages import metric_names as names
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.members import Members
+from gym_runtime.rpc.members import Heartbeat, announce
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.watch import Members
 from gym_runtime.system.private_broker import Broker
 from measure import cpu_s, memory_bytes, print_table
 

@@ -11,7 +11,7 @@ import anyio
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.shared_options import BrokerOptions
 from gym_runtime.client import Client, connect
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 
 T = TypeVar("T")
 

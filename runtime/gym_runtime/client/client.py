@@ -22,9 +22,7 @@ from gym_runtime.errors import NotThereYet, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.rpc.draining import drain, named
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import fresh
+from gym_runtime.rpc.members import Heartbeat, drain, fresh, named
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import stored
 

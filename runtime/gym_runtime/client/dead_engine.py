@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gym_runtime.client.client import Client
-from gym_runtime.rpc.roll_call import fresh
+from gym_runtime.rpc.members import fresh
 
 
 async def dead_engine(client: Client, model: str) -> str:

@@ -19,8 +19,7 @@ from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_grou
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo, new_run_id
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import all_workers
+from gym_runtime.rpc.members import Heartbeat, all_workers
 from gym_runtime.workers.adapter import ModelSettings
 
 POLICY = "policy"

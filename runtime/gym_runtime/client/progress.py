@@ -22,9 +22,8 @@ from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRec
 from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.messages.stored import leave_out
+from gym_runtime.rpc.members import Heartbeat, fresh
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import fresh
 
 QUEUES = 256
 """So many queues are counted: each is a question to the broker, and any name may be announced as an agent."""

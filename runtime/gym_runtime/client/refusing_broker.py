@@ -10,7 +10,7 @@ import anyio
 from gym_runtime.bus.streams import FULL_REMEDY
 from gym_runtime.client.client import Client
 from gym_runtime.errors import BrokerError, GymError
-from gym_runtime.rpc.roll_call import fresh
+from gym_runtime.rpc.members import fresh
 
 REFUSED_S = 20.0
 """How long a run waits for a broker that stores nothing. A worker notices it within 10 s, and files are

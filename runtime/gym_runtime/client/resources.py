@@ -21,7 +21,7 @@ from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.run_info import new_run_id
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.ask import Router
 
 CLIENT_CLOSE_S = 2.0
 """How long a client that leaves may take to close a session."""

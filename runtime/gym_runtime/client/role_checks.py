@@ -11,7 +11,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 
 APPEAR_S = 5.0
 """How long a worker may take to appear: one that was lost is being started again."""

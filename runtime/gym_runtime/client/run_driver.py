@@ -30,8 +30,7 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat, announce
 
 TIDIED_S = 60.0
 """How often a client that begins one run after the other looks for what others have left. It looks at every

@@ -7,7 +7,7 @@ import msgspec
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from gym_runtime.client.status import Status
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 from runtime.cli.started import SCRIPT, Started
 from textual.pilot import Pilot
 from textual.widgets import Static

@@ -10,7 +10,7 @@ import pytest
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.pace import Pace
+from gym_runtime.workers.call_limits import Pace
 from gym_testing.background import hosting
 from gym_testing.small_system import Engine, small_system
 from gym_testing.virtual_clock import BACKEND

@@ -22,8 +22,8 @@ from gym_runtime.cli import terminal
 from gym_runtime.cli.model_choice import require_broker
 from gym_runtime.cli.options.system_options import GatewayOptions
 from gym_runtime.cli.remote import unserved
-from gym_runtime.rpc.roll_call import all_workers
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.members import all_workers
 
 SECRET = "GYM_GATEWAY_SECRET"
 

@@ -3,7 +3,7 @@
 There are three limits, for three kinds of failure. A *retry* repeats a request that failed and may succeed:
 at most `RETRIES`. A *loss* is a session whose worker ended, which is not the rollout's fault: at most
 `LOSSES`, so many that the deadline usually comes first. A *death* is a worker that ended while it executed
-one of the rollout's calls: the call may be the cause, and `rpc.suspects` describes how that is found out.
+one of the rollout's calls: the call may be the cause, and `rpc.quarantine` describes how that is found out.
 """
 
 from __future__ import annotations

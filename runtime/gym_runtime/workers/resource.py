@@ -33,9 +33,9 @@ from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.role_use import total_use
 from gym_runtime.messages.run_info import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
-from gym_runtime.rpc.service import Service
+from gym_runtime.rpc.answer import Service
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
@@ -169,7 +169,9 @@ class ResourceWorker:
         if environment.resource.roles:
             by = {"environment": environment.name, "worker": self._worker}
             # Not reset: a `Crew` ends a task whose context was changed, so no later request inherits it.
-            _asking.set(RoleCalls(self._router, self._limits, request=request, budget=budget, **by))
+            _asking.set(
+                RoleCalls(self._router, self._limits, self._bus, request=request, budget=budget, **by)
+            )
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             models = _models(environment, request)
             with _reported(budget):

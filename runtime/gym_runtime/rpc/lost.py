@@ -5,6 +5,11 @@ answer is lost, and the caller does not learn it: the worker is alive. So a call
 asks the worker which of its requests the worker is executing. A request that the worker does not know, twice
 in a row, is lost and is sent again: requests are safe to repeat. A worker that has ended knows no request, so
 this also detects the end of a worker whose ``gone`` signal was lost.
+
+The watchdog logs which requests stall, before their deadlines pass.
+
+Every `STALL_LOOK_S` it looks at the requests that an agent worker's rollouts wait for. It logs one line for
+each worker (or pool) that has kept requests waiting for longer than `STALL_S`, however many they are.
 """
 
 from __future__ import annotations
@@ -177,3 +182,41 @@ class LostAnswers:
                 return None
             unknown.update(decode_keys(answer))
         return unknown
+
+
+STALL_S = 60.0
+"""A worker that keeps requests waiting for longer is named in the log."""
+STALL_LOOK_S = 10.0
+"""How often an agent worker looks for such requests."""
+
+
+class Stalls:
+    """The stalled requests of one agent worker.
+
+    Attributes:
+        count: requests that had waited for more than `STALL_S` at the last look.
+    """
+
+    def __init__(self, waiting: Mapping[str, list[InFlightRequest]]) -> None:
+        self.count = 0
+        self._waiting = waiting
+
+    async def watch(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await anyio.sleep(STALL_LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Look once."""
+        slow: dict[str, list[InFlightRequest]] = defaultdict(list)
+        for requests in self._waiting.values():
+            for request in requests:
+                if request.waited_s() > STALL_S:
+                    slow[request.name].append(request)
+        self.count = sum(map(len, slow.values()))
+        for name, requests in slow.items():
+            longest_s = max(request.waited_s() for request in requests)
+            logger().warning(
+                "requests stall", request=name, requests=len(requests), longest_s=round(longest_s)
+            )

@@ -27,14 +27,13 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import shortened
 from gym_runtime.messages.names import token
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.service import Service
+from gym_runtime.rpc.answer import Service
+from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
-from gym_runtime.workers.call_limits import CallLimits, CallTimeout
+from gym_runtime.workers.call_limits import CallLimits, CallTimeout, Pace
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.current_weights import load_current
 from gym_runtime.workers.engine_health import EngineHealth, Notices, decode_used
-from gym_runtime.workers.pace import Pace
 
 ENGINE_FIRST_PAUSE_S = 0.25
 """The pause before a failed call at an engine is repeated; it doubles, with jitter."""
