@@ -40,13 +40,6 @@ def role_numbers(use: Mapping[str, RoleUse]) -> dict[str, float]:
     }
 
 
-def total_use(one: Mapping[str, RoleUse], other: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
-    """What roles cost in two parts of a session together."""
-    total = dict(one)
-    add_use(total, other)
-    return total
-
-
 def add_use(use: dict[str, RoleUse], more: Mapping[str, RoleUse]) -> None:
     """Add what roles cost to what they had cost before."""
     for role, one in more.items():

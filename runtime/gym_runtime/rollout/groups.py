@@ -15,10 +15,9 @@ The run's policy decides what happens to a group in which a rollout fails for go
 A failed group is returned too, with the reason in `Group.failed`, and without rollouts except under ``mask``.
 So every task of a run comes back exactly once. The rules are a pure function of the records: `Groups.take`.
 
-Advantages within a group, in the definitions of the trainers.
-
-Every definition compares a rollout with the others of its group that have a reward. A rollout without one has
-the advantage 0 and leaves the others' alone, and so has a rollout that is the only one with a reward.
+Advantages compare a rollout with the others of its group that have a reward, as the trainers define it. A
+rollout without a reward has the advantage 0 and does not change the others'; so has a rollout that is the
+only one with a reward.
 """
 
 from __future__ import annotations

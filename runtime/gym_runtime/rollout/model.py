@@ -1,4 +1,4 @@
-"""The model as a rollout sees it: the worker that keeps its conversation, and which items are new.
+"""A rollout's model: which worker keeps its conversation, and which items are new.
 
 A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends it only the
 items that this worker has not kept. A worker that does not have the conversation, because it is another one

@@ -1,4 +1,4 @@
-"""A session as its rollout sees it: the worker that holds it, the keys of its calls, and how it is rebuilt.
+"""A rollout's session: the worker that holds it, the keys of its calls, how it is rebuilt; its tool calls.
 
 The first call carries the task, which opens the session; the answer names the worker that holds it, and later
 calls go to that worker. When it is gone, the session is opened on another worker and its calls are repeated,
@@ -6,7 +6,7 @@ if the environment is ``replayable``. If an answer then differs from the first o
 replayable after all, and the session is lost. A rebuilt session has a name of its own: another attempt may
 have the rollout too, and must not find a session of which only a part is repeated.
 
-Tool calls, executed by the worker of the session: in order, or at once where the environment allows it.
+The tool calls of one turn are executed in order, or concurrently where the environment allows it.
 """
 
 from __future__ import annotations

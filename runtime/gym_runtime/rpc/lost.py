@@ -6,10 +6,7 @@ asks the worker which of its requests the worker is executing. A request that th
 in a row, is lost and is sent again: requests are safe to repeat. A worker that has ended knows no request, so
 this also detects the end of a worker whose ``gone`` signal was lost.
 
-The watchdog logs which requests stall, before their deadlines pass.
-
-Every `STALL_LOOK_S` it looks at the requests that an agent worker's rollouts wait for. It logs one line for
-each worker (or pool) that has kept requests waiting for longer than `STALL_S`, however many they are.
+What is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting.
 """
 
 from __future__ import annotations

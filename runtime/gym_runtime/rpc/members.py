@@ -1,4 +1,4 @@
-"""A member of the system announces when it joins, changes and leaves, and answers questions about itself.
+"""The members of a system: how one announces itself, how anyone lists them and asks them to leave.
 
 On the wire, NAME being ``<kind>.<worker>``:
 
@@ -8,20 +8,14 @@ On the wire, NAME being ``<kind>.<worker>``:
                      member that is alive answers with another ``join``
 ``alive.NAME``       request; the answer is the member's `Heartbeat`
 ``call``             signal, the roll call: every member announces itself
+``drain.NAME``       request to leave, which only clients may send; the answer is `calls.Draining`
 ===================  ====================================================================================
 
-A member that is asked regularly and does not change sends nothing but its answers.
+A member that is asked regularly and does not change sends nothing but its answers. One that is asked to leave
+works until its supervisor tells it to drain, and no other is started in its place.
 
-The workers of a system, for a caller that is not a follower, such as the command line or a trainer.
-
-A follower has the list (`gym_runtime.rpc.watch`) and sends it. In a system without followers, such as one
-without agent workers, every member is asked to announce itself.
-
-Asking workers to leave, from anywhere in the system.
-
-``drain.NAME`` is a request with an empty payload; the answer is `calls.Draining`. Only clients may ask
-(``gym_runtime/deploy/templates/secure.conf``). The worker goes on until its supervisor tells it to drain. No
-other one is started in its place.
+Agent workers and gateways keep the list of all members (`gym_runtime.rpc.watch`) and send it to whoever asks,
+such as the command line. In a system without them, such as one without agent workers, the roll is called.
 """
 
 from __future__ import annotations

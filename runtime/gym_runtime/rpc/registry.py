@@ -1,14 +1,13 @@
-"""The workers of one kind that a caller knows to be alive, by pool, with their loads.
+"""The workers of one kind that a caller knows to be alive, and which of them it asks.
 
 `gym_runtime.rpc.watch` keeps them current. A worker that did not answer a caller is ``missing``: it gets no
 requests, and is asked again until it answers or is declared gone.
 
-Which workers an agent worker asks first: callers and workers pair up where their numbers come out even.
-
-If each of four agent workers asked any of four model workers, the requests that it writes at once would reach
-four processes, each of which would wake for a quarter of them; and to wake costs as much as several requests.
-A pair exchanges the same messages in fewer and larger batches. A worker that has more to do than another
-passes requests on to it (`gym_runtime.rpc.registry.WorkerRegistry.choose`).
+Callers and workers pair up where their numbers divide evenly (`share`). If each of four agent workers asked
+any of four model workers, the requests that it writes at once would reach four processes, each of which would
+wake for a quarter of them; and to wake costs as much as several requests. A pair exchanges the same messages
+in fewer and larger batches. If a worker has more to do than another, its callers also ask the other
+(`WorkerRegistry.choose`).
 """
 
 from __future__ import annotations

@@ -12,10 +12,6 @@ worker that did not answer a caller is watched by that caller too, until it answ
 
 A list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first one
 calls the roll. Agent workers and gateways are followers; agent workers are the ones that others know.
-
-What a watcher (`gym_runtime.rpc.watch`) asks a member, and the broker when the member is silent.
-
-Which follower watches a member: consistent hashing over a list that all followers have.
 """
 
 from __future__ import annotations
@@ -63,7 +59,7 @@ def _interval_s(member: str) -> float:
     return CLIENT_ASKED_S if member.startswith("client.") else MEMBER_ASKED_S
 
 
-class _Turn(msgspec.Struct):
+class _Due(msgspec.Struct):
     """When a member is asked next; infinite while it is being asked."""
 
     due_s: float
@@ -88,7 +84,7 @@ class Members:
         # A follower that is not announced is in its own ring only: it watches beside the proper watcher.
         self._own = f"agent.{own}" if own else f"follower.{random.getrandbits(64):x}"
         self._bus = bus
-        self._turns: dict[str, _Turn] = {}
+        self._schedule: dict[str, _Due] = {}
         self._moved = True
         self._wake = anyio.Event()
         self._called = False
@@ -228,14 +224,14 @@ class Members:
                     self._assign()
                 now_s = anyio.current_time()
                 next_s = now_s + MEMBER_ASKED_S
-                for name, turn in self._turns.items():
-                    if turn.due_s <= now_s:
+                for name, one in self._schedule.items():
+                    if one.due_s <= now_s:
                         # So that the next look does not ask it a second time.
-                        turn.due_s = math.inf
-                        tasks.start_soon(self._ask, name, turn, now_s)
+                        one.due_s = math.inf
+                        tasks.start_soon(self._ask, name, one, now_s)
                         next_s = min(next_s, now_s + _interval_s(name))
                     else:
-                        next_s = min(next_s, turn.due_s)
+                        next_s = min(next_s, one.due_s)
                 with anyio.move_on_after(max(MEMBER_TICK_S, next_s - now_s)):
                     await self._wake.wait()
                     await anyio.sleep(MEMBER_TICK_S)
@@ -247,22 +243,22 @@ class Members:
         place = place_among(agents, self._own)
         now_s = anyio.current_time()
         groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
-        turns: dict[str, _Turn] = {}
+        schedule: dict[str, _Due] = {}
         for kind, view in self.views.items():
             view.prefer(lambda workers: share(workers, place))
             for heartbeat in view.alive():
                 name = heartbeat.name
                 if self._watches and watcher(ring, name) == self._own:
                     # A group of them is asked at the same moment, the groups one after the other.
-                    group = len(turns) // ASKED_TOGETHER / groups
-                    # Members that were ours keep their turn, and an open question stays one.
-                    turns[name] = self._turns.get(name) or _Turn(now_s + group * _interval_s(name))
+                    group = len(schedule) // ASKED_TOGETHER / groups
+                    # Members that were ours keep their time, and an open question stays one.
+                    schedule[name] = self._schedule.get(name) or _Due(now_s + group * _interval_s(name))
             for worker in view.missing:
                 name = f"{kind}.{worker}"
-                turns[name] = self._turns.get(name) or _Turn(now_s)
-        self._turns = turns
+                schedule[name] = self._schedule.get(name) or _Due(now_s)
+        self._schedule = schedule
 
-    async def _ask(self, name: str, turn: _Turn, began_s: float) -> None:
+    async def _ask(self, name: str, one: _Due, began_s: float) -> None:
         """Ask one member until it answers or is declared lost."""
         client = name.startswith("client.")
         limit = CLIENT_MISSES if client else MEMBER_MISSES
@@ -295,11 +291,11 @@ class Members:
                 break
         else:
             self._forget(name)
-            self._turns.pop(name, None)
+            self._schedule.pop(name, None)
             if self._watches:
                 with suppress(GymError):
                     await self._bus.publish(f"gone.{name}", b"")
-        turn.due_s = max(anyio.current_time(), began_s + _interval_s(name))
+        one.due_s = max(anyio.current_time(), began_s + _interval_s(name))
 
     def _lists(self, name: str) -> bool:
         kind, _, worker = name.partition(".")

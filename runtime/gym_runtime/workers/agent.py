@@ -132,7 +132,7 @@ class AgentWorker:
             task = self._read(delivery)
         except RuntimeFault as error:
             return await self._settle(delivery, self._refused(delivery, error))
-        verdict = await self._stored.admit(task, delivery) or await self._clients.admit(task)
+        verdict = await self._stored.admit(task, delivery.deliveries) or await self._clients.admit(task)
         if verdict is not None:
             return await self._settle(delivery, verdict)
         queued_s = 0.0

@@ -1,4 +1,6 @@
-"""How long one call of an engine may take until it counts as hanging.
+"""What limits the calls of an engine: how many begin in a minute, and how long one may take.
+
+A call that takes longer than its limit counts as hanging.
 
 A call's limit is what its run says (`RolloutSettings.call_timeout_s`), or is learned from the engine's latest
 answers, once there are `LEARNED_FROM`: the largest of
@@ -12,8 +14,6 @@ A call that is asked again after its limit may take twice as long each time. So 
 short ones is answered at last, also where its call says nothing of its length. Nothing is learned from an
 engine that has hardly ever answered: there only the rollouts' deadlines count. Time while the engine is
 paused (its weights are changed) or this process does not run does not count.
-
-How often a model worker may ask its engine.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class CallTimeout(ModelUnavailable):
 
 
 class Pace:
-    """Turns at even distances, in the order of arrival: at most ``per_minute``, and one, in any minute.
+    """Calls begin at even distances, as they arrive: at most ``per_minute``, and one, in any minute.
 
     Even, not a full minute's worth at once: engines count over shorter spans, too.
     """
@@ -142,12 +142,12 @@ class Pace:
     def __init__(self, per_minute: float) -> None:
         self._distance_s = 60.0 / per_minute
         self._next_s = 0.0
-        # Queues those who wait; one that is cancelled gives up its place and no turn is lost.
+        # Queues those who wait; one that is cancelled gives up its place, and the next one takes it.
         self._queue = anyio.Lock()
 
-    async def turn(self) -> None:
-        """Wait for a turn."""
+    async def wait(self) -> None:
+        """Return when the next call may begin."""
         async with self._queue:
             await anyio.sleep(max(0.0, self._next_s - anyio.current_time()))
-            # `max`: turns that were not used are not saved up.
+            # `max`: time in which no call began is not saved up.
             self._next_s = max(self._next_s, anyio.current_time()) + self._distance_s

@@ -15,7 +15,7 @@ from contextlib import suppress
 import anyio
 
 from gym_runtime import clock
-from gym_runtime.bus.interface import Bus, Delivery, Incoming
+from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import UNREADABLE, GymError, NoWorker, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
@@ -56,10 +56,10 @@ class StoredAlready:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def admit(self, task: RolloutSpec, delivery: Delivery) -> Verdict | None:
-        """The verdict on what need not be run; None to run it."""
+    async def admit(self, task: RolloutSpec, deliveries: int) -> Verdict | None:
+        """The verdict on what need not be run, at its first delivery or a later one; None to run it."""
         # A comparison may be published a second time, by a collector that is behind.
-        if delivery.deliveries == 1 and not task.taken_up and not task.candidates:
+        if deliveries == 1 and not task.taken_up and not task.candidates:
             return None
         if await self._bus.latest(record_subject(task)):
             return Drop("its result is stored")
@@ -71,8 +71,8 @@ class ClientPresent:
 
     The client is a member of the system for as long as the run lasts (`gym_runtime.rpc.watch`). When its
     process ends, for any reason, the broker tells its watcher that the client does not listen, and the
-    watcher declares it gone. The run's rollouts then go back to the queue, so a client that only had to reconnect
-    loses nothing but some repeated work. When it is gone for `CLIENT_DROPPED_S`, they are dropped.
+    watcher declares it gone. The run's rollouts then go back to the queue, so a client that only had to
+    reconnect loses nothing but some repeated work. When it is gone for `CLIENT_DROPPED_S`, they are dropped.
     """
 
     def __init__(self, bus: Bus, members: Members, fates: Fates) -> None:
