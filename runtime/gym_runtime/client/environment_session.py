@@ -178,7 +178,6 @@ class EnvironmentSession:
         for scope in self._asking:
             scope.cancel()
         await self._session.close()
-        self._router.settle(self._task.rollout_id)
 
 
 def _response(said: Said) -> Raw:

@@ -189,7 +189,7 @@ class Attempts:
         return self._record(Truncated(reason=reason) if reason else Completed(), verdict)
 
     def _too_late(self) -> DeadlineExceeded:
-        slowest = self._actors.slowest(self.task.rollout_id)
+        slowest = self.account.budget.waited_for
         return DeadlineExceeded(
             f"the rollout took longer than {self.task.timeout_s:.0f} s"
             + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else ""),

@@ -12,7 +12,6 @@ aborted when its caller is cancelled.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -52,8 +51,6 @@ seconds, a model server within half a minute."""
 SESSION_GRACE_S = 1.0
 """How long a call to a session waits for a worker that the broker does not know: after a restart of the
 broker a worker may connect shortly after its callers."""
-GIVEN_UP_KEPT = 4096
-"""Cancelled rollouts of which it is remembered what they waited for."""
 CLOSED_TOGETHER_S = 0.02
 """Sessions that end within this time are closed with one message. A message for each of them would cost a
 resource worker a fifth more CPU time per rollout."""
@@ -78,19 +75,18 @@ class Router:
     Attributes:
         members: who is alive.
         views: who is alive, by kind.
-        waiting: by rollout, the requests that it waits for, or waited for when it was stopped.
+        waiting: the requests that it waits for, in the order in which they began.
         meter: counts for the worker that asks.
     """
 
     def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
         self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
-        self.waiting: dict[str, list[InFlightRequest]] = {}
+        self.waiting: dict[InFlightRequest, None] = {}
         self.meter = Meter()
         self._bus = bus
         self._explained: set[str] = set()
-        self._given_up: OrderedDict[str, InFlightRequest] = OrderedDict()
-        self._lost = LostAnswers(bus, self.views, self.waiting)
+        self._lost = LostAnswers(bus, self.waiting)
         self._closings = Closings(bus, self.views)
 
     async def run(self) -> None:
@@ -205,15 +201,6 @@ class Router:
         """Tell a worker that a session is over, without waiting for an answer."""
         await self._closings.add(pool, worker, session)
 
-    def slowest(self, rollout: str) -> InFlightRequest | None:
-        """The request that a rollout waits for longest, or waited for when it was cancelled."""
-        waiting = self.waiting.get(rollout, ())
-        return min(waiting, key=lambda hop: hop.since_s, default=self._given_up.get(rollout))
-
-    def settle(self, rollout: str) -> None:
-        """Forget what a rollout that has ended waited for."""
-        self._given_up.pop(rollout, None)
-
     def weight_versions(self, pool: str) -> list[str]:
         """The versions of the weights that a model's workers have announced; empty texts for unknown ones."""
         workers = self.views["model"].alive()
@@ -233,21 +220,17 @@ class Router:
             deaths = budget.deaths_of(_call_name(view.kind, request))
         if deaths >= ALONE_AT:
             await self._find_place(view, pool, worker, request, deaths)
-        sent = msgspec.structs.replace(
-            request,
-            retries=max(0, budget.left),
-            deaths=deaths,
-        )
+        sent = msgspec.structs.replace(request, retries=max(0, budget.left), deaths=deaths)
         headers = tracing.headers()
         hop = InFlightRequest(view.kind, pool, worker, request.key)
-        hops = self.waiting.setdefault(request.rollout, [])
-        hops.append(hop)
-        self._given_up.pop(request.rollout, None)
+        self.waiting[hop] = None
+        budget.waited_for = None
         try:
             data = await self._exchange(view, hop, sent, headers)
         except anyio.get_cancelled_exc_class():
-            # If the rollout's deadline has cancelled it, its error names what it waited for (`slowest`).
-            self._give_up(request.rollout, hop)
+            # If the rollout's deadline has cancelled it, its error names what it waited for longest.
+            if budget.waited_for is None or hop.since_s < budget.waited_for.since_s:
+                budget.waited_for = hop
             await self._abort(worker, request)
             raise
         except DeadlineExceeded:
@@ -258,7 +241,7 @@ class Router:
             ) from None
         finally:
             # Whatever ended the waiting: workers are not asked any more about a request without a caller.
-            self._remove(request.rollout, hops, hop)
+            del self.waiting[hop]
         if data is None:
             raise self._unanswered(view, hop, budget, request)
         reply = decode_reply(data)
@@ -307,7 +290,7 @@ class Router:
         deadline_s = min(request.deadline_s, clock.monotonic() + MEMBER_ANSWER_S)
         # Without a key it asks for no place, so the worker takes other calls as before.
         asking = msgspec.structs.replace(request, key="", deadline_s=deadline_s, place=True)
-        hop = InFlightRequest(view.kind, pool, None, "")
+        hop = InFlightRequest(view.kind, pool, "", "")
         try:
             worker = (await self._ask_before(view, hop, asking)).worker
         except DeadlineExceeded:
@@ -327,20 +310,6 @@ class Router:
             raise NoWorker(f"{hop.name} is gone")
         return decode_reply(data)
 
-    def _remove(self, rollout: str, hops: list[InFlightRequest], hop: InFlightRequest) -> None:
-        hops.remove(hop)
-        # When the list was empty before, another one may stand under this name by now.
-        if not hops and self.waiting.get(rollout) is hops:
-            del self.waiting[rollout]
-
-    def _give_up(self, rollout: str, hop: InFlightRequest) -> None:
-        longest = self._given_up.get(rollout)
-        if longest is None or hop.since_s < longest.since_s:
-            self._given_up[rollout] = hop
-        # Only agent workers say when a rollout has ended.
-        while len(self._given_up) > GIVEN_UP_KEPT:
-            self._given_up.popitem(last=False)
-
     async def _exchange(
         self,
         view: WorkerRegistry,
@@ -349,7 +318,7 @@ class Router:
         headers: Headers | None,
     ) -> bytes | None:
         """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
-        if hop.worker is not None:
+        if hop.worker:
             view.begin(hop.worker, hop)
         try:
             # No name here for what is sent: a large request is not held while its answer is awaited.
@@ -364,7 +333,7 @@ class Router:
         except Stopped:
             return None
         finally:
-            if hop.worker is not None:
+            if hop.worker:
                 view.end(hop.worker, hop)
 
     def _unanswered(
@@ -372,10 +341,10 @@ class Router:
     ) -> GymError:
         """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
         # One that is not listed any more has ended, as far as its caller can tell.
-        if hop.lost and (hop.worker is None or view.knows(hop.worker)):
+        if hop.lost and view.knows(hop.worker):
             return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
         # A worker that drained ended as announced, so that no call of it is suspected.
-        if hop.worker is not None and not view.has_drained(hop.worker):
+        if not view.has_drained(hop.worker):
             deaths = budget.died(hop.worker, _call_name(view.kind, request))
             if deaths >= MAX_DEATHS:
                 self._explained.update(budget.dead)

@@ -25,7 +25,6 @@ from msgspec import Raw
 
 from gym_runtime.messages.calls import Request
 from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.lost import InFlightRequest
 from gym_runtime.rpc.meter import Meter
 
 
@@ -78,10 +77,6 @@ class Actors(Protocol):
 
     async def close_session(self, pool: str, worker: str, session: str) -> None:
         """Tell a worker that a session is over, without waiting for an answer."""
-        ...
-
-    def slowest(self, rollout: str) -> InFlightRequest | None:
-        """The request that a rollout waits for longest, or waited for when it was cancelled."""
         ...
 
     def weight_versions(self, pool: str) -> list[str]:

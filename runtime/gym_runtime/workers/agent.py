@@ -205,7 +205,6 @@ class AgentWorker:
             # After `close`: a note of the time that came later would not be freed.
             await self._ended.free(fate, fenced=fenced)
             await fate.attempts.close()
-            self._actors.settle(fate.task.rollout_id)
 
     async def _verdict(self, fate: Fate, place: RolloutPlace) -> Verdict:
         """Run the rollout, and say what becomes of its delivery."""
