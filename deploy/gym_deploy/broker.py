@@ -20,7 +20,7 @@ from gym_runtime.bus.join import read_join
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
 from gym_runtime.logs import logger
-from gym_runtime.rpc.members import all_workers
+from gym_runtime.rpc import all_workers
 from gym_runtime.system.private_broker import die_with_parent, find_binary
 from gym_runtime.system.signals import received
 from gym_runtime.system.store_watch import refusal

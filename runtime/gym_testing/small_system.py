@@ -44,11 +44,9 @@ from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import RolloutRecord, read_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rollout.rollout import Agent
-from gym_runtime.rpc.members import Heartbeat, announce
+from gym_runtime.rpc import Heartbeat, announce
+from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
 from gym_runtime.workers.adapter import Adapter, CallContext
-from gym_runtime.workers.agent import AgentWorker
-from gym_runtime.workers.model import ModelWorker
-from gym_runtime.workers.resource import ResourceWorker
 from msgspec import Raw
 
 from gym_testing.background import SOON_S, Mailbox, background, hosting
