@@ -180,17 +180,14 @@ class AgentWorker:
             with _span(fate):
                 verdict = await self._verdict(fate, place)
                 fenced = isinstance(verdict, Abandon)
-                match verdict:
-                    case Commit():
-                        await self._commit(verdict)
-                    case GiveBack():
-                        await self._note_given_back(fate)
-                    case _:
-                        pass
-                # From here on the task is not noted as given back, even if the broker does not hear of it.
+                if isinstance(verdict, Commit):
+                    await self._commit(verdict)
+                elif isinstance(verdict, GiveBack):
+                    await self._note_given_back(fate)
+                # From here on no note says that the task was given back, even if the broker hears no more.
                 settled = True
                 await self._tell(fate.delivery, verdict)
-                await self._part(fate, verdict)
+                await self._see_to_sessions(fate, verdict)
         except BaseException as error:
             # The queue gets the task back. A worker that ends by itself, perhaps because of this rollout,
             # is not stopped, and loses it.
@@ -220,9 +217,10 @@ class AgentWorker:
             cancelled = isinstance(record.outcome, Cancelled)
             if cancelled and fate.instead is not None:
                 return fate.instead
-            if (verdict := await self._ended.settle(fate)) is not None:
+            if (drop := await self._ended.settle(fate)) is not None:
+                logger().info("a result is not stored", reason=drop.reason)
                 await fate.journal.discard()
-                return verdict
+                return drop
             if not cancelled:
                 # Nothing of a cancelled rollout is used.
                 await fate.journal.confirm()
@@ -248,15 +246,14 @@ class AgentWorker:
                 await delivery.ack()
             case GiveBack(after_s):
                 await delivery.release(after_s)
-            case Drop(reason):
-                logger().info("a task is dropped", subject=delivery.subject, reason=reason)
+            case Drop():
                 await delivery.ack()
             case Abandon(reason):
                 logger().info("this attempt stops", reason=reason)
                 delivery.abandon()
 
-    async def _part(self, fate: Fate, verdict: Verdict) -> None:
-        """Close the sessions that other attempts have left, or leave this one's to them."""
+    async def _see_to_sessions(self, fate: Fate, verdict: Verdict) -> None:
+        """Close the sessions of earlier attempts, or leave this one's to the attempt that goes on."""
         task = fate.task
         if isinstance(verdict, Commit) and fate.delivery.deliveries > 1:
             # An attempt whose worker died may have left a session that this attempt does not know.

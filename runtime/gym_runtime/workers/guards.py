@@ -174,7 +174,7 @@ class NotEnded:
         if known and (task.run in known or task.group_id in known or task.rollout_id in known):
             fate.stop()
 
-    async def settle(self, fate: Fate) -> Verdict | None:
+    async def settle(self, fate: Fate) -> Drop | None:
         """The verdict on a rollout whose run was closed meanwhile; None to store its record."""
         if not self._may_be_closed(fate):
             return None
