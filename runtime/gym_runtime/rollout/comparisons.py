@@ -7,7 +7,7 @@ the same queue, which the broker takes only once. Its result is committed once, 
 ``rollout_index``, and gives each record that was kept back its reward.
 
 The comparison is of those that wait, in the order of their ``rollout_index``. Fewer than two cannot be
-compared, and fail. So the records alone decide, and every client comes to the same end.
+compared, and fail. So the records alone decide, and every client decides alike.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Group(msgspec.Struct):
 
 
 class Comparisons:
-    """Keeps a run's waiting records until their comparison is there.
+    """Keeps a run's waiting records until their comparison has a result.
 
     Args:
         settled: whether a rollout, by its task's and its own index, has its row already, so that no record of
@@ -170,8 +170,8 @@ def comparison_task(members: list[RolloutRecord], *, taken_up: bool = False) -> 
 def with_verdicts(members: list[RolloutRecord], comparison: RolloutRecord) -> Iterator[RolloutRecord]:
     """The records of a group with what its comparison says of each; each has a reward or has failed.
 
-    What the comparison asked models in roles stands in one row, so that it is counted once: in the first that
-    has a reward, else in the first.
+    What the comparison asked models in roles is in one row, so that it is counted once: in the first row that has
+    a reward, else in the first.
     """
     outcome, result = comparison.outcome, comparison.comparison
     if result is None or not isinstance(outcome, Completed):
@@ -220,7 +220,7 @@ def with_verdict(
 
     Args:
         compared: the rollouts that were compared with each other, itself included.
-        asked: what models in roles answered that is to stand in this row.
+        asked: what models in roles answered, for this row.
     """
     numbers = dict(record.numbers)
     fields = _fields(record.row)

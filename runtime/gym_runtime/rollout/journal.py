@@ -2,7 +2,7 @@
 
 One record per turn holds the environment's answers since the turn before, and the model's answer. It is
 stored before the next call starts. So a later attempt, on any worker, gets every recorded answer of the model
-from the journal. Only the environment's calls since the last turn are made again, with the same keys: a
+from the journal. Only the environment's calls since the last turn are repeated, with the same keys: a
 session that still exists answers them from memory, and a rebuilt one reaches the same state.
 
 The broker stores a record only after the one that its writer knows as the last (optimistic concurrency). If

@@ -25,10 +25,9 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.model import Answered, RemoteModel
-from gym_runtime.rollout.record import Facts
+from gym_runtime.rollout.record import Facts, RolloutTimes
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rollout.session import RemoteSession, ToolCalls, ToolFailure, tool_failure
-from gym_runtime.rollout.times import RolloutTimes
 from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.interface import Actors
 
@@ -290,7 +289,7 @@ class Rollout:
     def model(self, role: str | Role) -> Model:
         """The model in a role, such as ``critic``, for the agent to ask beside the policy.
 
-        What it answers is journaled and stands in the row; it is no part of the transcript. The role is one
+        What it answers is journaled and is in the row, but not in the transcript. The role is one
         of the environment's, or one that the run names for this agent.
 
         Args:

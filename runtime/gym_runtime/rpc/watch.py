@@ -93,36 +93,27 @@ class Members:
 
     async def follow(self) -> None:
         """Keep the list current, and watch, until cancelled."""
-        if not self._watches:
-            return await self._listen()
-        # The subscriptions come before the list is fetched: what changes meanwhile is heard, not lost.
-        async with (
-            anyio.create_task_group() as tasks,
-            self._bus.serve("join.>", self._on_join),
-            self._bus.serve("gone.>", self._on_gone),
-            self._bus.serve("call", self._on_call),
-        ):
+        # One that only listens may subscribe to the kinds that it asks, and to nothing else.
+        subjects = [">"] if self._watches else [f"{kind}.*" for kind in self.views]
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            # Before the list is fetched: what changes meanwhile is heard, not lost.
+            for subject in subjects:
+                await stack.enter_async_context(self._bus.serve(f"join.{subject}", self._on_join))
+                await stack.enter_async_context(self._bus.serve(f"gone.{subject}", self._on_gone))
+            if self._watches:
+                await stack.enter_async_context(self._bus.serve("call", self._on_call))
             tasks.start_soon(self._watch)
-            if not await self._fetch_all():
+            # Without another follower there is no list, and no agent worker has work for one that listens.
+            if not await self._fetch_all() and self._watches:
                 await self._call_the_roll()
 
             def asked(incoming: Incoming) -> None:
                 tasks.start_soon(self._send_list, incoming)
 
-            # `queue`: the broker chooses one follower. Not before the own list is complete.
-            async with self._bus.serve("members.*", asked, queue="members"):
-                await self._compare()
-        return None
-
-    async def _listen(self) -> None:
-        async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            for kind in self.views:
-                await stack.enter_async_context(self._bus.serve(f"join.{kind}.*", self._on_join))
-                await stack.enter_async_context(self._bus.serve(f"gone.{kind}.*", self._on_gone))
-            tasks.start_soon(self._watch)
-            # Without another follower there is no list, and no agent worker that has work for this one.
-            await self._fetch_all()
+            if self._watches:
+                # `queue`: the broker chooses one follower. Not before the own list is complete.
+                await stack.enter_async_context(self._bus.serve("members.*", asked, queue="members"))
             await self._compare()
 
     # -- the list -------------------------------------------------------------------------------------
