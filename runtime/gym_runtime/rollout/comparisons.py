@@ -170,8 +170,8 @@ def comparison_task(members: list[RolloutRecord], *, taken_up: bool = False) -> 
 def with_verdicts(members: list[RolloutRecord], comparison: RolloutRecord) -> Iterator[RolloutRecord]:
     """The records of a group with what its comparison says of each; each has a reward or has failed.
 
-    What the comparison asked models in roles is in one row, so that it is counted once: in the first row that has
-    a reward, else in the first.
+    What the comparison asked models in roles is in one row, so that it is counted once: in the first row that
+    has a reward, else in the first.
     """
     outcome, result = comparison.outcome, comparison.comparison
     if result is None or not isinstance(outcome, Completed):
