@@ -9,9 +9,8 @@ joined as bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -48,59 +47,40 @@ class RolloutTimes:
         self._verify_s = 0.0
         self.queue_s = 0.0
 
-    def model(self) -> _Timed:
+    @contextmanager
+    def model(self) -> Generator[None]:
         """Time a turn, whose model call is made within the block. A block that raises adds no turn."""
-        return _Timed(self._model)
+        began_s = clock.monotonic()
+        yield
+        self._turns.append({"model_s": self._took_s("model", began_s)})
 
-    def _model(self, took_s: float) -> None:
-        self._observe("model", took_s)
-        self._turns.append({"model_s": took_s})
-
-    def tools(self) -> _Timed:
+    @contextmanager
+    def tools(self) -> Generator[None]:
         """Time the tool calls, or the step, of the latest turn."""
-        return _Timed(self._tools)
-
-    def _tools(self, took_s: float) -> None:
-        self._observe("tool", took_s)
+        began_s = clock.monotonic()
+        yield
+        took_s = self._took_s("tool", began_s)
         # The first observation of a step-by-step environment comes before any turn.
         if self._turns:
             turn = self._turns[-1]
             turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)
 
-    def verification(self) -> _Timed:
+    @contextmanager
+    def verification(self) -> Generator[None]:
         """Time the verification."""
-        return _Timed(self._verification)
+        began_s = clock.monotonic()
+        yield
+        self._verify_s = self._took_s("verify", began_s)
 
-    def _verification(self, took_s: float) -> None:
-        self._observe("verify", took_s)
-        self._verify_s = took_s
-
-    def _observe(self, hop: str, took_s: float) -> None:
+    def _took_s(self, hop: str, began_s: float) -> float:
+        took_s = round(clock.monotonic() - began_s, 4)
         self._meter.observe(HOP_DURATION, took_s, hop, self._environment)
+        return took_s
 
     def fields(self) -> dict[str, Any]:
         """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, where known."""
         around = {"queue_s": round(self.queue_s, 4), "verify_s": self._verify_s}
         return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
-
-
-class _Timed:
-    """A block whose seconds are noted, unless it raises. Contextlib's generators cost three times as much."""
-
-    __slots__ = ("_note", "_start_s")
-
-    def __init__(self, note: Callable[[float], None]) -> None:
-        self._note = note
-        self._start_s = 0.0
-
-    def __enter__(self) -> None:
-        self._start_s = clock.monotonic()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._note(round(clock.monotonic() - self._start_s, 4))
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

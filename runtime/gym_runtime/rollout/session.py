@@ -66,7 +66,7 @@ class RemoteSession:
         self._envelope = envelope
         self._past: list[_Past] = []
         self._count = 0
-        self._rebuilding: anyio.Lock | None = None
+        self._rebuilding = anyio.Lock()
 
     async def ask(
         self,
@@ -145,8 +145,6 @@ class RemoteSession:
 
         Tool calls that run concurrently lose their session together; the first one rebuilds it.
         """
-        # Almost no rollout needs it.
-        self._rebuilding = self._rebuilding or anyio.Lock()
         async with self._rebuilding:
             # Another call may have rebuilt it while this one waited for the lock.
             if self.worker == lost:

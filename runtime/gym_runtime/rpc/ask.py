@@ -145,7 +145,7 @@ class Router:
                     ) from error
                 # A limit, because workers may serve the pool that this view has not heard of.
                 with anyio.move_on_after(0.25):
-                    await view.changed()
+                    await view.change().wait()
             except Busy as error:
                 if worker is not None:
                     view.report(worker, 1.0)
@@ -265,7 +265,8 @@ class Router:
             Busy: there is no place for it now.
             NoWorker, ConnectionLost, DeadlineExceeded: as for any request.
         """
-        if not view.has_places(worker):
+        heartbeat = view.get(worker)
+        if heartbeat is None or not heartbeat.places:
             return
         asking = msgspec.structs.replace(request, deaths=deaths, place=True)
         reply = await self._ask_before(view, InFlightRequest(view.kind, pool, worker, ""), asking)
@@ -400,7 +401,8 @@ class Closings:
                 await self._send()
 
     async def add(self, environment: str, worker: str, session: str) -> None:
-        if not self._running or not self._views["resource"].closes_many(worker):
+        heartbeat = self._views["resource"].get(worker)
+        if not self._running or heartbeat is None or not heartbeat.closes_many:
             return await self._tell(environment, worker, [session])
         waiting = self._waiting.setdefault((environment, worker), [])
         waiting.append(session)

@@ -191,15 +191,9 @@ class WorkerRegistry:
         """Whether a worker is alive, as far as this registry knows."""
         return worker in self._alive
 
-    def has_places(self, worker: str) -> bool:
-        """Whether a worker understands requests for a place."""
-        heartbeat = self._alive.get(worker)
-        return heartbeat is not None and heartbeat.places
-
-    def closes_many(self, worker: str) -> bool:
-        """Whether a worker closes several sessions on one request."""
-        heartbeat = self._alive.get(worker)
-        return heartbeat is not None and heartbeat.closes_many
+    def get(self, worker: str) -> Heartbeat | None:
+        """The last heartbeat of a worker that is alive."""
+        return self._alive.get(worker)
 
     def has_drained(self, worker: str) -> bool:
         """Whether a worker that is gone had announced that it drained."""
@@ -212,10 +206,6 @@ class WorkerRegistry:
     def change(self) -> anyio.Event:
         """An event that is set when a worker arrives, leaves, or changes what it serves."""
         return self._changed
-
-    async def changed(self) -> None:
-        """Return when a worker arrives, leaves, or changes what it serves."""
-        await self._changed.wait()
 
     def _weight(self, worker: str) -> float:
         load, heard_s = self._loads[worker]

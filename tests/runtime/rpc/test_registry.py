@@ -126,7 +126,7 @@ async def test_changed_returns_at_arrivals_and_departures_only() -> None:
     async def count() -> None:
         nonlocal changes
         while True:
-            await view.changed()
+            await view.change().wait()
             changes += 1
 
     async with background(count):
