@@ -54,7 +54,7 @@ assert MEMBER_ASKED_S + (MEMBER_MISSES - 1) * MEMBER_AGAIN_S <= MEMBER_GONE_S
 assert (MEMBER_MISSES - 1) * MEMBER_AGAIN_S > RECONNECTED_S, "a reconnecting worker would be declared gone"
 assert UNASKED_S > MEMBER_ASKED_S + MEMBER_ANSWER_S, "members would announce themselves without need"
 
-# -- the client of an attached run (`gym_runtime.workers.client_watch`) ---------------------------------
+# -- the client of an attached run (`gym_runtime.workers.guards`) ---------------------------------
 
 CLIENT_ASKED_S = 0.4
 """How often the client of an attached run is asked. Tasks must stop within 2 s when its process dies."""
