@@ -5,9 +5,13 @@ from .messages.calls import Control as Control
 from .messages.calls import ControlAnswer as ControlAnswer
 from .messages.calls import ModelAnswer as ModelAnswer
 from .messages.calls import ModelCall as ModelCall
+from .messages.calls import Prefix as Prefix
+from .messages.calls import Tokens as Tokens
+from .messages.calls import WeightSpan as WeightSpan
 from .rollout.agent import Agent as Agent
+from .rollout.rollout import Agent as Agent
 from .rollout.rollout import Rollout as Rollout
-from .rollout.turn import Turn as Turn
+from .rollout.rollout import Turn as Turn
 from .workers.adapter import Adapter as Adapter
 from .workers.adapter import CallContext as CallContext
 from .workers.adapter import Controllable as Controllable

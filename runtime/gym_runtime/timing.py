@@ -8,7 +8,7 @@ to one engine or environment in its module.
 
 from __future__ import annotations
 
-# -- liveness (`gym_runtime.rpc.members`) -----------------------------------------------------------
+# -- liveness (`gym_runtime.rpc.watch`) -----------------------------------------------------------
 
 MEMBER_ASKED_S = 2.5
 """How often a watcher asks a member that answers. The broker's load is inversely proportional to it: each
@@ -54,7 +54,7 @@ assert MEMBER_ASKED_S + (MEMBER_MISSES - 1) * MEMBER_AGAIN_S <= MEMBER_GONE_S
 assert (MEMBER_MISSES - 1) * MEMBER_AGAIN_S > RECONNECTED_S, "a reconnecting worker would be declared gone"
 assert UNASKED_S > MEMBER_ASKED_S + MEMBER_ANSWER_S, "members would announce themselves without need"
 
-# -- the client of an attached run (`gym_runtime.workers.client_watch`) ---------------------------------
+# -- the client of an attached run (`gym_runtime.workers.guards`) ---------------------------------
 
 CLIENT_ASKED_S = 0.4
 """How often the client of an attached run is asked. Tasks must stop within 2 s when its process dies."""
@@ -91,25 +91,25 @@ the attempt asks the broker before its result is committed."""
 
 assert JOURNAL_FRESH_S <= TASK_ACK_WAIT_S, "a worker that was frozen would commit a result it should check"
 
-# -- answers that are lost (`gym_runtime.rpc.in_flight`) ------------------------------------------------
+# -- answers that are lost (`gym_runtime.rpc.lost`) ------------------------------------------------
 
 IN_FLIGHT_FIRST_S = 5.0
 """After how long the worker is first asked whether it works on a request. Most answers come sooner."""
 
-# -- one request (`gym_runtime.rpc.router`) -------------------------------------------------------------
+# -- one request (`gym_runtime.rpc.ask`) -------------------------------------------------------------
 
 RETRY_PAUSE_S = (0.02, 2.0)
 """The first and the longest pause before a refused request is repeated; it doubles, with jitter."""
 
 PLACE_KEPT_S = 5.0
 """How long a worker keeps a place for a suspect call that has not arrived, and itself for a call that must be
-alone there (`gym_runtime.rpc.suspects`). Longer than the longest pause of the router that asks again."""
+alone there (`gym_runtime.rpc.quarantine`). Longer than the longest pause of the router that asks again."""
 
 assert 1.5 * RETRY_PAUSE_S[1] < PLACE_KEPT_S, (
     "a suspect would lose its place before it is asked again (jitter 1.5)"
 )
 
-# -- sessions (`gym_runtime.workers.sessions`, `gym_runtime.workers.resource_worker`) ---------------------
+# -- sessions (`gym_runtime.workers.sessions`, `gym_runtime.workers.resource`) ---------------------
 
 SESSIONS_SWEPT_S = 15.0
 """How often a resource worker looks for sessions to close: overdue ones, and those whose rollout is over."""

@@ -11,3 +11,4 @@ from .messages.sequences import token_sequences as token_sequences
 from .messages.stored_records import RunInfo as RunInfo
 from .rollout.advantage import advantages as advantages
 from .rollout.groups import Group as Group
+from .rollout.groups import advantages as advantages

@@ -28,9 +28,8 @@ import msgspec
 import psutil
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.bus.nats import connect
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.ring import ring_of, watcher
+from gym_runtime.rpc.members import Heartbeat, announce
+from gym_runtime.rpc.watch import ring_of, watcher
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.timing import MEMBER_ASKED_S
 from measure import cpu_s, print_table

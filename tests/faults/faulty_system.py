@@ -29,7 +29,7 @@ from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.rollout_spec import encode_spec
-from gym_runtime.rpc.roll_call import fresh
+from gym_runtime.rpc.members import fresh
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch

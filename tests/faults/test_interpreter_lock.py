@@ -13,7 +13,7 @@ import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
-from gym_runtime.rpc.suspects import MAX_DEATHS
+from gym_runtime.rpc.quarantine import MAX_DEATHS
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.timing import MEMBER_GONE_S

@@ -16,11 +16,10 @@ from gym_runtime import connect
 from gym_runtime.client import Client, make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.rollout.account import CLEARED_AT_MOST
-from gym_runtime.rpc.suspects import MAX_DEATHS
+from gym_runtime.rpc.quarantine import MAX_DEATHS
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.suspect_places import MAX_LOSSES
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]
 
@@ -152,7 +151,7 @@ async def test_a_slow_rollout_whose_agent_workers_are_killed_from_outside_is_com
     killed: set[int] = set()
 
     async def kill(gym: Client) -> None:
-        while len(killed) <= MAX_LOSSES:
+        while len(killed) <= MAX_DEATHS:
             for worker in await gym.workers():
                 if worker.kind == "agent" and worker.in_use and worker.pid not in killed:
                     killed.add(worker.pid)
@@ -168,5 +167,5 @@ async def test_a_slow_rollout_whose_agent_workers_are_killed_from_outside_is_com
         rows = [row(0, poison=False, takes_s=0.0)]
         records = [record async for record in gym.rollouts(rows, environment="poison")]
         tasks.cancel_scope.cancel()
-    assert len(killed) == MAX_LOSSES + 1
+    assert len(killed) == MAX_DEATHS + 1
     assert [type(record.outcome) for record in records] == [Completed]

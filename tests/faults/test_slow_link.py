@@ -14,7 +14,7 @@ from gym_runtime.client import RunInfo
 from gym_runtime.files.rows import expand
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import running

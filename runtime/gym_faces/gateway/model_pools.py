@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 from gym_runtime.messages import calls
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc import RetryBudget, Router
 
 from gym_faces.gateway.question import Question
 

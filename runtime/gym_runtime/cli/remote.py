@@ -9,7 +9,7 @@ from gym_runtime.cli.loop import run_async
 from gym_runtime.cli.models import POLICY
 from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.client import Client, connect
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 
 T = TypeVar("T")
 

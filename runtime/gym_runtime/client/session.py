@@ -39,6 +39,9 @@ from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.roll_call import all_workers
 from gym_runtime.rpc.router import Router
+from gym_runtime.rollout.session import RemoteSession
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.budget import RetryBudget
 
 CLIENT_CLOSE_S = 2.0
 """How long a client that leaves may take to close a session."""
@@ -195,7 +198,6 @@ class EnvironmentSession:
         for scope in self._asking:
             scope.cancel()
         await self._session.close()
-        self._router.settle(self._task.rollout_id)
 
 
 def _response(said: Said) -> Raw:

@@ -11,11 +11,13 @@ from gym_runtime.bus.interface import Bus, Record
 from gym_runtime.errors import RuntimeFault
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.names import token
-from gym_runtime.messages.outcomes import RESULTS, Failed, RolloutRecord, rollout_of
+from gym_runtime.messages.outcomes import RESULTS, RolloutRecord, rollout_of
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import leave_out
 from gym_runtime.rollout.result_row import make_record
+from gym_runtime.messages.stored import leave_out
+from gym_runtime.rollout.record import refused_record
 from gym_runtime.timing import JOURNAL_READ_S
 
 
@@ -64,11 +66,11 @@ def _read(stored: Record) -> StoredResult:
     if not isinstance(record, str):
         return StoredResult(record, stored.sequence)
     leave_out(stored.subject, record)
-    fault = RuntimeFault(
+    error = RuntimeFault(
         f"the stored result cannot be read ({record[:500]}): another version of gym-runtime, or an intruder, "
         "stored it; make the rollout again with --resume",
         stage="commit",
-    ).fault()
+    )
     _, run, task_index, rollout_index = stored.subject.split(".")
     spec = RolloutSpec(
         run=run,
@@ -78,7 +80,5 @@ def _read(stored: Record) -> StoredResult:
         agent="",
         row=NULL,
     )
-    failed = make_record(
-        spec, Failed(fault=fault), attempt=1, rollout=None, verdict=None, duration_s=0.0, worker=""
-    )
+    failed = refused_record(spec, error, worker="")
     return StoredResult(failed, stored.sequence, readable=False)

@@ -95,7 +95,7 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
         body: the call itself; a router need not know it. Its receiver has it as `Raw`. Its sender need not
             encode it before: so a large one is in memory once.
         retries: how many retries the worker may make itself; None leaves it to the worker.
-        deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.suspects`).
+        deaths: how many workers in a row ended while they worked on it (`gym_runtime.rpc.quarantine`).
         place: only a place for this request is asked for; it is sent when the worker has one. Without a
             ``key`` only the name of a worker of the pool is asked for.
         roles: which model pool serves which role, for a resource that asks models.

@@ -8,7 +8,7 @@ the deadline. So a rollout without trouble costs nothing, and if a worker is los
 its time is not counted.
 
 Only the time of attempts counts towards the deadline: not the time in the queue, not the time while the run's
-client is gone, and not the time while a suspect waits (`gym_runtime.workers.suspect_places`).
+client is gone, and not the time while a suspect waits (`gym_runtime.rpc.quarantine`).
 
 When a worker gives a task back (it drains, the client is gone, the broker does not answer), it clears
 `Spent.working`. So a delivery that finds ``working`` set knows that the worker before it was lost;
@@ -26,6 +26,8 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.messages.stored_records import Stored
 from gym_runtime.rpc.retry_budget import RETRIES, RetryBudget
+from gym_runtime.messages.stored import Stored
+from gym_runtime.rpc.budget import RETRIES, RetryBudget
 
 NOTES = 16
 CLEARED_AT_MOST = 5
@@ -115,7 +117,7 @@ class Account:
             before = _SPENT.read(found[0])
         if before is None:
             # A first delivery writes no record when it begins. It may never have arrived; to count it as lost
-            # costs the rollout no more than a place (`gym_runtime.workers.suspect_places`). After a record
+            # costs the rollout no more than a place (`gym_runtime.rpc.quarantine`). After a record
             # that cannot be read the limits begin again, as no other figure is known.
             lost = int(delivered_before)
             before = Spent(attempts=lost, losses=lost, lost=lost)

@@ -7,7 +7,7 @@ the same queue, which the broker takes only once. Its result is committed once, 
 ``rollout_index``, and gives each record that was kept back its reward.
 
 The comparison is of those that wait, in the order of their ``rollout_index``. Fewer than two cannot be
-compared, and fail. So the records alone decide, and every client comes to the same end.
+compared, and fail. So the records alone decide, and every client decides alike.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from gym_runtime.messages.names import is_own
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from gym_runtime.messages.rollout_spec import Candidate, RolloutSpec, comparison_index, is_comparison
 from gym_runtime.rollout.result_row import count_number, number_of
+from gym_runtime.messages.own_fields import is_own
+from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use, role_numbers
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.record import count_number, number_of
 
 COMPARE = "compare"
 """The stage of a failure to compare."""
@@ -45,7 +49,7 @@ class _Group(msgspec.Struct):
 
 
 class Comparisons:
-    """Keeps a run's waiting records until their comparison is there.
+    """Keeps a run's waiting records until their comparison has a result.
 
     Args:
         settled: whether a rollout, by its task's and its own index, has its row already, so that no record of
@@ -163,7 +167,7 @@ def comparison_task(members: list[RolloutRecord], *, taken_up: bool = False) -> 
 def with_verdicts(members: list[RolloutRecord], comparison: RolloutRecord) -> Iterator[RolloutRecord]:
     """The records of a group with what its comparison says of each; each has a reward or has failed.
 
-    What the comparison asked models in roles stands in one row, so that it is counted once: in the first that
+    What the comparison asked models in roles is in one row, so that it is counted once: in the first row that
     has a reward, else in the first.
     """
     outcome, result = comparison.outcome, comparison.comparison
@@ -213,7 +217,7 @@ def with_verdict(
 
     Args:
         compared: the rollouts that were compared with each other, itself included.
-        asked: what models in roles answered that is to stand in this row.
+        asked: what models in roles answered, for this row.
     """
     numbers = dict(record.numbers)
     fields = _fields(record.row)

@@ -14,10 +14,15 @@ The run's policy decides what happens to a group in which a rollout fails for go
 
 A failed group is returned too, with the reason in `Group.failed`, and without rollouts except under ``mask``.
 So every task of a run comes back exactly once. The rules are a pure function of the records: `Groups.take`.
+
+Advantages compare a rollout with the others of its group that have a reward, as the trainers define it. A
+rollout without a reward has the advantage 0 and does not change the others'; so has a rollout that is the
+only one with a reward.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, get_args
@@ -30,9 +35,8 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.conversations import MOST_ROWS, html_table, html_transcript
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.advantage import Advantage, advantages
 from gym_runtime.rollout.comparisons import COMPARE
-from gym_runtime.statistics import mean
+from gym_runtime.statistics import bounded, deviation, mean
 
 GroupPolicy = Literal["replace", "mask", "shrink", "fail_group"]
 REPLACEMENTS = 3
@@ -87,7 +91,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def advantages(self, kind: Advantage = "grpo") -> list[float]:
-        """One per rollout, 0.0 where `mask` is False; see `gym_runtime.rollout.advantage.advantages`.
+        """One per rollout, 0.0 where `mask` is False; see `gym_runtime.rollout.groups.advantages`.
 
         Raises:
             UsageError: there is no such definition.
@@ -240,3 +244,63 @@ def _reason(records: Sequence[RolloutRecord]) -> str:
     """The message of the last failed record; cancelled records have no message."""
     messages = [record.outcome.fault.message for record in records if isinstance(record.outcome, Failed)]
     return messages[-1] if messages else "cancelled"
+
+
+Advantage = Literal["grpo", "dr_grpo", "rloo"]
+EPSILON = 1e-4
+"""Added to the standard deviation, as TRL adds it."""
+# The difference of two rewards like 1.7e308 is no double: these are counted in a larger unit, a power of
+# two, which changes no digit.
+_LARGE = 2.0**1000
+_LARGE_UNIT = 2.0**64
+
+
+def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> list[float]:
+    """The advantage of each rollout of a group, in their order.
+
+    Args:
+        rewards: None or NaN for a rollout without one.
+        kind: ``grpo``: the difference from the mean, divided by the standard deviation (of a sample, with
+            n - 1) plus `EPSILON`. ``dr_grpo``: that difference alone. ``rloo``: the difference from the mean
+            of the others. An advantage beyond the doubles is the largest one.
+
+    Raises:
+        UsageError: there is no such definition.
+
+    Source: Shao et al., "DeepSeekMath" (GRPO), https://arxiv.org/abs/2402.03300, with TRL's GRPOTrainer 1.16
+    for the sample's deviation and `EPSILON`; Liu et al., "Understanding R1-Zero-Like Training: A Critical
+    Perspective" (Dr. GRPO), https://arxiv.org/abs/2503.20783; Ahmadian et al., "Back to Basics: Revisiting
+    REINFORCE Style Optimization" (RLOO), https://arxiv.org/abs/2402.14740.
+
+    >>> advantages([1.0, 0.0, None], "dr_grpo")
+    [0.5, -0.5, 0.0]
+    >>> advantages([1.0, 0.0, 0.5], "rloo")
+    [0.75, -0.75, 0.0]
+    """
+    if kind not in get_args(Advantage):
+        known = list(get_args(Advantage))
+        raise UsageError(
+            f"there is no advantage '{kind}'{suggest(kind, known)}: use one of {', '.join(known)}"
+        )
+    # One form for "no reward", as trainers' arrays have it.
+    given = [math.nan if reward is None else reward for reward in rewards]
+    scored = [reward for reward in given if not math.isnan(reward)]
+    if len(scored) < 2:
+        return [0.0] * len(given)
+    unit = 1.0 if max(map(abs, scored)) < _LARGE else _LARGE_UNIT
+    center = mean([reward / unit for reward in scored]) or 0.0
+    scale = _scale([reward / unit for reward in scored], kind, unit)
+    return [0.0 if math.isnan(reward) else bounded((reward / unit - center) * scale) for reward in given]
+
+
+def _scale(scored: Sequence[float], kind: Advantage, unit: float) -> float:
+    """What a difference from the mean is multiplied by, where rewards are in this unit."""
+    count = len(scored)
+    match kind:
+        case "grpo":
+            return 1.0 / ((deviation(scored) or 0.0) + EPSILON / unit)
+        case "dr_grpo":
+            return unit
+        case "rloo":
+            # r - (sum - r) / (n - 1) is (r - mean) * n / (n - 1).
+            return unit * count / (count - 1)

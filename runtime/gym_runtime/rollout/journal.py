@@ -2,7 +2,7 @@
 
 One record per turn holds the environment's answers since the turn before, and the model's answer. It is
 stored before the next call starts. So a later attempt, on any worker, gets every recorded answer of the model
-from the journal. Only the environment's calls since the last turn are made again, with the same keys: a
+from the journal. Only the environment's calls since the last turn are repeated, with the same keys: a
 session that still exists answers them from memory, and a rebuilt one reaches the same state.
 
 The broker stores a record only after the one that its writer knows as the last (optimistic concurrency). If
@@ -80,6 +80,7 @@ class Journal:
         turns: how many recorded turns this attempt has got from the journal.
         session, worker: the rollout's session and the worker that holds it; empty while not known.
         on_turn: called when a turn was stored.
+        bus: where it is stored; None for a rollout without a journal.
     """
 
     def __init__(self, bus: Bus | None, subject: str) -> None:
@@ -87,7 +88,7 @@ class Journal:
         self.turns = 0
         self.session = ""
         self.worker = ""
-        self._bus = bus
+        self.bus = bus
         self._subject = subject
         self._records: list[TurnRecord] = []
         self._position = 0
@@ -109,8 +110,8 @@ class Journal:
     async def load(self) -> None:
         """Read what earlier attempts have stored; the answers are given again from the first one on."""
         self._records, self._sequence = [], 0
-        if self._bus is not None:
-            await self._read(self._bus)
+        if self.bus is not None:
+            await self._read(self.bus)
         # This attempt's own session counts more than one of the journal.
         if self._records and not self.session:
             self.session, self.worker = self._records[-1].session, self._records[-1].worker
@@ -139,8 +140,8 @@ class Journal:
 
     async def discard(self) -> None:
         """Delete the journal: the rollout starts again."""
-        if self._bus is not None and self._sequence:
-            await self._bus.forget(self._subject)
+        if self.bus is not None and self._sequence:
+            await self.bus.forget(self._subject)
         self.session = self.worker = ""
         await self.load()
 
@@ -198,7 +199,7 @@ class Journal:
 
     def note(self, call: str, body: Raw) -> None:
         """The environment answered a call; it is stored with the next turn."""
-        if self._bus is not None:
+        if self.bus is not None:
             self._fresh.append(Answered(call, body))
 
     async def store(self, request: str, answer: Raw) -> None:
@@ -207,7 +208,7 @@ class Journal:
         Raises:
             Fenced: another attempt has stored a turn meanwhile.
         """
-        if self._bus is None:
+        if self.bus is None:
             return
         record = TurnRecord(
             digest=request,
@@ -216,7 +217,7 @@ class Journal:
             session=self.session,
             worker=self.worker,
         )
-        sequence = await self._bus.append(self._subject, _encode(record), expect=self._sequence)
+        sequence = await self.bus.append(self._subject, _encode(record), expect=self._sequence)
         if sequence is None:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
         self._sequence, self._known_s = sequence, clock.monotonic()
@@ -226,14 +227,14 @@ class Journal:
             self.on_turn()
 
     async def confirm(self) -> None:
-        """Check before the end that no other attempt has taken over, unless a turn was stored a moment ago.
+        """Check that no other attempt has taken over, unless a turn was stored within `JOURNAL_FRESH_S`.
 
         Raises:
             Fenced: another attempt has stored a turn meanwhile, or has finished and its journal is deleted.
         """
-        if self._bus is None or not self._sequence or clock.monotonic() < self._known_s + JOURNAL_FRESH_S:
+        if self.bus is None or not self._sequence or clock.monotonic() < self._known_s + JOURNAL_FRESH_S:
             return
-        newest = await self._bus.latest(self._subject)
+        newest = await self.bus.latest(self._subject)
         if not newest or newest[-1].sequence != self._sequence:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
 

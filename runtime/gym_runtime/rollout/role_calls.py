@@ -18,12 +18,13 @@ import anyio
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
+from gym_runtime.bus.interface import Bus
 from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_digest
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
 from gym_runtime.messages import calls
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.interface import Actors
 
 # Over all rollouts of the process, because `worker` need not be different for each of them.
 _numbers = itertools.count()
@@ -48,6 +49,7 @@ class RoleCalls:
     """The questions that one call asks: a call of a resource, or all of an agent's attempt.
 
     Args:
+        bus: where answers are journaled; None for nowhere.
         environment: whose roles they are.
         request: in whose name they are asked: rollout, attempt, deadline, pools of the roles, and whether
             there may be answers in the journal.
@@ -59,8 +61,9 @@ class RoleCalls:
 
     def __init__(
         self,
-        router: Router,
+        actors: Actors,
         limits: RoleLimits,
+        bus: Bus | None,
         *,
         environment: str,
         request: calls.Request[Raw],
@@ -68,7 +71,8 @@ class RoleCalls:
         worker: str,
     ) -> None:
         self.log = RoleLog()
-        self._router = router
+        self._actors = actors
+        self._bus = bus
         self._limits = limits
         self._environment = environment
         self._request = request
@@ -102,8 +106,8 @@ class RoleCalls:
         response = await self._recorded(subject) if subject else None
         if response is None:
             response = await self._asked(role, params, items)
-            if subject:
-                await self._router.bus.append(subject, bytes(response))
+            if subject and self._bus is not None:
+                await self._bus.append(subject, bytes(response))
         self.log.note(role.name, digest, response, clock.monotonic() - started_s)
         # In the order of the questions: the same one, asked twice at once, may have had two answers.
         place = bisect(self._noted, number)
@@ -134,7 +138,7 @@ class RoleCalls:
             call_timeout_s=asked.call_timeout_s,
         )
         try:
-            return (await self._router.ask("model", pool, request, self._budget)).body
+            return (await self._actors.ask("model", pool, request, self._budget)).body
         except DeadlineExceeded as error:
             # The rollout's own time is over: that is no fault of the role's.
             if deadline_s >= asked.deadline_s:
@@ -152,7 +156,7 @@ class RoleCalls:
         call's number, which its key ends with, and the count within the call tell these apart.
         """
         asked = self._request
-        if not asked.durable or not asked.rollout:
+        if self._bus is None or not asked.durable or not asked.rollout:
             return ""
         run, task_index, rollout_index = asked.rollout.rsplit(".", 2)
         name = f"{digest}.{asked.key.rpartition('.')[2]}.{self._times[digest]}"
@@ -161,7 +165,7 @@ class RoleCalls:
         return f"{journal}.role.{place}"
 
     async def _recorded(self, subject: str) -> Raw | None:
-        if not self._request.repeated and self._request.attempt <= 1:
+        if self._bus is None or (not self._request.repeated and self._request.attempt <= 1):
             return None
-        found = await self._router.bus.latest(subject, nearest=True)
+        found = await self._bus.latest(subject, nearest=True)
         return Raw(found[0].payload) if found else None

@@ -1,37 +1,41 @@
-"""A rollout as its agent uses it: every call to a model or an environment goes through it.
+"""One attempt at one rollout, from its first call to its end: open, respond, call tools, step, verify, close.
 
-It holds the one deadline and the one budget of retries, and knows which worker holds the session; what was
-said and counted is kept by `attempt_state`. It does not depend on how an agent decides.
+Every call to a model or an environment goes through it. It has one deadline and one budget of retries for
+all of them, and does not depend on how an agent decides.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
 
-from gym_runtime import tracing
+from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
-from gym_runtime.errors import ResourceError, UsageError
+from gym_runtime.errors import UNREADABLE, ModelUnavailable, ResourceError, TaskError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Comparison
 from gym_runtime.messages.responses import NULL, CreateParams, FunctionCall, Response, tool_output
+from gym_runtime.messages.call_tokens import Ids, lengthened
+from gym_runtime.messages.comparison import Comparison
+from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
+from gym_runtime.messages.responses import NULL, CreateParams, Response, Usage, decode_params
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.attempt_state import AttemptState
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
-from gym_runtime.rollout.remote_model import RemoteModel
-from gym_runtime.rollout.remote_session import RemoteSession
+from gym_runtime.rollout.model import Answered, RemoteModel
+from gym_runtime.rollout.record import Facts, RolloutTimes
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
-from gym_runtime.rollout.times import RolloutTimes
-from gym_runtime.rollout.tool_calls import ToolCalls, ToolFailure, tool_failure
-from gym_runtime.rollout.turn import Turn
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
+from gym_runtime.rollout.session import RemoteSession, ToolCalls, ToolFailure, tool_failure
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.interface import Actors
 
+Options = TypeVar("Options", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
 _decode_pending = msgspec.json.Decoder(JudgedPending).decode
 _decode_comparison = msgspec.json.Decoder(Comparison).decode
@@ -39,7 +43,36 @@ _decode_comparison = msgspec.json.Decoder(Comparison).decode
 _limits = RoleLimits()
 
 
-class Rollout(AttemptState):
+class Turn:
+    """One answer of the model."""
+
+    def __init__(self, response: Response, tokens: calls.Tokens | None, before: Ids = ()) -> None:
+        self.response = response
+        self._tokens, self._before = tokens, before
+        self.items: list[Item] = decode_items(response.output)
+
+    @property
+    def tokens(self) -> calls.Tokens | None:
+        """What the engine saw and produced, with the whole prompt; None if it was not asked for."""
+        return None if self._tokens is None else lengthened(self._tokens, self._before)
+
+    @property
+    def function_calls(self) -> list[FunctionCall]:
+        return [item for item in self.items if isinstance(item, FunctionCall)]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The assistant's messages."""
+        return [item for item in self.items if isinstance(item, Message) and item.role == "assistant"]
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why the answer is incomplete (``max_output_tokens``, ``content_filter``), or None."""
+        details = self.response.incomplete_details
+        return None if details is None else details.reason or "incomplete"
+
+
+class Rollout:
     """One attempt at one rollout, as its agent sees it.
 
     Attributes:
@@ -52,7 +85,7 @@ class Rollout(AttemptState):
         tokens: of each model call that reported them, by the index of its last item in ``output``. A prompt
             may be short on the tokens of the call before; `Turn.tokens` has it whole.
         truncated: which limit ended the rollout, or None.
-        notes: texts by their names, which stand in the response's ``metadata``.
+        notes: texts by their names, for the response's ``metadata``.
         weight_versions: the versions of the model's weights that answered, if the engine reports them.
         times: how long each turn and the verification took.
         roles: what the agent asks models in roles.
@@ -62,33 +95,53 @@ class Rollout(AttemptState):
         self,
         task: RolloutSpec,
         attempt: int,
-        router: Router,
+        actors: Actors,
         journal: Journal | None = None,
         budget: RetryBudget | None = None,
         left_s: float | None = None,
     ) -> None:
+        try:
+            self._row_fields = _fields(task.row)
+            self.params = decode_params(self._row_fields["responses_create_params"])
+        except UNREADABLE as error:
+            raise TaskError(f"the row is not a task: {error}") from error
+        except KeyError as error:
+            raise TaskError(f"the row is not a task: it has no {error}") from error
         envelope = Envelope(task, attempt, task.timeout_s if left_s is None else left_s)
-        super().__init__(task, envelope.deadline_s)
+        self.task = task
         self.attempt = attempt
-        self.times = RolloutTimes(router.meter, task.environment)
-        self._router = router
-        self._budget = budget or RetryBudget()
+        self.deadline_s = envelope.deadline_s
+        self.turns = 0
+        self.truncated: str | None = None
+        self.usage = Usage()
+        self.input: list[Raw] = self.params.input_items()
+        self.output: list[Raw] = []
+        self.tokens: dict[int, calls.Tokens] = {}
+        self.notes: dict[str, str] = {}
+        self.weight_versions: list[str] = []
+        self.last_response: Response | None = None
+        self.times = RolloutTimes(actors.meter, task.environment)
+        self._newest: calls.Tokens | None = None
+        self._reset = False
+        self._ids: Ids = ()
         self._call_params = _without_input(self.params)
-        self._journal = journal or Journal(None, "")
+        self._journal = journal = journal or Journal(None, "")
+        self._budget = budget = budget or RetryBudget()
         # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
         # not unique.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
         # An earlier attempt's session is used again: it answers repeated calls from memory.
-        self._journal.session = self._journal.session or name
-        self._session = RemoteSession(task, router, self._budget, self._journal, envelope)
+        journal.session = journal.session or name
+        self._session = RemoteSession(task, actors, budget, journal, envelope)
         self._tools = ToolCalls(self._session, parallel=task.parallel_tools)
-        self._model = RemoteModel(task, name, router, self._budget, self._journal, envelope)
+        self._model = RemoteModel(task, name, actors, budget, journal, envelope)
         self.roles = RoleCalls(
-            router,
+            actors,
             _limits,
+            journal.bus,
             environment=task.environment,
-            request=envelope(NULL, f"{self._journal.session}.0", with_roles=True),
-            budget=self._budget,
+            request=envelope(NULL, f"{journal.session}.0", with_roles=True),
+            budget=budget,
             worker=name,
         )
 
@@ -96,16 +149,6 @@ class Rollout(AttemptState):
     def tool_calls(self) -> int:
         """Tool calls begun so far."""
         return self._tools.begun
-
-    @property
-    def resumed_turns(self) -> int:
-        """How many of the turns came from an earlier attempt's journal."""
-        return self._journal.turns
-
-    @property
-    def rebuilt_sessions(self) -> int:
-        """How often the session was lost with its worker and rebuilt."""
-        return self._session.rebuilt
 
     @property
     def trace_context(self) -> Mapping[str, str]:
@@ -116,6 +159,52 @@ class Rollout(AttemptState):
     def is_resuming(self) -> bool:
         """Whether the next answer of the model comes from an earlier attempt's journal."""
         return self._journal.turns < self._journal.length
+
+    @property
+    def max_turns(self) -> int | None:
+        """Model calls at most, or None for no limit."""
+        return self.task.max_turns
+
+    @property
+    def used_s(self) -> float:
+        """The seconds that all attempts together have taken so far."""
+        return self.task.timeout_s - (self.deadline_s - clock.monotonic())
+
+    def truncate(self, reason: str) -> None:
+        """Note that a limit ends this rollout; it is still judged, with the outcome ``truncated``."""
+        # The first limit counts: others may follow from it.
+        self.truncated = self.truncated or reason
+
+    def options(self, kind: type[Options]) -> Options:
+        """The agent's options, as the run and the environment set them.
+
+        Args:
+            kind: a frozen struct that forbids unknown fields; its defaults are the options' own.
+
+        Raises:
+            UsageError: an option is unknown, or its value does not fit.
+        """
+        try:
+            return msgspec.convert(self.task.agent_options, kind)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"options of the agent '{self.task.agent}': {error}", stage="agent") from error
+
+    # -- the life ---------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the session now if its environment may refuse the row; otherwise the first call opens it."""
+        if self.task.opens_first:
+            await self._session.ask(calls.OpenSession())
+
+    async def reset(self) -> None:
+        """Open a step-by-step environment; its first observation is appended to the row's input, and the
+        tools that it offers to the row's tools.
+        """
+        answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
+        if answer.items:
+            self.input += answer.items
+            self._reset = True
+        self._offer(answer.tools)
 
     async def respond(self, shown: Sequence[Raw] | None = None) -> Turn:
         """Have the model answer the conversation so far; the answer is appended to the transcript.
@@ -188,21 +277,6 @@ class Rollout(AttemptState):
             self.output.append(tool_output(call.call_id, output))
         return [tool_failure(output) for output in outputs]
 
-    async def open(self) -> None:
-        """Open the session now if its environment may refuse the row; otherwise the first call opens it."""
-        if self.task.opens_first:
-            await self._session.ask(calls.OpenSession())
-
-    async def reset(self) -> None:
-        """Open a step-by-step environment; its first observation is appended to the row's input, and the
-        tools that it offers to the row's tools.
-        """
-        answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
-        if answer.items:
-            self.input += answer.items
-            self._reset = True
-        self._offer(answer.tools)
-
     async def step(self, turn: Turn) -> calls.StepAnswer:
         """Hand the model's answer to a step-by-step environment; its observation is appended, and new tools
         are offered.
@@ -214,15 +288,10 @@ class Rollout(AttemptState):
         self._offer(answer.tools)
         return answer
 
-    def _offer(self, tools: Sequence[Raw]) -> None:
-        if tools:
-            self.params = msgspec.structs.replace(self.params, tools=[*self.params.tools, *tools])
-            self._call_params = _without_input(self.params)
-
     def model(self, role: str | Role) -> Model:
         """The model in a role, such as ``critic``, for the agent to ask beside the policy.
 
-        What it answers is journaled and stands in the row; it is no part of the transcript. The role is one
+        What it answers is journaled and is in the row, but not in the transcript. The role is one
         of the environment's, or one that the run names for this agent.
 
         Args:
@@ -276,11 +345,97 @@ class Rollout(AttemptState):
         """Tell each worker that may hold the session that the rollout is over; wait for no answer."""
         await self._session.close()
 
+    # -- the result ------------------------------------------------------------------------------
+
     def response(self) -> Response:
         """The rollout as one response: the last one, with the whole transcript and all usage."""
-        return self._whole_response(self._session.names[0])
+        last = self.last_response or Response(id=self._session.names[0], status="incomplete")
+        if self.notes:
+            # The metadata come from the engine, and may be anything.
+            said: Any = msgspec.json.decode(last.metadata)
+            known = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+            last = msgspec.structs.replace(last, metadata=Raw(_encode({**known, **self.notes})))
+        return msgspec.structs.replace(last, output=self.output, usage=self.usage)
+
+    def facts(self) -> Facts:
+        """What this attempt says of itself in the rollout's row."""
+        params = self.params
+        if self._reset:
+            # What the model was asked, with the first observation. Only here: a large input would be in
+            # memory twice for as long as the rollout.
+            params = msgspec.structs.replace(params, input=Raw(_encode(self.input)))
+        return Facts(
+            row_fields=self._row_fields,
+            params=params,
+            response=self.response(),
+            tokens=self.tokens,
+            turns=self.turns,
+            tool_calls=self._tools.begun,
+            resumed_turns=self._journal.turns,
+            rebuilt_sessions=self._session.rebuilt,
+            weight_versions=self.weight_versions,
+            timing=self.times.fields(),
+            roles=self.roles.log,
+        )
+
+    def _offer(self, tools: Sequence[Raw]) -> None:
+        if tools:
+            self.params = msgspec.structs.replace(self.params, tools=[*self.params.tools, *tools])
+            self._call_params = _without_input(self.params)
+
+    def _take(self, answered: Answered, asked: Sequence[Raw] = ()) -> Turn:
+        """Count a turn, and append it to the transcript, after what it was asked there."""
+        turn = self._count(answered)
+        tokens, output = answered.answer.tokens, answered.response.output
+        self.output += [*asked, *output]
+        # Tokens stand on the last item; an answer without items has no place for them.
+        if tokens is not None and output:
+            newest = next(reversed(self.tokens.values()), None)
+            # A prompt stays short only behind the call on which it is short.
+            if newest is None or newest is not self._newest or answered.before is not self._ids:
+                tokens = lengthened(tokens, answered.before)
+            self.tokens[len(self.output) - 1] = self._newest = tokens
+            self._ids = answered.after
+        return turn
+
+    def _count(self, answered: Answered) -> Turn:
+        """Count a turn that the caller appends.
+
+        Raises:
+            ModelUnavailable: the answer is not a response.
+        """
+        response, answer, before, _ = answered
+        try:
+            turn = Turn(response, answer.tokens, before)
+        except UNREADABLE as error:
+            raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
+        self.turns += 1
+        self._note_weights(answer)
+        if response.usage is not None:
+            self.usage += response.usage
+        self.last_response = response
+        return turn
+
+    def _note_weights(self, answer: calls.ModelAnswer) -> None:
+        spans = answer.tokens.weights if answer.tokens is not None else []
+        # The spans know more: weights may have changed during the answer.
+        for version in [span.version for span in spans] or [answer.weight_version]:
+            if version and version not in self.weight_versions:
+                self.weight_versions.append(version)
 
 
 def _without_input(params: CreateParams) -> Raw:
     # The items travel beside the parameters, and only those that the worker has not kept.
     return Raw(_encode(msgspec.structs.replace(params, input=Raw(b"[]"))))
+
+
+class Agent(Protocol):
+    """How a rollout is run. A module of ``gym_agents`` has one class of this name.
+
+    One instance runs all rollouts of a worker, so keep a rollout's state in local variables. When `run`
+    returns, the rollout has ended and is judged.
+    """
+
+    async def run(self, rollout: Rollout) -> None:
+        """Run one rollout to its end. Do not catch the errors of the rollout's methods."""
+        ...

@@ -1,4 +1,4 @@
-"""Requests between workers: which workers are alive, which one is asked, retries, lost answers."""
+"""Requests between actors: which workers are alive, which one is asked, retries, lost answers."""
 
 from gym_runtime.public import public_names
 

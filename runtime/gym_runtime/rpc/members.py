@@ -1,302 +1,371 @@
-"""Which members are alive: each follower keeps a list of all, with little traffic.
+"""The members of a system: how one announces itself, how anyone lists them and asks them to leave.
 
-Members announce themselves when they join, change and leave (`gym_runtime.rpc.announcing`); every follower
-hears that. Whether a silent member is still alive is the business of its watcher alone: one of the followers,
-found by consistent hashing over the list that all have, asks it every `MEMBER_ASKED_S`. If it gets no answer
-`MEMBER_MISSES` times, it declares the member gone, to all. Watchers are members and watched like others. So
-the traffic grows with the number of members, not with members times followers.
+On the wire, NAME being ``<kind>.<worker>``:
 
-Nothing here must be agreed on: where two lists differ for a while, a member has two watchers or none; a
-member that no follower asks announces itself again; a live one that was declared gone does so at once; and a
-worker that did not answer a caller is watched by that caller too, until it answers or is gone.
+===================  ====================================================================================
+``join.NAME``        signal with the member's `Heartbeat`: it joined, or its state changed
+``gone.NAME``        signal: it left, and then with its last `Heartbeat`; or a watcher declared it gone; a
+                     member that is alive answers with another ``join``
+``alive.NAME``       request; the answer is the member's `Heartbeat`
+``call``             signal, the roll call: every member announces itself
+``drain.NAME``       request to leave, which only clients may send; the answer is `calls.Draining`
+===================  ====================================================================================
 
-A list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first one
-calls the roll. Agent workers and gateways are followers; agent workers are the ones that others know.
+A member that is asked regularly and does not change sends nothing but its answers. One that is asked to leave
+works until its supervisor tells it to drain, and no other is started in its place.
+
+Agent workers and gateways keep the list of all members (`gym_runtime.rpc.watch`) and send it to whoever asks,
+such as the command line. In a system without them, such as one without agent workers, the roll is called.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
-import random
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 
 import anyio
+import anyio.lowlevel
 import msgspec
+from msgspec.structs import replace
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.errors import UNREADABLE, DeadlineExceeded, GymError, NoWorker
-from gym_runtime.logs import logger
-from gym_runtime.rpc.pairing import place_among, share
-from gym_runtime.rpc.questions import answer, reaches_broker
-from gym_runtime.rpc.registry import HEARTBEATS, Heartbeat, WorkerRegistry
-from gym_runtime.rpc.ring import ring_of, watcher
-from gym_runtime.rpc.roll_call import listed
-from gym_runtime.timing import (
-    CLIENT_ASKED_S,
-    CLIENT_MISSES,
-    MEMBER_AGAIN_S,
-    MEMBER_ANSWER_S,
-    MEMBER_ASKED_S,
-    MEMBER_MISSES,
-    ROLL_CALL_S,
+from gym_runtime.errors import (
+    UNREADABLE,
+    BrokerError,
+    ConnectionLost,
+    DeadlineExceeded,
+    GymError,
+    NoWorker,
+    UsageError,
 )
+from gym_runtime.logs import logger
+from gym_runtime.messages import calls
+from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.names import Token
+from gym_runtime.messages.stored import Stored
+from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S, SLOW_LINK_S, UNASKED_S
 
-LISTS_COMPARED_S = 60.0
-"""How often a follower compares its list with another follower's, for announcements that the connection
-lost. Every comparison moves the whole list, so it is rare."""
-MEMBER_TICK_S = 0.1
-"""Changes that come within this time are handled together, so that a thousand joins do not cost a thousand
-new assignments."""
+MOST_MEMBERS = 8192
+"""Of each kind; further ones are left out until others leave. NATS does not tell who announces a member, so
+whoever may announce one may announce many."""
 
-KINDS = ("agent", "resource", "model", "client")
-ASKED_TOGETHER = 16
-"""So many questions leave in one write, which costs the broker less; more would block the event loop."""
-_encode = msgspec.json.Encoder().encode
-
-
-def _interval_s(member: str) -> float:
-    return CLIENT_ASKED_S if member.startswith("client.") else MEMBER_ASKED_S
-
-
-class _Turn(msgspec.Struct):
-    """When a member is asked next; infinite while it is being asked."""
-
-    due_s: float
+STATE_CHECKED_S = 1.0
+"""How often a member compares its state with the one that it announced. Draining and a new version of the
+weights are known to callers this much later."""
+CALLS_ANSWERED_S = 0.25
+"""The shortest time between two answers of a member to roll calls: one serves all followers that start
+together, and a hundred of them cause no hundred announcements of every member."""
+LEAVE_S = 1.0
+"""How long a member that leaves may take to announce it."""
 
 
-class Members:
-    """One follower's list, and its share of the watch.
-
-    Args:
-        kinds: of the members that it lists; all without any.
-        own: the worker id of the agent worker that this follower is; empty for one that is not announced.
-        watches: it watches its share, and gives its list to others. A follower that does not only listens,
-            and asks members that did not answer it; it needs fewer permissions.
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a member of the system reports about itself when it is asked, and when its state changes.
 
     Attributes:
-        views: the list, by kind.
+        kind: ``agent``, ``model`` or ``resource``; ``client`` for the client of an attached run, and then
+            ``worker`` is the run's id.
+        pools: the names it serves.
+        load: 0 when idle, 1 when full.
+        draining: it finishes its requests and takes no new ones.
+        round_trip_s: how long its pings to the broker take; 0 while that is not known.
+        places: it understands requests for a place (`gym_runtime.rpc.quarantine`).
+        closes_many: it understands a `CloseSession` for several sessions.
+        crashed: the worker before it at its supervisor's slot, if that one crashed: it was not ended from
+            outside, but ended itself or was ended by the kernel for what it did.
+        refused: why the broker does not store what it is storing now; empty if it does.
+        detail: further information for users, such as a model's name.
+        figures: what it has counted since it began; only in answers on ``alive``, and at its end.
     """
 
-    def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
-        self.views = {kind: WorkerRegistry(kind, self._note_change) for kind in kinds or KINDS}
-        self._watches = watches
-        # A follower that is not announced is in its own ring only: it watches beside the proper watcher.
-        self._own = f"agent.{own}" if own else f"follower.{random.getrandbits(64):x}"
-        self._bus = bus
-        self._turns: dict[str, _Turn] = {}
-        self._moved = True
-        self._wake = anyio.Event()
-        self._called = False
-        self._left: set[str] = set()
-        self._behind = anyio.Event()
+    worker: Token
+    kind: Token
+    pools: list[Token]
+    host: str = ""
+    pid: int = 0
+    started_s: float = 0.0
+    capacity: int = 1
+    in_use: int = 0
+    load: float = 0.0
+    draining: bool = False
+    round_trip_s: float = 0.0
+    places: bool = False
+    closes_many: bool = False
+    crashed: str = ""
+    refused: str = ""
+    detail: dict[str, str] = {}
+    figures: Figures | None = None
 
-    async def follow(self) -> None:
-        """Keep the list current, and watch, until cancelled."""
-        if not self._watches:
-            return await self._listen()
-        # The subscriptions come before the list is fetched: what changes meanwhile is heard, not lost.
-        async with (
-            anyio.create_task_group() as tasks,
-            self._bus.serve("join.>", self._on_join),
-            self._bus.serve("gone.>", self._on_gone),
-            self._bus.serve("call", self._on_call),
-        ):
-            tasks.start_soon(self._watch)
-            if not await self._fetch_all():
-                await self._call_the_roll()
+    @property
+    def name(self) -> str:
+        """Unique in the system; the last two tokens of its subjects."""
+        return f"{self.kind}.{self.worker}"
 
-            def asked(incoming: Incoming) -> None:
-                tasks.start_soon(self._send_list, incoming)
+    @property
+    def slow(self) -> bool:
+        """Whether its link to the broker is slow."""
+        return self.round_trip_s > SLOW_LINK_S
 
-            # `queue`: the broker chooses one follower. Not before the own list is complete.
-            async with self._bus.serve("members.*", asked, queue="members"):
-                await self._compare()
-        return None
 
-    async def _listen(self) -> None:
-        async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            for kind in self.views:
-                await stack.enter_async_context(self._bus.serve(f"join.{kind}.*", self._on_join))
-                await stack.enter_async_context(self._bus.serve(f"gone.{kind}.*", self._on_gone))
-            tasks.start_soon(self._watch)
-            # Without another follower there is no list, and no agent worker that has work for this one.
-            await self._fetch_all()
-            await self._compare()
+encode_heartbeat = msgspec.json.Encoder().encode
+decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 
-    # -- the list -------------------------------------------------------------------------------------
 
-    def learn(self, heartbeat: Heartbeat) -> None:
-        """A member said how it is."""
-        view = self.views.get(heartbeat.kind)
-        if view is not None:
-            view.learn(heartbeat)
+def _name(heartbeat: Heartbeat) -> str:
+    return heartbeat.name
 
-    def _forget(self, name: str) -> None:
-        kind, _, worker = name.partition(".")
-        if kind in self.views:
-            self.views[kind].forget(worker)
 
-    def _on_join(self, incoming: Incoming) -> None:
-        heartbeat = HEARTBEATS.read(incoming)
-        if heartbeat is not None:
-            self._left.discard(heartbeat.name)
-            self.learn(heartbeat)
+HEARTBEATS = Stored(decode_heartbeat, _name)
+"""Reads what comes on ``join.<name>`` and ``gone.<name>``, and the answers to ``alive.<name>``."""
 
-    def _on_gone(self, incoming: Incoming) -> None:
-        # From the subject, because a watcher that declares a member gone sends no payload.
-        name = incoming.subject.partition(".")[2]
-        self._left.add(name)
-        self._forget(name)
 
-    def _on_call(self, _: Incoming) -> None:
-        self._called = True
+def _state(heartbeat: Heartbeat) -> tuple[object, ...]:
+    """The part of a heartbeat whose changes are announced at once; the rest is sent when a caller asks."""
+    version = heartbeat.detail.get("weight_version")
+    return (heartbeat.pools, heartbeat.capacity, heartbeat.draining, heartbeat.slow, version)
 
-    async def _send_list(self, incoming: Incoming) -> None:
-        view = self.views.get(incoming.subject.partition(".")[2])
+
+async def announce(
+    bus: Bus, current: Callable[[], Heartbeat], *, ready: Callable[[], None] | None = None
+) -> None:
+    """Be a member until cancelled, then announce that it left.
+
+    ``ready`` is called once the member answers and has announced itself.
+    """
+    name = current().name
+    asked_s = anyio.current_time()
+    wake = anyio.Event()
+
+    async def reply(incoming: Incoming) -> None:
+        # A watcher that gets no answer asks again.
         with suppress(GymError):
-            await self._bus.publish(incoming.reply, _encode([] if view is None else view.alive()))
+            await bus.publish(incoming.reply, encode_heartbeat(current()))
 
-    async def _fetch_all(self) -> bool:
-        """Take over another follower's list; False if there is no other follower."""
-        while True:
-            # A list that was written before a member left must not bring it back.
-            self._left.clear()
-            try:
-                for kind in self.views:
-                    await self._adopt(kind, await listed(self._bus, kind))
-            except NoWorker:
-                return False
-            except (GymError, *UNREADABLE) as error:
-                logger().warning("the list of members was not read", error=str(error))
-                await anyio.sleep(MEMBER_ANSWER_S)
-            else:
-                return True
+    # The group is entered first: it must still be there while the subscriptions end.
+    async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
 
-    async def _adopt(self, kind: str, others: list[Heartbeat]) -> None:
-        view = self.views[kind]
-        for heartbeat in others:
-            if not view.knows(heartbeat.worker) and heartbeat.name not in self._left:
-                view.learn(heartbeat)
-        theirs = {heartbeat.worker for heartbeat in others}
-        for heartbeat in view.alive():
-            if heartbeat.worker not in theirs:
-                # One of both lists is wrong; the member knows which.
-                await self._verify(view, heartbeat)
+        def answer(incoming: Incoming) -> None:
+            nonlocal asked_s
+            asked_s = anyio.current_time()
+            tasks.start_soon(reply, incoming)
 
-    async def _verify(self, view: WorkerRegistry, heartbeat: Heartbeat) -> None:
+        def called(_: Incoming) -> None:
+            wake.set()
+
+        await stack.enter_async_context(bus.serve(f"alive.{name}", answer))
+        await stack.enter_async_context(bus.serve(f"gone.{name}", called))
+        await stack.enter_async_context(bus.serve("call", called))
+        announced: tuple[object, ...] | None = None
+        # The first call of the roll is answered at once.
+        called_s = -math.inf
         try:
-            deadline_s = clock.monotonic() + MEMBER_ANSWER_S
-            await self._bus.request(f"alive.{heartbeat.name}", b"", deadline_s=deadline_s)
-        except (NoWorker, DeadlineExceeded):
-            view.lose(heartbeat.worker)
-
-    async def _call_the_roll(self) -> None:
-        # The answers to a call that another follower made meanwhile are for all.
-        if not self._called:
-            with suppress(GymError):
-                await self._bus.publish("call", b"")
-        await anyio.sleep(ROLL_CALL_S)
-
-    async def _compare(self) -> None:
-        """Compare the list with another follower's now and then, and after the connection broke."""
-        while True:
-            with anyio.move_on_after(LISTS_COMPARED_S * random.uniform(0.5, 1.5)):
-                await self._behind.wait()
-                await anyio.sleep(MEMBER_ANSWER_S)
-            self._behind = anyio.Event()
-            await self._fetch_all()
-
-    # -- the watch ------------------------------------------------------------------------------------
-
-    def _note_change(self) -> None:
-        self._moved = True
-        self._wake.set()
-
-    async def _watch(self) -> None:
-        async with anyio.create_task_group() as tasks:
             while True:
-                # Before the work, so that a change during it ends the next wait at once.
-                self._wake = anyio.Event()
-                if self._moved:
-                    self._moved = False
-                    self._assign()
-                now_s = anyio.current_time()
-                next_s = now_s + MEMBER_ASKED_S
-                for name, turn in self._turns.items():
-                    if turn.due_s <= now_s:
-                        # So that the next look does not ask it a second time.
-                        turn.due_s = math.inf
-                        tasks.start_soon(self._ask, name, turn, now_s)
-                        next_s = min(next_s, now_s + _interval_s(name))
-                    else:
-                        next_s = min(next_s, turn.due_s)
-                with anyio.move_on_after(max(MEMBER_TICK_S, next_s - now_s)):
-                    await self._wake.wait()
-                    await anyio.sleep(MEMBER_TICK_S)
+                if wake.is_set():
+                    await anyio.sleep(max(0.0, called_s + CALLS_ANSWERED_S - anyio.current_time()))
+                    called_s = anyio.current_time()
+                heartbeat = current()
+                unasked = anyio.current_time() - asked_s >= UNASKED_S
+                if wake.is_set() or unasked or _state(heartbeat) != announced:
+                    wake = anyio.Event()
+                    # Otherwise it would announce itself at each look, until a watcher has learned of it and
+                    # asks.
+                    asked_s = anyio.current_time()
+                    # A lost announcement is repeated after `UNASKED_S`, because no watcher asks until then.
+                    with suppress(GymError):
+                        # Without figures: an announcement goes to all followers, and only answers carry
+                        # figures.
+                        await bus.publish(f"join.{name}", encode_heartbeat(replace(heartbeat, figures=None)))
+                    announced = _state(heartbeat)
+                if ready is not None:
+                    # Only now do others know of it.
+                    ready()
+                    ready = None
+                with anyio.move_on_after(STATE_CHECKED_S):
+                    await wake.wait()
+        finally:
+            # If this is not sent, the watcher notices by itself; and an error here must not replace the
+            # exception that ended the work.
+            with anyio.move_on_after(LEAVE_S, shield=True), suppress(GymError):
+                await bus.publish(f"gone.{name}", encode_heartbeat(current()))
 
-    def _assign(self) -> None:
-        """Find out which members are ours to watch."""
-        agents = self.views["agent"].alive() if self._watches else []
-        ring = ring_of({*(agent.name for agent in agents), self._own})
-        place = place_among(agents, self._own)
-        now_s = anyio.current_time()
-        groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
-        turns: dict[str, _Turn] = {}
-        for kind, view in self.views.items():
-            view.prefer(lambda workers: share(workers, place))
-            for heartbeat in view.alive():
-                name = heartbeat.name
-                if self._watches and watcher(ring, name) == self._own:
-                    # A group of them is asked at the same moment, the groups one after the other.
-                    group = len(turns) // ASKED_TOGETHER / groups
-                    # Members that were ours keep their turn, and an open question stays one.
-                    turns[name] = self._turns.get(name) or _Turn(now_s + group * _interval_s(name))
-            for worker in view.missing:
-                name = f"{kind}.{worker}"
-                turns[name] = self._turns.get(name) or _Turn(now_s)
-        self._turns = turns
 
-    async def _ask(self, name: str, turn: _Turn, began_s: float) -> None:
-        """Ask one member until it answers or is declared lost."""
-        client = name.startswith("client.")
-        limit = CLIENT_MISSES if client else MEMBER_MISSES
-        misses = 0
-        while misses < limit:
-            if not self._lists(name):
-                # Another watcher was sooner. A member that is still asked would not announce itself again.
-                return
-            try:
-                questions = 1 if client else limit - misses
-                heartbeat = await answer(self._bus, name, questions, lambda: self._lists(name))
-            except NoWorker:
-                misses += 1
-                if misses < limit:
-                    await anyio.sleep(CLIENT_ASKED_S if client else MEMBER_AGAIN_S)
-            except DeadlineExceeded:
-                # A client that is silent is busy; and our own connection may be what does not work.
-                if client:
-                    break
-                if not await reaches_broker(self._bus):
-                    self._behind.set()
-                    break
-                misses = limit
-            except (GymError, *UNREADABLE):
-                self._behind.set()
-                break
-            else:
-                if self._lists(name):
-                    self.learn(heartbeat)
-                break
+LIST_S = 2.0
+"""How long a follower may take to send its list of members."""
+
+WORKERS = ("agent", "resource", "model")
+LIST_TRIES = 2
+ASKED_AT_ONCE = 64
+
+_decode = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_MEMBERS = Stored(decode_heartbeat)
+
+
+async def listed(bus: Bus, kind: str) -> list[Heartbeat]:
+    """A follower's list of the members of a kind.
+
+    Raises:
+        NoWorker: there is no follower.
+        GymError: no follower answered.
+        Exception: one of `UNREADABLE`: what answered is no list.
+    """
+    tries = LIST_TRIES
+    while True:
+        try:
+            subject = f"members.{kind}"
+            found = _decode(await bus.request(subject, b"", deadline_s=clock.monotonic() + LIST_S))
+            # One by one: a member of another version must not keep the others from being listed.
+            members = _MEMBERS.read_all(Incoming(subject, raw) for raw in found[:MOST_MEMBERS])
+            return [member for member in members if member.kind == kind]
+        except (ConnectionLost, DeadlineExceeded, *UNREADABLE):
+            # The follower that the broker chose may be frozen, or of another version; the broker may choose
+            # another one next time.
+            tries -= 1
+            if not tries:
+                raise
+
+
+async def all_workers(bus: Bus) -> list[Heartbeat]:
+    """Every worker of the system. Loads may be old; see `fresh`.
+
+    If no follower answers, this calls the roll, which takes `ROLL_CALL_S`.
+
+    Raises:
+        GymError: the broker is not reachable, or refuses the request.
+    """
+    # Without followers, or with frozen or foreign ones only, the roll is called below.
+    with suppress(NoWorker, DeadlineExceeded, *UNREADABLE):
+        return [heartbeat for kind in WORKERS for heartbeat in await listed(bus, kind)]
+    answered: dict[str, Heartbeat] = {}
+
+    def join(incoming: Incoming) -> None:
+        heartbeat = HEARTBEATS.read(incoming)
+        if heartbeat is not None and heartbeat.kind in WORKERS and len(answered) < MOST_MEMBERS:
+            answered[heartbeat.name] = heartbeat
+
+    async with bus.serve("join.>", join):
+        await bus.publish("call", b"")
+        await anyio.sleep(ROLL_CALL_S)
+    return list(answered.values())
+
+
+async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
+    """The workers with their present loads: each is asked. A silent one keeps its last known load."""
+    found = {heartbeat.name: heartbeat for heartbeat in workers}
+
+    async def ask(name: str) -> None:
+        deadline_s = clock.monotonic() + MEMBER_ANSWER_S
+        try:
+            answer = Incoming(f"alive.{name}", await bus.request(f"alive.{name}", b"", deadline_s=deadline_s))
+        except NoWorker:
+            # It has ended since the list was made.
+            del found[name]
+        except GymError as error:
+            logger().info("a worker did not report its load", worker_asked=name, error=str(error))
         else:
-            self._forget(name)
-            self._turns.pop(name, None)
-            if self._watches:
-                with suppress(GymError):
-                    await self._bus.publish(f"gone.{name}", b"")
-        turn.due_s = max(anyio.current_time(), began_s + _interval_s(name))
+            found[name] = HEARTBEATS.read(answer) or found[name]
 
-    def _lists(self, name: str) -> bool:
-        kind, _, worker = name.partition(".")
-        return self.views[kind].knows(worker) or worker in self.views[kind].missing
+    async with anyio.create_task_group() as tasks:
+        # A copy: `ask` removes those that are gone.
+        for number, name in enumerate(list(found)):
+            # A thousand questions in one go would block the event loop. But none waits for the answers to
+            # others: the silent ones together take no longer than one.
+            if number % ASKED_AT_ONCE == 0:
+                await anyio.lowlevel.checkpoint()
+            tasks.start_soon(ask, name)
+    return list(found.values())
+
+
+DRAIN_ANSWER_S = 5.0
+"""How long a worker may take to answer that it drains."""
+
+
+async def drained_on_request(
+    bus: Bus, current: Callable[[], Heartbeat], drain_s: float, leave: Callable[[], None]
+) -> None:
+    """Answer requests to leave until cancelled; each calls ``leave``, which may happen several times."""
+    async with anyio.create_task_group() as tasks:
+
+        async def answer(incoming: Incoming) -> None:
+            try:
+                said = calls.Draining(in_flight=current().in_use, within_s=drain_s)
+                await bus.publish(incoming.reply, calls.encode(said))
+            except GymError as error:
+                logger().info("a request to drain was not answered", error=str(error))
+
+        def asked(incoming: Incoming) -> None:
+            logger().info("asked to drain")
+            leave()
+            # The subscription's function must not wait for the connection.
+            tasks.start_soon(answer, incoming)
+
+        try:
+            async with bus.serve(f"drain.{current().name}", asked):
+                await anyio.sleep_forever()
+        except BrokerError as error:
+            # A broker whose permissions were made by an older version: signals still work.
+            logger().info("clients cannot ask this worker to leave", reason=str(error))
+
+
+def named(workers: Sequence[Heartbeat], names: Iterable[str]) -> list[Heartbeat]:
+    """The workers that names mean: an id, a kind (``agent``), a pool (``agent:NAME`` or ``NAME``), or a host.
+
+    Raises:
+        UsageError: a name means no worker.
+    """
+    chosen: dict[str, Heartbeat] = {}
+    for name in names:
+        found = [worker for worker in workers if name in _names(worker)]
+        if not found:
+            known = sorted({known for worker in workers for known in _names(worker)})
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else "; 'gym-runtime status' lists the workers"
+            raise UsageError(f"there is no worker, pool or host '{name}'{hint}")
+        chosen |= {worker.worker: worker for worker in found}
+    return list(chosen.values())
+
+
+def _names(worker: Heartbeat) -> set[str]:
+    pools = {f"{worker.kind}:{pool}" for pool in worker.pools}
+    return {worker.worker, worker.kind, worker.host, *pools, *worker.pools}
+
+
+async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Draining]:
+    """Ask workers to leave, all at once; their answers by worker id. One that has left already is left out.
+
+    Raises:
+        GymError: a worker did not answer within `DRAIN_ANSWER_S`, or these credentials may not ask; the
+            others may drain all the same.
+    """
+    answers: dict[str, calls.Draining] = {}
+    failures: list[GymError] = []
+
+    async def ask(worker: Heartbeat) -> None:
+        try:
+            data = await bus.request(
+                f"drain.{worker.name}", b"", deadline_s=clock.monotonic() + DRAIN_ANSWER_S
+            )
+            answers[worker.worker] = calls.decode_draining(data)
+        except NoWorker:
+            # It has left already, which is what was wanted.
+            return
+        except DeadlineExceeded:
+            failures.append(
+                DeadlineExceeded(
+                    f"{worker.kind} worker {worker.worker} on {worker.host} did not answer within "
+                    f"{DRAIN_ANSWER_S:.0f} s: it is frozen, or older than 'gym-runtime drain'; "
+                    "signal its process"
+                )
+            )
+        except GymError as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(ask, worker)
+    # After all were asked: one worker that does not answer keeps no other from draining.
+    if failures:
+        raise failures[0]
+    return answers

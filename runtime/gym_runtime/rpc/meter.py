@@ -48,12 +48,9 @@ class Meter:
     def add(self, metric: Metric, *labels: str, by: float = 1) -> None:
         """Increase a counter. ``labels`` are values, in the metric's order."""
         key = (metric.name, labels)
-        # `try` costs nothing when the key is there, which is nearly always so.
-        try:
-            self._counts[key] += by
-        except KeyError:
+        if key not in self._counts:
             key = _bounded(key, len(self._counts))
-            self._counts[key] = self._counts.get(key, 0) + by
+        self._counts[key] = self._counts.get(key, 0) + by
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Put a value into a histogram; ``labels`` as for `add`."""

@@ -1,13 +1,20 @@
-"""The workers of one kind that a caller knows to be alive, by pool, with their loads.
+"""The workers of one kind that a caller knows to be alive, and which of them it asks.
 
-`gym_runtime.rpc.members` keeps them current. A worker that did not answer a caller is ``missing``: it gets no
+`gym_runtime.rpc.watch` keeps them current. A worker that did not answer a caller is ``missing``: it gets no
 requests, and is asked again until it answers or is declared gone.
+
+Callers and workers pair up where their numbers divide evenly (`share`). If each of four agent workers asked
+any of four model workers, the requests that it writes at once would reach four processes, each of which would
+wake for a quarter of them; and to wake costs as much as several requests. A pair exchanges the same messages
+in fewer and larger batches. If a worker has more to do than another, its callers also ask the other
+(`WorkerRegistry.choose`).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -18,6 +25,8 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.stored_records import Stored, leave_out
+from gym_runtime.messages.stored import leave_out
+from gym_runtime.rpc.members import MOST_MEMBERS, Heartbeat
 from gym_runtime.timing import SLOW_LINK_S
 
 LOAD_FRESH_S = 10.0
@@ -28,72 +37,8 @@ REMEMBERED = 256
 """How many drained workers are remembered: a caller may still wait for an answer of one, and must not count
 its end as a death."""
 
-MOST_MEMBERS = 8192
-"""Of each kind; further ones are left out until others leave. NATS does not tell who announces a member, so
-whoever may announce one may announce many."""
-
 AHEAD = 1 / 16
 """By so much of its capacity a worker that its caller asks first may be fuller than another one."""
-
-
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a member of the system reports about itself when it is asked, and when its state changes.
-
-    Attributes:
-        kind: ``agent``, ``model`` or ``resource``; ``client`` for the client of an attached run, and then
-            ``worker`` is the run's id.
-        pools: the names it serves.
-        load: 0 when idle, 1 when full.
-        draining: it finishes its requests and takes no new ones.
-        round_trip_s: how long its pings to the broker take; 0 while that is not known.
-        places: it understands requests for a place (`gym_runtime.rpc.suspects`).
-        closes_many: it understands a `CloseSession` for several sessions.
-        crashed: the worker before it at its supervisor's slot, if that one crashed: it was not ended from
-            outside, but ended itself or was ended by the kernel for what it did.
-        refused: why the broker does not store what it is storing now; empty if it does.
-        detail: further information for users, such as a model's name.
-        figures: what it has counted since it began; only in answers on ``alive``, and at its end.
-    """
-
-    worker: Token
-    kind: Token
-    pools: list[Token]
-    host: str = ""
-    pid: int = 0
-    started_s: float = 0.0
-    capacity: int = 1
-    in_use: int = 0
-    load: float = 0.0
-    draining: bool = False
-    round_trip_s: float = 0.0
-    places: bool = False
-    closes_many: bool = False
-    crashed: str = ""
-    refused: str = ""
-    detail: dict[str, str] = {}
-    figures: Figures | None = None
-
-    @property
-    def name(self) -> str:
-        """Unique in the system; the last two tokens of its subjects."""
-        return f"{self.kind}.{self.worker}"
-
-    @property
-    def slow(self) -> bool:
-        """Whether its link to the broker is slow."""
-        return self.round_trip_s > SLOW_LINK_S
-
-
-encode_heartbeat = msgspec.json.Encoder().encode
-decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
-
-
-def _name(heartbeat: Heartbeat) -> str:
-    return heartbeat.name
-
-
-HEARTBEATS = Stored(decode_heartbeat, _name)
-"""Reads what comes on ``join.<name>`` and ``gone.<name>``, and the answers to ``alive.<name>``."""
 
 
 def _nothing() -> None:
@@ -233,7 +178,7 @@ class WorkerRegistry:
         return near
 
     def prefer(self, share: Callable[[list[str]], list[str]]) -> None:
-        """Ask a share of each pool's workers first; ``share`` selects it (`gym_runtime.rpc.pairing`)."""
+        """Ask a share of each pool's workers first; ``share`` selects it (`gym_runtime.rpc.registry`)."""
         self._share, self._near = share, {}
 
     def workers(self, pool: str) -> list[str]:
@@ -249,15 +194,9 @@ class WorkerRegistry:
         """Whether a worker is alive, as far as this registry knows."""
         return worker in self._alive
 
-    def has_places(self, worker: str) -> bool:
-        """Whether a worker understands requests for a place."""
-        heartbeat = self._alive.get(worker)
-        return heartbeat is not None and heartbeat.places
-
-    def closes_many(self, worker: str) -> bool:
-        """Whether a worker closes several sessions on one request."""
-        heartbeat = self._alive.get(worker)
-        return heartbeat is not None and heartbeat.closes_many
+    def get(self, worker: str) -> Heartbeat | None:
+        """The last heartbeat of a worker that is alive."""
+        return self._alive.get(worker)
 
     def has_drained(self, worker: str) -> bool:
         """Whether a worker that is gone had announced that it drained."""
@@ -270,10 +209,6 @@ class WorkerRegistry:
     def change(self) -> anyio.Event:
         """An event that is set when a worker arrives, leaves, or changes what it serves."""
         return self._changed
-
-    async def changed(self) -> None:
-        """Return when a worker arrives, leaves, or changes what it serves."""
-        await self._changed.wait()
 
     def _weight(self, worker: str) -> float:
         load, heard_s = self._loads[worker]
@@ -299,3 +234,42 @@ class WorkerRegistry:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         self._on_change()
+
+
+class Place(NamedTuple):
+    """A caller's place among the callers that do the same work."""
+
+    rank: int
+    callers: int
+
+
+ALONE = Place(0, 1)
+
+
+def place_among(callers: Iterable[Heartbeat], own: str) -> Place:
+    """The place of the caller with the name ``own`` among those that serve the same pools."""
+    working = [caller for caller in callers if not caller.draining]
+    pools = next((caller.pools for caller in working if caller.name == own), None)
+    if pools is None:
+        return ALONE
+    peers = sorted(caller.name for caller in working if caller.pools == pools)
+    return Place(peers.index(own), len(peers))
+
+
+def share(workers: Sequence[str], place: Place) -> list[str]:
+    """The workers of a pool that a caller asks first; none where callers and workers do not come out even.
+
+    >>> [share(["a", "b"], Place(rank, 4)) for rank in range(4)]
+    [['a'], ['b'], ['a'], ['b']]
+    >>> [share(["a", "b", "c", "d"], Place(rank, 2)) for rank in range(2)]
+    [['a', 'c'], ['b', 'd']]
+    >>> share(["a", "b", "c"], Place(0, 2))
+    []
+    """
+    rank, callers = place
+    ordered = sorted(workers)
+    if callers <= 1 or len(ordered) <= 1:
+        return []
+    if callers % len(ordered) == 0:
+        return [ordered[rank % len(ordered)]]
+    return ordered[rank::callers] if len(ordered) % callers == 0 else []

@@ -29,7 +29,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
-from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
+from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
 from gym_runtime.timing import STAND_IN_S
 
 STOOD_IN_AT_MOST_S = 60.0

@@ -2,7 +2,7 @@
 
 When its supervisor tells it to (`gym_runtime.system.spec.DRAIN_SIGNAL`), a worker drains: it takes no new
 work, finishes what is in flight within the limit, gives the rest back to the queue, and closes its
-sessions. SIGTERM, SIGINT and a client's request (`gym_runtime.rpc.draining`) it only reports to its
+sessions. SIGTERM, SIGINT and a client's request (`gym_runtime.rpc.members`) it only reports to its
 supervisor, which knows whether the whole system stops and whose turn it is; so nothing changes however
 often they come. When the pipe from its supervisor closes, a worker drains within `ORPHAN_DRAIN_S`: it must
 not outlive its supervisor.
@@ -38,6 +38,10 @@ from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.draining import drained_on_request
 from gym_runtime.rpc.meter import Meter, process_figures
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
+from gym_runtime.rpc.meter import process_figures
+from gym_runtime.system.hosted_worker import HostedWorker, hosted_worker
+from gym_runtime.system.patience import Patience
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
 from gym_runtime.system.watchdogs import end_when_unserved, standing_in

@@ -1,4 +1,6 @@
-"""How long one call of an engine may take until it counts as hanging.
+"""What limits the calls of an engine: how many begin in a minute, and how long one may take.
+
+A call that takes longer than its limit counts as hanging.
 
 A call's limit is what its run says (`RolloutSettings.call_timeout_s`), or is learned from the engine's latest
 answers, once there are `LEARNED_FROM`: the largest of
@@ -129,3 +131,23 @@ def _limit_s(call: _Call, any_s: float, token_s: float) -> float:
 
 class CallTimeout(ModelUnavailable):
     """A call of an engine passed its limit."""
+
+
+class Pace:
+    """Calls begin at even distances, as they arrive: at most ``per_minute``, and one, in any minute.
+
+    Even, not a full minute's worth at once: engines count over shorter spans, too.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        self._distance_s = 60.0 / per_minute
+        self._next_s = 0.0
+        # Queues those who wait; one that is cancelled gives up its place, and the next one takes it.
+        self._queue = anyio.Lock()
+
+    async def wait(self) -> None:
+        """Return when the next call may begin."""
+        async with self._queue:
+            await anyio.sleep(max(0.0, self._next_s - anyio.current_time()))
+            # `max`: time in which no call began is not saved up.
+            self._next_s = max(self._next_s, anyio.current_time()) + self._distance_s

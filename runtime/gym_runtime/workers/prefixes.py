@@ -54,9 +54,9 @@ def end_of(history: Sequence[int], whole: Sequence[int]) -> int | None:
 
 
 def moved(offset: int, length: int, so_far: Sequence[int], history: Sequence[int], shift: int) -> int | None:
-    """Where the placeholder of an image at ``offset`` of ``whole`` stands in the spliced prompt.
+    """Where the placeholder of an image at ``offset`` of ``whole`` is in the spliced prompt.
 
-    ``shift`` is how much longer the spliced prompt is than ``whole``. What stands in the history keeps its
+    ``shift`` is how much longer the spliced prompt is than ``whole``. What is in the history keeps its
     place if all tokens up to it are the same; None where they are not, for then it is unknown.
 
     >>> moved(9, 2, [1, 5, 5, 2], [1, 7, 2, 9], 3), moved(1, 2, [1, 7, 7, 2], [1, 7, 7, 2], 3)

@@ -6,7 +6,6 @@ is closed when its rollout closes it, `SESSION_KEPT_S` after its rollout's deadl
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ class _Answer:
     """The answer to one key, or the call in progress."""
 
     def __init__(self) -> None:
-        self.done = asyncio.Event()  # an anyio.Event costs six times as much
+        self.done = anyio.Event()
         self.body: Raw | None = None
         self.error: GymError | None = None
 
@@ -103,7 +102,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._entries: dict[str, HeldSession] = {}
-        self._opening: dict[str, asyncio.Event] = {}
+        self._opening: dict[str, anyio.Event] = {}
         self._empty = anyio.Event()
 
     def __len__(self) -> int:
@@ -125,7 +124,7 @@ class Sessions:
             return entry
         if opener is None:
             raise SessionLost(f"session {name} is not on this worker", stage="resource")
-        opened = self._opening[name] = asyncio.Event()
+        opened = self._opening[name] = anyio.Event()
         try:
             entry = self._entries[name] = HeldSession(await opener(), expires_s)
             return entry

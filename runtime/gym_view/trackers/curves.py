@@ -12,7 +12,7 @@ from gym_runtime.files.run_metrics import Summary
 from gym_runtime.files.scores import PassScores, steps
 from gym_runtime.messages.metric_names import HOP_DURATION, ROLLOUT_DURATION
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
-from gym_runtime.rpc.meter import Meter
+from gym_runtime.rpc import Meter
 from gym_runtime.statistics import Total
 from msgspec import Raw
 

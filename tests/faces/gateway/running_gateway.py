@@ -14,7 +14,7 @@ from gym_faces.gateway.admission import Admission
 from gym_faces.gateway.capture import Captures
 from gym_faces.gateway.gateway_server import Gateway
 from gym_faces.gateway.model_pools import Pools
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.ask import Router
 from gym_testing.background import background, settled
 from gym_testing.small_system import Engine, SmallSystem, small_system
 

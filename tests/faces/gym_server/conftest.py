@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def short_roll_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gym_runtime.rpc.roll_call.ROLL_CALL_S", 0.05)
-    monkeypatch.setattr("gym_runtime.rpc.announcing.CALLS_ANSWERED_S", 0.0)
+    monkeypatch.setattr("gym_runtime.rpc.members.ROLL_CALL_S", 0.05)
+    monkeypatch.setattr("gym_runtime.rpc.members.CALLS_ANSWERED_S", 0.0)

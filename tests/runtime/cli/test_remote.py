@@ -11,7 +11,7 @@ from gym_runtime import connect, connect_sync
 from gym_runtime.cli import main
 from gym_runtime.cli.remote import unserved
 from gym_runtime.environment import catalogue
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.training import open_dataset
 from runtime.cli.started import SCRIPT, Started
 

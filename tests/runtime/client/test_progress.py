@@ -13,7 +13,7 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.messages.outcomes import Failed
-from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat, encode_heartbeat
+from gym_runtime.rpc.members import Heartbeat, decode_heartbeat, encode_heartbeat
 from gym_runtime.workers.adapter import CallContext
 from gym_testing.background import settled
 from gym_testing.small_system import Engine

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gym_runtime.client.rows import served_model
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.client.new_runs import served_model
+from gym_runtime.rpc.members import Heartbeat
 
 WORKERS = [
     Heartbeat(worker="a", kind="agent", pools=["tool_loop"]),

@@ -39,7 +39,7 @@ from gym_runtime.messages.responses import (
     Usage,
 )
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat
 from msgspec import Raw
 from runtime.messages import golden_calls, golden_rollouts, golden_runs
 from runtime.messages.examples import Decode, encode

@@ -13,8 +13,8 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import MAX_CHARS, rollout_token, token
 from gym_runtime.messages.outcomes import Failed, decode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, encode_spec
-from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
 from gym_testing.background import hosting
 from gym_testing.small_system import Engine, answer, small_system
 
@@ -139,4 +139,4 @@ async def test_a_member_that_cannot_be_read_ends_no_search_for_workers() -> None
             assert [one.worker for one in await gym.workers()] == ["model-1"]
         for pool, worker in (("*", "model-1"), ("policy", "*"), ("policy.>", "x")):
             with pytest.raises(UsageError, match="cannot name a"):
-                await Router(system.bus).closings.add(pool, worker, "s")
+                await Router(system.bus).close_session(pool, worker, "s")

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.rollout.advantage import EPSILON, Advantage, advantages
+from gym_runtime.rollout.groups import EPSILON, Advantage, advantages
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -11,8 +11,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 from gym_runtime.bus.interface import Incoming
 from gym_runtime.messages import calls
-from gym_runtime.rpc.closings import AT_ONCE, CLOSED_TOGETHER_S, Closings
-from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
+from gym_runtime.rpc.ask import CLOSED_AT_ONCE, CLOSED_TOGETHER_S, Closings
+from gym_runtime.rpc.members import Heartbeat
+from gym_runtime.rpc.registry import WorkerRegistry
 from gym_testing.background import Mailbox
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND
@@ -81,8 +82,8 @@ async def test_what_waits_when_it_is_stopped_is_sent_and_so_is_what_comes_later(
 
 
 async def test_one_message_has_a_limit() -> None:
-    names = [str(number) for number in range(AT_ONCE + 1)]
+    names = [str(number) for number in range(CLOSED_AT_ONCE + 1)]
     async with telling(closes_many=True) as (closings, told):
         for name in names:
             await closings.add("shop", "one", name)
-        assert await told.until(2) == [names[:AT_ONCE], names[AT_ONCE:]]
+        assert await told.until(2) == [names[:CLOSED_AT_ONCE], names[CLOSED_AT_ONCE:]]

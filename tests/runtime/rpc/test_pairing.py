@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from gym_runtime.rpc.pairing import ALONE, Place, place_among, share
-from gym_runtime.rpc.registry import Heartbeat, WorkerRegistry
+from gym_runtime.rpc.members import Heartbeat
+from gym_runtime.rpc.registry import ALONE, Place, WorkerRegistry, place_among, share
 from gym_runtime.timing import SLOW_LINK_S
 from hypothesis import given
 from hypothesis import strategies as st

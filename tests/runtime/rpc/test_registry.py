@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime.bus.stop import Stop
-from gym_runtime.rpc.registry import LOAD_FRESH_S, Heartbeat, WorkerRegistry
+from gym_runtime.rpc.members import Heartbeat
+from gym_runtime.rpc.registry import LOAD_FRESH_S, WorkerRegistry
 from gym_runtime.timing import SLOW_LINK_S
 from gym_testing.background import background
 from gym_testing.virtual_clock import BACKEND
@@ -125,7 +126,7 @@ async def test_changed_returns_at_arrivals_and_departures_only() -> None:
     async def count() -> None:
         nonlocal changes
         while True:
-            await view.changed()
+            await view.change().wait()
             changes += 1
 
     async with background(count):

@@ -10,7 +10,7 @@ from gym_runtime import clock
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Completed, Failed
-from gym_runtime.rollout.staleness import staleness
+from gym_runtime.rollout.attempts import staleness
 from gym_testing.small_system import (
     Engine,
     SmallSystem,

@@ -10,7 +10,7 @@ import pytest
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.pace import Pace
+from gym_runtime.workers.call_limits import Pace
 from gym_testing.background import hosting
 from gym_testing.small_system import Engine, small_system
 from gym_testing.virtual_clock import BACKEND
@@ -24,17 +24,17 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
 
 
-async def test_turns_come_at_even_distances_and_a_cancelled_one_is_not_lost() -> None:
+async def test_calls_begin_at_even_distances_and_a_cancelled_one_takes_no_place() -> None:
     pace, at_s = Pace(30), list[float]()
     began_s = anyio.current_time()
 
     async def ask() -> None:
-        await pace.turn()
+        await pace.wait()
         at_s.append(anyio.current_time() - began_s)
 
     async def give_up() -> None:
         with anyio.move_on_after(1):
-            await pace.turn()
+            await pace.wait()
 
     async with anyio.create_task_group() as tasks:
         for work in (ask, give_up, ask, ask):
@@ -46,7 +46,7 @@ async def test_turns_come_at_even_distances_and_a_cancelled_one_is_not_lost() ->
     assert at_s[4] - at_s[3] == pytest.approx(2, abs=0.01)  # what was not used is not saved up
 
 
-async def test_every_request_to_the_engine_takes_a_turn() -> None:
+async def test_every_request_to_the_engine_keeps_the_pace() -> None:
     engine = Engine(*COUNT)
     async with small_system() as system, hosting() as tasks:
         await system.add_resource(catalogue.environment(NAME))

@@ -12,8 +12,9 @@ from gym_runtime.client import Counter
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.messages.run_info import RunInfo
+from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
 from gym_testing.background import hosting
 from gym_testing.virtual_clock import BACKEND
 from gym_view.metrics.gathering import GATHER_S, SystemFigures

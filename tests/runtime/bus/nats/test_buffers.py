@@ -13,9 +13,9 @@ from gym_runtime.bus.nats import connect
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, PayloadTooLarge
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.system.private_broker import Broker
 from msgspec import Raw
 from runtime.bus.conftest import StartServer, frozen, linked

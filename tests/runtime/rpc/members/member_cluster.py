@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-from gym_runtime.rpc.members import Members
+from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import ROLL_CALL_S
 from gym_testing.background import SOON_S, background, settled
 from gym_testing.memory import Fate, MemoryBroker, MemoryBus, Passing

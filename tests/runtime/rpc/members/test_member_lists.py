@@ -14,10 +14,8 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import NoWorker
-from gym_runtime.rpc.announcing import STATE_CHECKED_S, announce
-from gym_runtime.rpc.members import LISTS_COMPARED_S, Members
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import all_workers, fresh, listed
+from gym_runtime.rpc.members import STATE_CHECKED_S, Heartbeat, all_workers, announce, fresh, listed
+from gym_runtime.rpc.watch import LISTS_COMPARED_S, Members
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.timing import CLIENT_ASKED_S, CLIENT_MISSES, MEMBER_ASKED_S, MEMBER_GONE_S, UNASKED_S
 from gym_testing.background import background, settled

@@ -8,9 +8,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime import clock
-from gym_runtime.rpc.announcing import STATE_CHECKED_S, announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.ring import ring_of, watcher
+from gym_runtime.rpc.members import STATE_CHECKED_S, Heartbeat, announce
+from gym_runtime.rpc.watch import ring_of, watcher
 from gym_runtime.timing import MEMBER_ANSWER_S, MEMBER_GONE_S, MEMBER_MISSES, UNASKED_S
 from gym_testing.background import background, settled
 from gym_testing.virtual_clock import BACKEND

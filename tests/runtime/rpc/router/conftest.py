@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 
 import pytest
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.ask import Router
 from gym_testing.background import hosting
 from gym_testing.memory import MemoryBroker
 from runtime.rpc.router.router_cluster import Cluster

@@ -12,9 +12,11 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Completed, Outcome, Truncated
 from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.rollout.agent import Agent
+from gym_runtime.messages.responses import NULL
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
+from gym_runtime.rollout.rollout import Agent
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.budget import RetryBudget
 from gym_testing.background import Mailbox, settled
 from gym_testing.small_system import (
     Engine,

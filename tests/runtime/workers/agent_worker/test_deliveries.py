@@ -13,8 +13,12 @@ from gym_runtime.rollout.agent import Agent
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.retry_budget import RETRIES
+from gym_runtime.messages.run_info import RunInfo, encode_run
+from gym_runtime.rollout.rollout import Agent
+from gym_runtime.rpc.budget import RETRIES
+from gym_runtime.rpc.members import Heartbeat, announce
+from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED
 from gym_runtime.timing import JOURNAL_FRESH_S
-from gym_runtime.workers.suspect_places import MAX_KILLED, MAX_LOSSES
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.small_system import (
     Engine,
@@ -28,7 +32,7 @@ from runtime.workers.agent_worker.agents import fault_of, message_of, settled_de
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(("crash", "most"), [(True, MAX_LOSSES), (False, MAX_KILLED)])
+@pytest.mark.parametrize(("crash", "most"), [(True, MAX_DEATHS), (False, MAX_KILLED)])
 async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(
     system: SmallSystem, crash: bool, most: int
 ) -> None:
@@ -86,7 +90,7 @@ async def test_workers_that_drain_are_not_lost(system: SmallSystem) -> None:
 
     await system.add_model(Engine(answer("done")))
     await system.enqueue(rollout_spec(row()))
-    for delivery in range(1, 3 * MAX_LOSSES):
+    for delivery in range(1, 3 * MAX_DEATHS):
         name = f"agent-{delivery}"
         await system.add_agent({"tool_loop": Waiting()}, name=name)
         await begun.until(delivery)
@@ -185,7 +189,7 @@ async def test_a_client_that_comes_and_goes_costs_no_rollout(system: SmallSystem
     await system.add_model(Engine(answer("done")))
     await system.add_agent({"tool_loop": Gated()})
     await system.enqueue(rollout_spec(row(), attached=True))
-    for delivery in range(1, 3 * MAX_LOSSES):
+    for delivery in range(1, 3 * MAX_DEATHS):
         async with background(be_there):
             with anyio.fail_after(60):
                 while len(begun.items) < delivery:

@@ -1,4 +1,4 @@
-"""The model as a rollout sees it: the worker that keeps its conversation, and which items are new.
+"""A rollout's model: which worker keeps its conversation, and which items are new.
 
 A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends it only the
 items that this worker has not kept. A worker that does not have the conversation, because it is another one
@@ -21,8 +21,8 @@ from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.interface import Actors
 
 
 class Answered(NamedTuple):
@@ -45,7 +45,7 @@ class RemoteModel:
         self,
         task: RolloutSpec,
         conversation: str,
-        router: Router,
+        actors: Actors,
         budget: RetryBudget,
         journal: Journal,
         envelope: Envelope,
@@ -54,7 +54,7 @@ class RemoteModel:
         # A worker need not keep the conversation of a rollout with one turn.
         self._name = "" if task.max_turns == 1 else conversation
         self._key = conversation
-        self._router = router
+        self._actors = actors
         self._budget = budget
         self._journal = journal
         self._envelope = envelope
@@ -163,7 +163,7 @@ class RemoteModel:
         # Each try has a key of its own: aborting one must not abort the next.
         self._calls += 1
         request = self._envelope(call, f"{self._key}.m{self._calls}")
-        answer = await self._router.ask("model", self._task.model, request, self._budget, prefer=self._worker)
+        answer = await self._actors.ask("model", self._task.model, request, self._budget, prefer=self._worker)
         self._worker = answer.worker
         return answer.body
 

@@ -1,28 +1,36 @@
-"""A session as its rollout sees it: the worker that holds it, the keys of its calls, and how it is rebuilt.
+"""A rollout's session: the worker that holds it, the keys of its calls, how it is rebuilt; its tool calls.
 
 The first call carries the task, which opens the session; the answer names the worker that holds it, and later
 calls go to that worker. When it is gone, the session is opened on another worker and its calls are repeated,
 if the environment is ``replayable``. If an answer then differs from the first one, the environment is not
 replayable after all, and the session is lost. A rebuilt session has a name of its own: another attempt may
 have the rollout too, and must not find a session of which only a part is repeated.
+
+The tool calls of one turn are executed in order, or concurrently where the environment allows it.
 """
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Sequence
+from typing import Literal
 
 import anyio
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import SessionLost
+from gym_runtime import tracing
+from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
+from gym_runtime.errors import UNREADABLE, SessionLost, leaf
 from gym_runtime.messages import calls
+from gym_runtime.messages.items import FunctionCall
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import RoutedReply, Router
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.interface import Actors, RoutedReply
 
 
 class _Past(msgspec.Struct, frozen=True):
@@ -45,20 +53,20 @@ class RemoteSession:
     """
 
     def __init__(
-        self, task: RolloutSpec, router: Router, budget: RetryBudget, journal: Journal, envelope: Envelope
+        self, task: RolloutSpec, actors: Actors, budget: RetryBudget, journal: Journal, envelope: Envelope
     ) -> None:
         self.names = [journal.session]
         self.worker = journal.worker
         self.asked = {self.worker} if self.worker else set[str]()
         self.rebuilt = 0
         self._task = task
-        self._router = router
+        self._actors = actors
         self._budget = budget
         self._journal = journal
         self._envelope = envelope
         self._past: list[_Past] = []
         self._count = 0
-        self._rebuilding: anyio.Lock | None = None
+        self._rebuilding = anyio.Lock()
 
     async def ask(
         self,
@@ -96,7 +104,7 @@ class RemoteSession:
         for name in self.names:
             # Sorted, because a set's order differs from run to run, and simulated runs must repeat.
             for worker in sorted(self.asked):
-                await self._router.closings.add(self._task.environment, worker, name)
+                await self._actors.close_session(self._task.environment, worker, name)
 
     def _remember(self, call: calls.ResourceCall, number: int, body: Raw) -> None:
         if self._task.replayable and not isinstance(call, calls.Verify):
@@ -137,8 +145,6 @@ class RemoteSession:
 
         Tool calls that run concurrently lose their session together; the first one rebuilds it.
         """
-        # Almost no rollout needs it.
-        self._rebuilding = self._rebuilding or anyio.Lock()
         async with self._rebuilding:
             # Another call may have rebuilt it while this one waited for the lock.
             if self.worker == lost:
@@ -161,7 +167,117 @@ class RemoteSession:
         request = self._envelope(sent, f"{name}.{number}", with_roles=True, repeated=repeated)
         pool = self._task.environment
         if not opening:
-            return await self._router.ask_session(pool, self.worker, request, self._budget)
-        answer = await self._router.ask("resource", pool, request, self._budget, asked=self.asked)
+            return await self._actors.ask_session(pool, self.worker, request, self._budget)
+        answer = await self._actors.ask("resource", pool, request, self._budget, asked=self.asked)
         self.worker = self._journal.worker = answer.worker
         return answer
+
+
+ToolFailure = Literal["arguments", "exception", "timeout", "unknown_tool"]
+
+# A name is what a model wrote, of any length.
+NAME_CHARS = 100
+_NOT_JSON = "Invalid tool call arguments: "
+_GAVE_UP = " did not answer within "
+_decode_any = msgspec.json.Decoder().decode
+
+
+class ToolCalls:
+    """Executes the tool calls of one session.
+
+    Args:
+        parallel: the calls of one turn run at once.
+
+    Attributes:
+        begun: how many so far, also those that failed.
+    """
+
+    def __init__(self, session: RemoteSession, *, parallel: bool) -> None:
+        self.begun = 0
+        self._session = session
+        self._parallel = parallel
+
+    async def execute(
+        self, function_calls: Sequence[FunctionCall], limit_s: float | None = None
+    ) -> list[str]:
+        """The calls' outputs, in the calls' order; of a call that failed, the error as the model is told it.
+
+        A call that takes longer than ``limit_s`` seconds is given up.
+
+        Raises:
+            SessionLost: the worker that holds the session is gone.
+        """
+        # Places are filled by index: parallel calls end in any order.
+        outputs = [""] * len(function_calls)
+
+        async def one(index: int) -> None:
+            outputs[index] = await self._execute(function_calls[index], limit_s)
+
+        if self._parallel and len(function_calls) > 1:
+            if not self._session.worker:
+                # Else each of the first calls would carry the task, and open a session on another worker.
+                await self._session.ask(calls.OpenSession())
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for index in range(len(function_calls)):
+                        tasks.start_soon(one, index)
+            except BaseExceptionGroup as group:
+                # The caller handles single errors, as if the calls had come one after the other.
+                raise leaf(group) from group
+        else:
+            for index in range(len(function_calls)):
+                await one(index)
+        return outputs
+
+    async def _execute(self, call: FunctionCall, limit_s: float | None) -> str:
+        self.begun += 1
+        problem = _json_problem(call.arguments)
+        if problem is not None:
+            return json.dumps({"error": f"{_NOT_JSON}{problem}"})
+        request = calls.CallTool(name=call.name, arguments=call.arguments)
+        about = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": call.call_id,
+        }
+        with tracing.span(f"execute_tool {call.name[: tracing.NAME_CHARS]}", about):
+            # Made before the call: the session compares the answer with it to know that the call was given
+            # up.
+            instead = NULL if limit_s is None else _given_up(call.name, limit_s)
+            answer = await self._session.ask(request, limit_s=limit_s, instead=instead)
+            return calls.decode_tool_answer(answer).output
+
+
+def _given_up(name: str, limit_s: float) -> Raw:
+    said = json.dumps({"error": f"The tool '{name[:NAME_CHARS]}'{_GAVE_UP}{limit_s:g} s."})
+    return calls.pack(calls.ToolAnswer(output=said))
+
+
+def tool_failure(output: str) -> ToolFailure | None:
+    """How the call failed whose output this is, by the texts that the runtime itself writes.
+
+    None if it did not fail, or if the tool said in its own words that it cannot do it.
+    """
+    if output == NOT_FOUND:
+        return "unknown_tool"
+    if output == SERVER_ERROR:
+        return "exception"
+    if output.startswith((VALIDATION, f'{{"error": "{_NOT_JSON}')):
+        return "arguments"
+    # Only the beginning: a tool's output may be megabytes.
+    return "timeout" if output.startswith('{"error": "The tool ') and _GAVE_UP in output[:1000] else None
+
+
+def _json_problem(arguments: str) -> str | None:
+    """Why tool arguments are not JSON, in the words of Python's json module; None if they are."""
+    try:
+        _decode_any(arguments)
+    # Deeply nested arguments from the model must not end the rollout.
+    except UNREADABLE:
+        # json is asked for its words. What only json accepts (NaN) is accepted, as NeMo Gym accepts it.
+        try:
+            json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            return str(error)
+    return None

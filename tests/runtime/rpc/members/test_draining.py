@@ -6,8 +6,7 @@ import anyio
 import pytest
 from gym_runtime.errors import DeadlineExceeded, UsageError
 from gym_runtime.messages import calls
-from gym_runtime.rpc.draining import drain, drained_on_request, named
-from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.rpc.members import Heartbeat, drain, drained_on_request, named
 from gym_testing.background import background
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from gym_runtime import clock
 from gym_runtime.messages.outcomes import Completed, Failed
-from gym_runtime.rpc.in_flight import IN_FLIGHT_LOOK_S, IN_FLIGHT_MISSES
+from gym_runtime.rpc.lost import IN_FLIGHT_LOOK_S, IN_FLIGHT_MISSES
 from gym_runtime.timing import IN_FLIGHT_FIRST_S
 from gym_testing.memory import Fate, Passing
 from gym_testing.small_system import Hang, answer

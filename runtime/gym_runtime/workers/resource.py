@@ -6,12 +6,9 @@ retries of the request that it works on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 
 import anyio
-import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
@@ -22,19 +19,23 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.roles import Models, Role, RoleLog, models_of
 from gym_runtime.environment.shapes import Episode, as_features
+from gym_runtime.environment.roles import Models, models_of
+from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.verdict import Pending, Verdict
-from gym_runtime.errors import GymError, ResourceError, RuntimeFault
+from gym_runtime.errors import GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Comparison, total_use
 from gym_runtime.messages.metric_names import OUTSIDE, RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.stored_records import RUNS
+from gym_runtime.messages.run_info import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
-from gym_runtime.rpc.service import Service
+from gym_runtime.rpc.answer import Service
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
+from gym_runtime.workers.role_ledger import RoleLedger, ask_role
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
 SESSION_KEPT_S = 30.0
@@ -44,7 +45,6 @@ SESSION_IDLE_S = 60.0
 
 # In one sweep, because each look asks the broker up to two questions.
 LOOKED_AT = 64
-_encode = msgspec.json.Encoder().encode
 _OPERATIONS: dict[type, str] = {
     calls.OpenSession: "open",
     calls.CallTool: "tool",
@@ -52,7 +52,6 @@ _OPERATIONS: dict[type, str] = {
     calls.Verify: "verify",
     calls.Compare: "compare",
 }
-_asking: ContextVar[RoleCalls] = ContextVar("what the request in progress asks models in roles")
 
 
 class ResourceWorker:
@@ -164,22 +163,20 @@ class ResourceWorker:
         request: calls.Request[Raw],
         budget: RetryBudget,
     ) -> Raw:
-        if environment.resource.roles:
-            by = {"environment": environment.name, "worker": self._worker}
-            # Not reset: a `Crew` ends a task whose context was changed, so no later request inherits it.
-            _asking.set(RoleCalls(self._router, self._limits, request=request, budget=budget, **by))
+        ledger = RoleLedger(budget, self._asking(environment, request, budget))
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             models = _models(environment, request)
-            with _reported(budget):
-                return _pack(await self._judge_stateless(environment, call.task, call.response, models), None)
+            with ledger.reported():
+                return ledger.pack(await self._judge_stateless(environment, call.task, call.response, models))
         if isinstance(call, calls.Compare):
-            with _reported(budget):
-                return await self._compared(environment, call, _models(environment, request))
+            with ledger.reported():
+                return await self._compared(environment, call, _models(environment, request), ledger)
         entry = await self._entry(environment, call, request)
+        ledger.session = entry.asked
         entry.calls += 1
         entry.used_s = clock.monotonic()
         try:
-            answer = await entry.once(request.key, lambda: self._answered(environment, entry, call, budget))
+            answer = await entry.once(request.key, lambda: self._answered(environment, entry, call, ledger))
             entry.known = True
             return answer
         finally:
@@ -188,6 +185,21 @@ class ResourceWorker:
             # would never close it.
             if not entry.known and not entry.calls:
                 await self.sessions.close(call.session)
+
+    def _asking(
+        self, environment: LoadedEnvironment, request: calls.Request[Raw], budget: RetryBudget
+    ) -> RoleCalls | None:
+        if not environment.resource.roles:
+            return None
+        return RoleCalls(
+            self._router,
+            self._limits,
+            self._bus,
+            environment=environment.name,
+            request=request,
+            budget=budget,
+            worker=self._worker,
+        )
 
     async def _entry(
         self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request[Raw]
@@ -206,14 +218,13 @@ class ResourceWorker:
         environment: LoadedEnvironment,
         entry: HeldSession,
         call: calls.ResourceCall,
-        budget: RetryBudget,
+        ledger: RoleLedger,
     ) -> Raw:
-        """Answer a call; what it asked models in roles is part of the session once it has an answer."""
-        with _reported(budget, entry.asked):
+        with ledger.reported():
+            if isinstance(call, calls.Verify):
+                return ledger.pack(await self._judge(environment, entry, call.response))
             answer = await self._answer(environment, entry, call)
-        asking = _asking.get(None)
-        if asking is not None and not isinstance(call, calls.Verify):
-            entry.asked.extend(asking.log)
+        ledger.keep()
         return answer
 
     async def _answer(
@@ -223,8 +234,6 @@ class ResourceWorker:
         if isinstance(call, calls.CallTool):
             output = await resource.call_tool(session, call.name, call.arguments)
             return calls.pack(calls.ToolAnswer(output=output))
-        if isinstance(call, calls.Verify):
-            return _pack(await self._judge(environment, entry, call.response), entry)
         if isinstance(call, calls.OpenSession):
             if not isinstance(session, Episode):
                 return calls.pack(calls.StepAnswer())
@@ -234,10 +243,11 @@ class ResourceWorker:
             return calls.pack(await resource.step(session, call.response))
         raise RuntimeFault(f"a session does not answer {type(call).__name__}")
 
-    async def _compared(self, environment: LoadedEnvironment, call: calls.Compare, models: Models) -> Raw:
+    async def _compared(
+        self, environment: LoadedEnvironment, call: calls.Compare, models: Models, ledger: RoleLedger
+    ) -> Raw:
         verdicts = await environment.resource.compare(call.task, call.candidates, models)
-        asking = _asking.get(None)
-        log = RoleLog() if asking is None else asking.log
+        log = ledger.log
         return calls.pack(Comparison(verdicts=verdicts, role_use=log.use, role_answers=log.answers))
 
     async def _judge(
@@ -267,37 +277,4 @@ class ResourceWorker:
 def _models(environment: LoadedEnvironment, request: calls.Request[Raw]) -> Models:
     """The models that a request gives to an environment's roles."""
     roles, given = environment.resource.roles, request.roles
-    return models_of(roles, lambda role: role.name in given, _ask, request.role_sampling)
-
-
-async def _ask(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
-    """Ask in the name of the request that is being worked on: a session lives longer than one."""
-    return await _asking.get().ask(role, params, items)
-
-
-@contextmanager
-def _reported(budget: RetryBudget, before: RoleLog | None = None) -> Generator[None]:
-    """Whatever becomes of a call: its reply says what models in roles have cost in the session so far."""
-    try:
-        yield
-    finally:
-        asking = _asking.get(None)
-        if asking is not None:
-            budget.role_use = total_use(before.use if before else {}, asking.log.use)
-
-
-def _pack(verdict: Verdict | Pending, entry: HeldSession | None) -> Raw:
-    """A verdict as an answer, with what models in roles answered for it, and for its session before."""
-    asking = _asking.get(None)
-    log = RoleLog()
-    if asking is not None:
-        log = RoleLog(entry.asked.answers, entry.asked.use) if entry else log
-        log.extend(asking.log)
-    if isinstance(verdict, Pending):
-        return Raw(_encode(log.pending(as_features(verdict.features))))
-    if asking is not None:
-        verdict = log.judged(verdict)
-    try:
-        return Raw(_encode(verdict))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ResourceError(f"the verdict's fields are not JSON: {error}", stage="verify") from error
+    return models_of(roles, lambda role: role.name in given, ask_role, request.role_sampling)

@@ -5,12 +5,14 @@ answer is lost, and the caller does not learn it: the worker is alive. So a call
 asks the worker which of its requests the worker is executing. A request that the worker does not know, twice
 in a row, is lost and is sent again: requests are safe to repeat. A worker that has ended knows no request, so
 this also detects the end of a worker whose ``gone`` signal was lost.
+
+What is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 
 import anyio
@@ -22,7 +24,6 @@ from gym_runtime.bus.stop import Stop
 from gym_runtime.errors import GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
-from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.timing import IN_FLIGHT_FIRST_S
 
 IN_FLIGHT_LOOK_S = 2.0
@@ -51,14 +52,14 @@ class InFlightRequest(Stop):
     """A request whose caller waits for the answer; `stop` ends the waiting.
 
     Attributes:
-        worker: the worker that was asked; None for a question to any worker of the pool.
+        worker: the worker that was asked; empty for a question to any worker of the pool.
         lost: the worker no longer knows the request.
     """
 
     # There is one for each request, thousands at a time.
     __slots__ = ("_misses", "_wait_s", "due_s", "key", "kind", "lost", "pool", "since_s", "worker")
 
-    def __init__(self, kind: str, pool: str, worker: str | None, key: str) -> None:
+    def __init__(self, kind: str, pool: str, worker: str, key: str) -> None:
         super().__init__()
         self.kind = kind
         self.pool = pool
@@ -72,7 +73,7 @@ class InFlightRequest(Stop):
 
     @property
     def subject(self) -> str:
-        return _subject(self.kind, self.pool, self.worker or "")
+        return _subject(self.kind, self.pool, self.worker)
 
     @property
     def name(self) -> str:
@@ -100,14 +101,11 @@ class LostAnswers:
     """Finds lost answers among the requests that one router waits for.
 
     Args:
-        waiting: by rollout; not changed here.
+        waiting: these requests; not changed here.
     """
 
-    def __init__(
-        self, bus: Bus, views: Mapping[str, WorkerRegistry], waiting: Mapping[str, list[InFlightRequest]]
-    ) -> None:
+    def __init__(self, bus: Bus, waiting: Iterable[InFlightRequest]) -> None:
         self._bus = bus
-        self._views = views
         self._waiting = waiting
 
     async def watch(self) -> None:
@@ -119,45 +117,31 @@ class LostAnswers:
     async def look(self) -> None:
         """Ask the workers about requests that have waited long enough."""
         now_s = clock.monotonic()
-        due = [
-            request
-            for requests in self._waiting.values()
-            for request in requests
-            if request.key and request.due_s <= now_s
-        ]
-        asked: dict[str, list[InFlightRequest]] = defaultdict(list)
-        for request in due:
-            for worker in self._holders(request):
-                asked[worker].append(request)
-        answers: dict[str, set[str] | None] = {}
+        due: dict[str, list[InFlightRequest]] = defaultdict(list)
+        for request in self._waiting:
+            if request.key and request.due_s <= now_s:
+                due[request.worker].append(request)
+        lost: list[InFlightRequest] = []
 
-        async def ask(worker: str) -> None:
-            answers[worker] = await self._unknown(worker, [request.key for request in asked[worker]])
+        async def ask(worker: str, requests: list[InFlightRequest]) -> None:
+            unknown = await self._unknown(worker, [request.key for request in requests])
+            if unknown is None:
+                # A worker that did not answer may have them.
+                return
+            for request in requests:
+                if request.key in unknown:
+                    request.unknown()
+                else:
+                    request.held()
+            lost.extend(request for request in requests if request.lost)
 
         async with anyio.create_task_group() as tasks:
-            for worker in asked:
-                tasks.start_soon(ask, worker)
-        # `_holders` is asked again: a worker that came meanwhile was not asked, and one that left is no
-        # longer a holder.
-        for request in due:
-            replies = [answers[worker] for worker in self._holders(request) if worker in answers]
-            # One worker that has it is enough; all must deny it before it counts as unknown.
-            if any(answer is not None and request.key not in answer for answer in replies):
-                request.held()
-            # A worker that did not answer may have it.
-            elif replies and None not in replies:
-                request.unknown()
-        lost = [request for request in due if request.lost]
+            for worker, requests in due.items():
+                tasks.start_soon(ask, worker, requests)
         if lost:
             logger().warning(
                 "answers were lost; their requests are sent again", requests=len(lost), request=lost[0].name
             )
-
-    def _holders(self, request: InFlightRequest) -> list[str]:
-        """The workers that may be executing it."""
-        if request.worker is not None:
-            return [request.worker]
-        return [one.worker for one in self._views[request.kind].alive() if request.pool in one.pools]
 
     async def _unknown(self, worker: str, keys: list[str]) -> set[str] | None:
         """The keys that a worker does not know; None if it did not answer."""
@@ -177,3 +161,40 @@ class LostAnswers:
                 return None
             unknown.update(decode_keys(answer))
         return unknown
+
+
+STALL_S = 60.0
+"""A worker that keeps requests waiting for longer is named in the log."""
+STALL_LOOK_S = 10.0
+"""How often an agent worker looks for such requests."""
+
+
+class Stalls:
+    """The stalled requests of one agent worker.
+
+    Attributes:
+        count: requests that had waited for more than `STALL_S` at the last look.
+    """
+
+    def __init__(self, waiting: Iterable[InFlightRequest]) -> None:
+        self.count = 0
+        self._waiting = waiting
+
+    async def watch(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await anyio.sleep(STALL_LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Look once."""
+        slow: dict[str, list[InFlightRequest]] = defaultdict(list)
+        for request in self._waiting:
+            if request.waited_s() > STALL_S:
+                slow[request.name].append(request)
+        self.count = sum(map(len, slow.values()))
+        for name, requests in slow.items():
+            longest_s = max(request.waited_s() for request in requests)
+            logger().warning(
+                "requests stall", request=name, requests=len(requests), longest_s=round(longest_s)
+            )

@@ -11,7 +11,6 @@ the trainer gave the others (`workers.current_weights`).
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -27,19 +26,17 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import shortened
 from gym_runtime.messages.names import token
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.service import Service
+from gym_runtime.retrying import Backoff, Pauses
+from gym_runtime.rpc.answer import Service
+from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
-from gym_runtime.workers.call_limits import CallLimits, CallTimeout
+from gym_runtime.workers.call_limits import CallLimits, CallTimeout, Pace
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.current_weights import load_current
 from gym_runtime.workers.engine_health import EngineHealth, Notices, decode_used
-from gym_runtime.workers.pace import Pace
 
-ENGINE_FIRST_PAUSE_S = 0.25
-"""The pause before a failed call at an engine is repeated; it doubles, with jitter."""
-ENGINE_LONGEST_PAUSE_S = 30.0
-"""The longest such pause."""
+ENGINE_PAUSES = Pauses(first_s=0.25, longest_s=30.0)
+"""Before a failed call of an engine is repeated."""
 
 MAX_TRIES = 8
 
@@ -62,10 +59,10 @@ async def ask_engine(
         ModelError: the adapter's code cancelled itself.
     """
     limits = limits or CallLimits()
-    pause_s, hung = ENGINE_FIRST_PAUSE_S, 0
+    backoff, hung = Backoff(ENGINE_PAUSES), 0
     for tries in range(1, MAX_TRIES + 1):
         if pace is not None:
-            await pace.turn()
+            await pace.wait()
         started_s = clock.monotonic()
         try:
             with limits.limited(call_timeout_s, call.params, again=hung):
@@ -81,7 +78,7 @@ async def ask_engine(
             health.failed(error, clock.monotonic() - started_s)
             hung += isinstance(error, CallTimeout)
             # Jitter only for our own pause: an engine that names one means it.
-            wait_s = max(error.retry_after_s or 0.0, pause_s * random.uniform(0.5, 1.5))
+            wait_s = max(error.retry_after_s or 0.0, backoff.next_s())
             # No pause that would end after the deadline: the caller learns the engine's own error instead.
             if tries == MAX_TRIES or clock.monotonic() + wait_s >= context.deadline_s:
                 raise
@@ -90,7 +87,6 @@ async def ask_engine(
             say = logger().warning if notices.is_news(str(error), clock.monotonic()) else logger().info
             say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
             await anyio.sleep(wait_s)
-            pause_s = min(pause_s * 2, ENGINE_LONGEST_PAUSE_S)
     # For the type checker: the last try raises or returns.
     raise AssertionError("MAX_TRIES is at least 1")
 

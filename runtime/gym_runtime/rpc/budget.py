@@ -3,7 +3,7 @@
 There are three limits, for three kinds of failure. A *retry* repeats a request that failed and may succeed:
 at most `RETRIES`. A *loss* is a session whose worker ended, which is not the rollout's fault: at most
 `LOSSES`, so many that the deadline usually comes first. A *death* is a worker that ended while it executed
-one of the rollout's calls: the call may be the cause, and `rpc.suspects` describes how that is found out.
+one of the rollout's calls: the call may be the cause, and `rpc.quarantine` describes how that is found out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping
 from gym_runtime import clock
 from gym_runtime.errors import GymError
 from gym_runtime.messages.calls import RoleUse
+from gym_runtime.messages.role_use import RoleUse
+from gym_runtime.rpc.lost import InFlightRequest
 
 SAME_DEATH_S = 2.0
 """Concurrent calls of one rollout that lose the same worker within this time count as one death."""
@@ -32,6 +34,7 @@ class RetryBudget:
         dead: the workers in a row that ended while they executed the same call of this rollout.
         role_use: what models in roles have cost in the rollout's session, by its latest answers. A rollout
             without a verdict knows it from here only.
+        waited_for: the request that it waited for longest when it was cancelled; None once another is sent.
     """
 
     def __init__(self, retries: int = RETRIES) -> None:
@@ -40,6 +43,7 @@ class RetryBudget:
         self.losses = 0
         self.dead: list[str] = []
         self.role_use: dict[str, RoleUse] = {}
+        self.waited_for: InFlightRequest | None = None
         self._suspected: set[str] | None = None
         self._last_death = ("", 0.0)
 

@@ -12,12 +12,11 @@ import pytest
 from gym_runtime import clock
 from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.messages import calls
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
-from gym_runtime.rpc.service import Service
-from gym_runtime.rpc.suspects import ALONE_AT, MAX_DEATHS
+from gym_runtime.rpc.answer import Service
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.members import Heartbeat, announce
+from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS
 from gym_testing.background import hosting
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND

@@ -5,7 +5,7 @@ A service answers requests on ``<kind>.<pool>.<worker>`` for each of its pools a
 request above the capacity is refused with `Busy` at once, unless its sender waits for no answer and so could
 not send it again. A request whose deadline has passed is not executed. ``abort.<worker>`` and
 ``abort.<kind>.<pool>`` cancel a request by its key. A request whose workers ended several times is kept apart
-from the others (`gym_runtime.rpc.suspects`).
+from the others (`gym_runtime.rpc.quarantine`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, encode, receive_request
 from gym_runtime.messages.metric_names import REFUSED
 from gym_runtime.messages.names import token
-from gym_runtime.rpc.in_flight import decode_keys, encode_keys
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.lost import decode_keys, encode_keys
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.suspects import ALONE_AT, Suspects
+from gym_runtime.rpc.quarantine import ALONE_AT, CallPlace
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 Handle = Callable[[str, Request[Raw], RetryBudget], Awaitable[Raw]]
@@ -88,7 +88,7 @@ class Service:
         self._fault = ModelError if kind == "model" else ResourceError
         self._working: dict[str, list[_Working]] = {}
         self._idle = anyio.Event()
-        self._suspects = Suspects()
+        self._alone = CallPlace()
         # Made once: a worker refuses most when it has the least time.
         self._busy_fault = Busy(f"worker {worker} is at its capacity of {capacity}").fault()
 
@@ -153,9 +153,9 @@ class Service:
             tasks.start_soon(self._answer, incoming, self._place(request), request.run)
             return
         if request.deaths >= ALONE_AT:
-            refused = not self._suspects.begin(request.key)
+            refused = not self._alone.begin(request.key)
         else:
-            refused = self.in_use >= self.capacity or self._suspects.closed
+            refused = self.in_use >= self.capacity or self._alone.closed
         if refused and incoming.reply:
             self.meter.add(REFUSED, self.kind)
             busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
@@ -220,7 +220,7 @@ class Service:
                 del self._working[key]
             self.in_use -= 1
             if request.deaths >= ALONE_AT:
-                self._suspects.end(request.key)
+                self._alone.end(request.key)
             if not self.in_use:
                 self._idle.set()
         # An abort that came too late must not keep the answer.
@@ -231,7 +231,7 @@ class Service:
 
     def _place(self, request: Request[Raw]) -> RpcReply:
         # A request without a key asks only which worker serves the pool.
-        if not request.key or self._suspects.admit(request.key, self.in_use):
+        if not request.key or self._alone.admit(request.key, self.in_use):
             return RpcReply(worker=self.worker, load=self.load)
         return RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
 

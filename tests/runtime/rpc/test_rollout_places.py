@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from gym_runtime.workers.suspect_places import ALONE_AT, GROUP, GROUP_AT, SuspectPlaces
+from gym_runtime.rpc.quarantine import ALONE_AT, GROUP, GROUP_AT, RolloutPlaces
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_one_that_must_be_alone_waits_for_those_that_are_new_and_holds_up_those_that_come() -> None:
-    places = SuspectPlaces()
-    new = places.turn(0)
-    suspect = places.turn(ALONE_AT)
+    places = RolloutPlaces()
+    new = places.place(0)
+    suspect = places.place(ALONE_AT)
     assert not new.limited
     assert suspect.limited
     order: list[str] = []
 
     async def begin(name: str, losses: int) -> None:
-        place = places.turn(losses)
+        place = places.place(losses)
         assert place.limited
         await place.take()
         order.append(name)
@@ -42,16 +42,16 @@ async def test_one_that_must_be_alone_waits_for_those_that_are_new_and_holds_up_
 
 
 async def test_a_group_has_so_many_places_and_one_that_gives_up_waiting_delays_no_other() -> None:
-    places = SuspectPlaces()
-    group = [places.turn(GROUP_AT) for _ in range(GROUP)]
-    last = places.turn(GROUP_AT)
+    places = RolloutPlaces()
+    group = [places.place(GROUP_AT) for _ in range(GROUP)]
+    last = places.place(GROUP_AT)
     assert not any(place.limited for place in group)
     assert last.limited
-    assert not places.turn(0).limited
+    assert not places.place(0).limited
     with anyio.move_on_after(0):
-        await places.turn(ALONE_AT).take()
-    assert not places.turn(0).limited
+        await places.place(ALONE_AT).take()
+    assert not places.place(0).limited
     group[0].give_up()
     group[0].give_up()
     await last.take()
-    assert places.turn(GROUP_AT).limited
+    assert places.place(GROUP_AT).limited

@@ -9,16 +9,21 @@ An error that an agent raises in a task group of its own has the same effect as 
 cancellation from outside (the run is cancelled, the deadline passes, the worker stops) stays a cancellation,
 whatever other errors the group holds; a cancellation by the agent itself is an error of the agent
 (`gym_runtime.cancellation`).
+
+A rollout sampled from weights that are too old fails as stale. A version of weights is a text that the
+trainer chooses. The number at its end, such as a step, is compared: ``12``,
+``step-12``, ``v12``. Two texts without a number count as equal or as one version apart.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
 from gym_runtime import clock, logs
+from gym_runtime.bus.interface import Bus
 from gym_runtime.cancellation import contained
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.errors import (
@@ -37,16 +42,15 @@ from gym_runtime.messages.metric_names import RETRIES
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rollout.account import Account
-from gym_runtime.rollout.agent import Agent
 from gym_runtime.rollout.journal import Journal
-from gym_runtime.rollout.result_row import make_record
-from gym_runtime.rollout.rollout import Rollout
-from gym_runtime.rollout.staleness import staleness
-from gym_runtime.rpc.router import Router
+from gym_runtime.rollout.record import Facts, make_record
+from gym_runtime.rollout.rollout import Agent, Rollout
+from gym_runtime.rpc.interface import Actors
 
-ATTEMPT_PAUSE_S = 5.0
-"""The longest pause between two attempts of a rollout; it doubles up to this."""
+ATTEMPT_PAUSES = Pauses(first_s=0.1, longest_s=5.0)
+"""Between two attempts of a rollout."""
 EASED_S = 1.0
 """A rollout with less time left does not wait before its result is encoded."""
 
@@ -56,14 +60,15 @@ class Attempts:
 
     Attributes:
         task: the rollout that was delivered.
-        detached: it was stopped because the run's client is gone; the task goes back to the queue.
+        account: what its attempts have used of its limits.
     """
 
     def __init__(
         self,
         task: RolloutSpec,
         agent: Agent,
-        router: Router,
+        bus: Bus,
+        actors: Actors,
         journal: Journal,
         account: Account,
         worker: str,
@@ -72,24 +77,19 @@ class Attempts:
         self.account = account
         self._journal = journal
         self._agent = agent
-        self._router = router
+        self._bus = bus
+        self._actors = actors
         self._worker = worker
         self._scope = anyio.CancelScope()
         self._rollout: Rollout | None = None
         self._started_s = clock.monotonic()
         self._lost: list[str] = []
-        self._cancelled = False
-        self.detached = False
+        self._stopped = False
 
-    def cancel(self) -> None:
+    def stop(self) -> None:
         """Stop at once; the rollout ends as cancelled."""
-        self._cancelled = True
+        self._stopped = True
         self._scope.cancel()
-
-    def suspend(self) -> None:
-        """Stop at once: the client that waits for the result is gone."""
-        self.detached = True
-        self.cancel()
 
     @property
     def number(self) -> int:
@@ -108,15 +108,15 @@ class Attempts:
         Raises:
             Fenced: another attempt has taken over the rollout.
         """
-        pause_s = 0.1
+        backoff = Backoff(ATTEMPT_PAUSES)
         with self._scope:
             if wait is not None:
                 # Not working: if this worker ends now, the rollout only waited here and counts no loss.
                 await self._note(working=False)
                 await wait()
-            if self._router.bus.refused:
+            if self._bus.refused:
                 # A turn that cannot be stored is paid for in vain.
-                await self._router.bus.stores()
+                await self._bus.stores()
             self.account.start()
             # Not `fail_after`: its TimeoutError could be the agent's own.
             self._scope.deadline = anyio.current_time() + self.account.left_s
@@ -125,7 +125,7 @@ class Attempts:
             while True:
                 logs.set_rollout(self.task.rollout_id, self.number)
                 self._started_s = clock.monotonic()
-                # A rollout that fails before it is made must not report the attempt before.
+                # A rollout whose row is refused must not report the attempt before.
                 self._rollout = None
                 losses = self.account.budget.losses
                 try:
@@ -141,7 +141,7 @@ class Attempts:
                     if not error.retryable or tries >= self.task.max_attempts:
                         return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
-                    self._router.meter.add(RETRIES, "agent", type(error).__name__)
+                    self._actors.meter.add(RETRIES, "agent", type(error).__name__)
                     # What the attempt contradicts, or what is too old, must not be followed again.
                     restart = self.task.durability == "result" or isinstance(
                         error, (SessionLost, JournalMismatch, StaleWeights)
@@ -162,10 +162,9 @@ class Attempts:
                     await self._journal.load()
                 self.account.attempt_over(failed=failed)
                 await self._note()
-                await anyio.sleep(pause_s * random.uniform(0.5, 1.5))
-                pause_s = min(pause_s * 2, ATTEMPT_PAUSE_S)
+                await backoff.wait()
         # Only a cancelled `_scope` is left here; `run` returns or raises otherwise.
-        return self._record(Cancelled(), None) if self._cancelled else self.failed(self._too_late())
+        return self._record(Cancelled(), None) if self._stopped else self.failed(self._too_late())
 
     async def _note(self, *, working: bool = True) -> None:
         if not await self.account.note(working=working):
@@ -174,7 +173,7 @@ class Attempts:
     async def _once(self) -> RolloutRecord:
         task, account = self.task, self.account
         rollout = self._rollout = Rollout(
-            task, self.number, self._router, self._journal, account.budget, account.left_s
+            task, self.number, self._actors, self._journal, account.budget, account.left_s
         )
         rollout.times.queue_s = account.queued_s
         if task.candidates:
@@ -183,14 +182,14 @@ class Attempts:
         await self._ask_agent(rollout)
         self._check_staleness(rollout)
         verdict = await rollout.verify()
-        if self._router.bus.crowded:
+        if self._bus.crowded:
             # The record holds the row a second time. A rollout that is verified is not late for this wait.
-            await self._router.bus.ease(rollout.deadline_s - EASED_S)
+            await self._bus.ease(rollout.deadline_s - EASED_S)
         reason = rollout.truncated
         return self._record(Truncated(reason=reason) if reason else Completed(), verdict)
 
     def _too_late(self) -> DeadlineExceeded:
-        slowest = self._router.slowest(self.task.rollout_id)
+        slowest = self.account.budget.waited_for
         return DeadlineExceeded(
             f"the rollout took longer than {self.task.timeout_s:.0f} s"
             + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else ""),
@@ -208,12 +207,7 @@ class Attempts:
         allowed = self.task.max_staleness
         if allowed is None or not rollout.weight_versions:
             return
-        newest = [
-            heartbeat.detail.get("weight_version", "")
-            for heartbeat in self._router.views["model"].alive()
-            if self.task.model in heartbeat.pools
-        ]
-        lag = staleness(rollout.weight_versions, newest)
+        lag = staleness(rollout.weight_versions, self._actors.weight_versions(self.task.model))
         if lag > allowed:
             raise StaleWeights(
                 f"sampled from weights {lag} versions old ({', '.join(rollout.weight_versions)}); "
@@ -265,14 +259,34 @@ class Attempts:
     def _record(self, outcome: Outcome, verdict: JudgedVerdict | JudgedPending | None) -> RolloutRecord:
         if self.task.candidates:
             return self._compared(outcome, None)
+        facts = Facts.of_row(self.task.row) if self._rollout is None else self._rollout.facts()
         return make_record(
             self.task,
             outcome,
+            facts,
             attempt=self.number,
-            rollout=self._rollout,
             verdict=verdict,
             duration_s=clock.monotonic() - self._started_s,
             worker=self._worker,
             role_use=self.account.budget.role_use,
             started_anew=self._lost,
         )
+
+
+_NUMBER = re.compile(r"(\d+)$")
+
+
+def staleness(used: Sequence[str], current: Sequence[str]) -> int:
+    """How many versions older the oldest of ``used`` is than the newest of ``current`` and ``used``.
+
+    >>> staleness(["step-7", "step-9"], ["step-10"]), staleness(["a"], ["a"]), staleness(["a"], ["b"])
+    (3, 0, 1)
+    >>> staleness(["3"], [])
+    0
+    """
+    known = [version for version in (*used, *current) if version]
+    numbers = [int(found[1]) for version in known if (found := _NUMBER.search(version))]
+    if used and len(numbers) == len(known):
+        oldest = min(int(found[1]) for version in used if version and (found := _NUMBER.search(version)))
+        return max(numbers) - oldest
+    return int(len(set(known)) > 1)

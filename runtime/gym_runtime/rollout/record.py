@@ -1,0 +1,271 @@
+"""The result row of a rollout, with NeMo Gym's field names, and the record that carries it.
+
+The row has ``responses_create_params`` and ``response`` with every field, ``reward``, the dataset's own
+fields, the verifier's fields, ``_ng_task_index``, ``_ng_rollout_index`` and ``agent_ref``; the fields of this
+runtime alone are under ``_gym``, such as how long the rollout's parts took. Large parts are not decoded, only
+joined as bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime import clock
+from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, RoleLog
+from gym_runtime.errors import UNREADABLE, GymError
+from gym_runtime.messages.call_tokens import CallTokens, Tokens, chained
+from gym_runtime.messages.metric_names import HOP_DURATION
+from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord, Waiting
+from gym_runtime.messages.own_fields import is_own
+from gym_runtime.messages.responses import NULL, CreateParams, Response
+from gym_runtime.messages.role_use import RoleUse, role_numbers
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.token_fields import with_tokens
+from gym_runtime.rpc.meter import Meter
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class RolloutTimes:
+    """Seconds, by turn; ``meter`` counts them, too.
+
+    ``queue_s`` is how long the rollout waited for an agent. A model's time includes waiting for a worker and
+    every retry.
+    """
+
+    def __init__(self, meter: Meter, environment: str) -> None:
+        self._meter = meter
+        self._environment = environment
+        self._turns: list[dict[str, float]] = []
+        self._verify_s = 0.0
+        self.queue_s = 0.0
+
+    @contextmanager
+    def model(self) -> Generator[None]:
+        """Time a turn, whose model call is made within the block. A block that raises adds no turn."""
+        began_s = clock.monotonic()
+        yield
+        self._turns.append({"model_s": self._took_s("model", began_s)})
+
+    @contextmanager
+    def tools(self) -> Generator[None]:
+        """Time the tool calls, or the step, of the latest turn."""
+        began_s = clock.monotonic()
+        yield
+        took_s = self._took_s("tool", began_s)
+        # The first observation of a step-by-step environment comes before any turn.
+        if self._turns:
+            turn = self._turns[-1]
+            turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)
+
+    @contextmanager
+    def verification(self) -> Generator[None]:
+        """Time the verification."""
+        began_s = clock.monotonic()
+        yield
+        self._verify_s = self._took_s("verify", began_s)
+
+    def _took_s(self, hop: str, began_s: float) -> float:
+        took_s = round(clock.monotonic() - began_s, 4)
+        self._meter.observe(HOP_DURATION, took_s, hop, self._environment)
+        return took_s
+
+    def fields(self) -> dict[str, Any]:
+        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, where known."""
+        around = {"queue_s": round(self.queue_s, 4), "verify_s": self._verify_s}
+        return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt says of itself in its row. The defaults are of a rollout that was never begun.
+
+    Attributes:
+        row_fields: the fields of the dataset's row.
+        params: ``responses_create_params``, with what the model was asked in the end.
+        tokens: of the model's calls, by the index of their last item in the response's output.
+        timing: how long its parts took.
+        roles: what models in roles answered to the agent.
+    """
+
+    row_fields: Mapping[str, Raw]
+    params: CreateParams | Raw | None = None
+    response: Response | None = None
+    tokens: Mapping[int, Tokens] = {}
+    turns: int = 0
+    tool_calls: int = 0
+    resumed_turns: int = 0
+    rebuilt_sessions: int = 0
+    weight_versions: Sequence[str] = ()
+    timing: Mapping[str, Any] = {}
+    roles: RoleLog = msgspec.field(default_factory=RoleLog)
+
+    @classmethod
+    def of_row(cls, row: Raw) -> Facts:
+        """Of a rollout that was never begun; its row may be unreadable."""
+        try:
+            fields = _fields(row)
+        except UNREADABLE:
+            fields = {}
+        return cls(row_fields=fields, params=fields.get("responses_create_params"))
+
+
+def make_record(
+    task: RolloutSpec,
+    outcome: Outcome,
+    facts: Facts,
+    *,
+    attempt: int,
+    verdict: JudgedVerdict | JudgedPending | None = None,
+    duration_s: float = 0.0,
+    worker: str,
+    role_use: Mapping[str, RoleUse] | None = None,
+    started_anew: Sequence[str] = (),
+) -> RolloutRecord:
+    """The record of one rollout; its row has a reward if there is a `JudgedVerdict`.
+
+    Args:
+        role_use: what the environment's roles have cost; a verdict says it itself.
+        started_anew: the reasons for which earlier attempts' work was discarded.
+    """
+    pending = verdict if isinstance(verdict, JudgedPending) else None
+    roles = RoleLog(facts.roles.answers, facts.roles.use)
+    if verdict is None:
+        roles.extend(RoleLog(use=role_use))
+    else:
+        roles.extend(RoleLog(verdict.role_answers, verdict.role_use))
+    verdict = verdict if isinstance(verdict, JudgedVerdict) else None
+    tokens = chained(facts.tokens)
+    numbers: dict[str, float] = {}
+    row = _conversation(facts, [] if task.packed_tokens else tokens)
+    if verdict is not None:
+        row["reward"] = verdict.reward
+    for name, value in facts.row_fields.items():
+        if not is_own(name):
+            row[name] = value
+            count_number(numbers, name, number_of(value))
+    if verdict is not None:
+        _add_verdict(row, numbers, verdict)
+    if facts.response is not None and facts.response.usage is not None:
+        usage = facts.response.usage
+        numbers["input_tokens"] = usage.input_tokens
+        numbers["output_tokens"] = usage.output_tokens
+        numbers["total_tokens"] = usage.total_tokens
+    if roles.use:
+        numbers.update(role_numbers(roles.use))
+    row["_ng_task_index"] = task.task_index
+    row["_ng_rollout_index"] = task.rollout_index
+    row["agent_ref"] = {"name": task.environment} if task.agent_ref is NULL else task.agent_ref
+    row["_gym"] = {
+        "rollout_id": task.rollout_id,
+        "environment": task.environment,
+        "attempt": attempt,
+        "outcome": outcome,
+        "turns": facts.turns,
+        "tool_calls": facts.tool_calls,
+        "resumed_turns": facts.resumed_turns,
+        "rebuilt_sessions": facts.rebuilt_sessions,
+        "duration_s": round(duration_s, 4),
+        **_where_known(task, facts, tokens, roles, started_anew),
+    }
+    return RolloutRecord(
+        run=task.run,
+        task_index=task.task_index,
+        rollout_index=task.rollout_index,
+        environment=task.environment,
+        outcome=outcome,
+        row=Raw(_encode(row)),
+        attempt=attempt,
+        reward=None if verdict is None else verdict.reward,
+        numbers=numbers,
+        roles=roles.use,
+        turns=facts.turns,
+        tool_calls=facts.tool_calls,
+        duration_s=duration_s,
+        worker=worker,
+        group=task.group,
+        # Without the row, which the record has already.
+        waiting=None
+        if pending is None
+        else Waiting(features=pending.features, task=msgspec.structs.replace(task, row=NULL)),
+        tokens=tokens if task.packed_tokens else [],
+    )
+
+
+def refused_record(task: RolloutSpec, error: GymError, worker: str) -> RolloutRecord:
+    """The record of a rollout that failed before it was begun."""
+    outcome = Failed(fault=error.fault())
+    return make_record(task, outcome, Facts.of_row(task.row), attempt=task.attempt_base + 1, worker=worker)
+
+
+def _conversation(facts: Facts, tokens: Sequence[CallTokens]) -> dict[str, Any]:
+    """The row's first fields; the tokens stand on the items that they belong to."""
+    row: dict[str, Any] = {}
+    if facts.params is not None:
+        row["responses_create_params"] = facts.params
+    response = facts.response
+    if response is not None:
+        if tokens:
+            response = msgspec.structs.replace(response, output=with_tokens(response.output, tokens))
+        row["response"] = response
+    return row
+
+
+def _add_verdict(row: dict[str, Any], numbers: dict[str, float], verdict: JudgedVerdict) -> None:
+    for name, value in verdict.components.items():
+        count_number(numbers, name, value)
+    for name, value in verdict.fields.items():
+        # A verifier must not replace what the runtime itself says.
+        if not is_own(name):
+            row[name] = value
+            count_number(numbers, name, value)
+    if verdict.components:
+        row["reward_components"] = verdict.components
+    numbers["reward"] = verdict.reward
+
+
+def _where_known(
+    task: RolloutSpec,
+    facts: Facts,
+    tokens: Sequence[CallTokens],
+    roles: RoleLog,
+    started_anew: Sequence[str],
+) -> dict[str, Any]:
+    """The fields of ``_gym`` that most rows lack."""
+    known = {
+        "started_anew": started_anew,
+        "weight_versions": facts.weight_versions,
+        "token_segments": tokens[-1].segment + 1 if tokens else 0,
+        "timing": facts.timing,
+        "roles": roles.use,
+        "role_answers": roles.answers if roles.use else (),
+        "role_sampling": task.role_sampling if roles.use else {},
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def number_of(raw: Raw) -> float | None:
+    """The value of a JSON number or boolean, or None for anything else."""
+    data = bytes(raw)
+    if data in (b"true", b"false"):
+        return float(data == b"true")
+    # The first byte says what a JSON value is, without decoding it.
+    return float(data) if data[:1] in b"-0123456789" else None
+
+
+def count_number(numbers: dict[str, float], name: str, value: object) -> None:
+    """Store a field if it is a number; an earlier number under its name is removed in any case."""
+    numbers.pop(name, None)
+    if isinstance(value, (bool, int, float)):
+        # An integer of JSON may be larger than any float.
+        with suppress(OverflowError):
+            number = float(value)
+            # JSON has no other numbers: the record could not be decoded.
+            if math.isfinite(number):
+                numbers[name] = number

@@ -1,0 +1,433 @@
+"""Asking over the bus: choose a worker, ask it, and ask again where that may help.
+
+One rollout has one budget of retries and one deadline, whatever request needs them. A worker that has ended
+is noticed within milliseconds (no responders), and a full one refuses at once; in both cases another worker
+is asked. A call to a session goes to the session's worker and nowhere else: if that worker is gone, so is the
+state, and `SessionLost` says so. A worker that ends while it works on a call costs no retry; a call that ends
+its workers is found and no longer sent (`gym_runtime.rpc.quarantine`).
+
+A request has no answer if its worker has ended, or does not know of it (`gym_runtime.rpc.lost`). It is
+aborted when its caller is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import msgspec
+
+from gym_runtime import clock, tracing
+from gym_runtime.bus.interface import Bus, Headers
+from gym_runtime.bus.stop import Stopped
+from gym_runtime.errors import (
+    Busy,
+    ConnectionLost,
+    DeadlineExceeded,
+    GymError,
+    NoWorker,
+    SessionLost,
+    from_fault,
+)
+from gym_runtime.logs import logger
+from gym_runtime.messages.calls import CloseSession, Request, RpcReply, decode_reply, encode_request
+from gym_runtime.messages.names import token
+from gym_runtime.messages.responses import NULL
+from gym_runtime.retrying import Backoff, Pauses
+from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.interface import RoutedReply
+from gym_runtime.rpc.lost import InFlightRequest, LostAnswers
+from gym_runtime.rpc.meter import Meter
+from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, quarantined
+from gym_runtime.rpc.registry import WorkerRegistry
+from gym_runtime.rpc.watch import Members
+from gym_runtime.timing import MEMBER_ANSWER_S, RETRY_PAUSE_S
+
+NO_WORKER_GRACE_S = 30.0
+"""How long a request waits for any worker of its pool: a supervisor starts a worker again within a few
+seconds, a model server within half a minute."""
+SESSION_GRACE_S = 1.0
+"""How long a call to a session waits for a worker that the broker does not know: after a restart of the
+broker a worker may connect shortly after its callers."""
+CLOSED_TOGETHER_S = 0.02
+"""Sessions that end within this time are closed with one message. A message for each of them would cost a
+resource worker a fifth more CPU time per rollout."""
+CLOSED_AT_ONCE = 256
+"""Sessions in one such message at most."""
+SESSION_CLOSED_S = 60.0
+"""How long such a message counts."""
+CLOSED_LAST_S = 2.0
+"""How long a router that stops may take to send the last ones."""
+
+_PAUSES = Pauses(*RETRY_PAUSE_S)
+
+
+class Router:
+    """Requests to pools of workers over one bus: `gym_runtime.rpc.interface.Actors`.
+
+    Args:
+        kinds: the kinds of workers that it asks; all without any.
+        own: the worker id of the agent worker that asks; empty for another caller.
+        watches: it takes a share of the watch over the members (`gym_runtime.rpc.watch`).
+
+    Attributes:
+        members: who is alive.
+        views: who is alive, by kind.
+        waiting: the requests that it waits for, in the order in which they began.
+        meter: counts for the worker that asks.
+    """
+
+    def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
+        self.members = Members(bus, *kinds, own=own, watches=watches)
+        self.views = self.members.views
+        self.waiting: dict[InFlightRequest, None] = {}
+        self.meter = Meter()
+        self._bus = bus
+        self._explained: set[str] = set()
+        self._lost = LostAnswers(bus, self.waiting)
+        self._closings = Closings(bus, self.views)
+
+    async def run(self) -> None:
+        """Follow the workers, and whether requests are still worked on, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._lost.watch)
+            tasks.start_soon(self._closings.run)
+            tasks.start_soon(self.members.follow)
+
+    async def ask(
+        self,
+        kind: str,
+        pool: str,
+        request: Request[Any],
+        budget: RetryBudget,
+        *,
+        asked: set[str] | None = None,
+        prefer: str = "",
+    ) -> RoutedReply:
+        """Ask any worker of a pool; each worker that is asked is added to ``asked``.
+
+        ``prefer`` is asked first, if it is alive and takes new work.
+
+        Raises:
+            GymError: the worker's own fault, or the last transport error once the budget or
+                ``NO_WORKER_GRACE_S`` without any worker is used up, or `DeadlineExceeded`.
+        """
+        view = self.views[kind]
+        backoff = Backoff(_PAUSES)
+        avoid: set[str] = set()
+        lonely_since: float | None = None
+        while True:
+            worker = prefer if prefer not in avoid and view.serves(prefer, pool) else None
+            if worker is None:
+                worker = view.choose(pool, frozenset(avoid)) if avoid else view.choose(pool)
+            try:
+                if worker is None:
+                    worker = await self._find_worker(view, pool, request, budget)
+                if asked is not None:
+                    # Before it is asked: it may act on the request and its answer be lost.
+                    asked.add(worker)
+                return await self._ask_worker(view, pool, worker, request, budget)
+            except NoWorker as error:
+                if worker is not None:
+                    # No pause and no retry: the next worker is asked at once, and one that lacks all workers
+                    # waits below.
+                    view.lose(worker)
+                    request = _repeated(request)
+                    continue
+                lonely_since = lonely_since or clock.monotonic()
+                if clock.monotonic() - lonely_since > NO_WORKER_GRACE_S:
+                    raise NoWorker(
+                        f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; "
+                        f"start one with: gym-runtime start {kind}",
+                        stage=kind,
+                    ) from error
+                # A limit, because workers may serve the pool that this view has not heard of.
+                with anyio.move_on_after(0.25):
+                    await view.change().wait()
+            except Busy as error:
+                if worker is not None:
+                    view.report(worker, 1.0)
+                    if budget.deaths_of(_call_name(kind, request)) >= ALONE_AT:
+                        # That worker is being kept for this call; others need not be.
+                        prefer = worker
+                        await _pause(backoff, request.deadline_s, error)
+                        continue
+                    avoid.add(worker)
+                if worker is None or avoid.issuperset(view.workers(pool)):
+                    # All are full: after a pause any of them may have a place.
+                    avoid.clear()
+                    await _pause(backoff, request.deadline_s, error)
+            except ConnectionLost as error:
+                budget.spend(error)
+                request = _repeated(request)
+                await _pause(backoff, request.deadline_s, error)
+
+    async def ask_session(
+        self, pool: str, worker: str, request: Request[Any], budget: RetryBudget
+    ) -> RoutedReply:
+        """Ask the worker that holds a session.
+
+        Raises:
+            SessionLost: that worker is gone.
+            GymError: as `ask`.
+        """
+        view = self.views["resource"]
+        backoff = Backoff(_PAUSES)
+        missing_since: float | None = None
+        while True:
+            try:
+                return await self._ask_worker(view, pool, worker, request, budget)
+            except NoWorker as error:
+                missing_since = missing_since or clock.monotonic()
+                if view.knows(worker) and clock.monotonic() - missing_since < SESSION_GRACE_S:
+                    await anyio.sleep(SESSION_GRACE_S / 5)
+                    continue
+                view.lose(worker)
+                lost = SessionLost(
+                    f"worker {worker} of resource '{pool}' is gone, and the session with it", stage="resource"
+                )
+                budget.lose(lost)
+                raise lost from error
+            except (Busy, ConnectionLost) as error:
+                # A full worker costs no retry: it has done nothing, and the deadline ends the waiting.
+                if isinstance(error, ConnectionLost):
+                    budget.spend(error)
+                    request = _repeated(request)
+                await _pause(backoff, request.deadline_s, error)
+
+    async def close_session(self, pool: str, worker: str, session: str) -> None:
+        """Tell a worker that a session is over, without waiting for an answer."""
+        await self._closings.add(pool, worker, session)
+
+    def weight_versions(self, pool: str) -> list[str]:
+        """The versions of the weights that a model's workers have announced; empty texts for unknown ones."""
+        workers = self.views["model"].alive()
+        return [worker.detail.get("weight_version", "") for worker in workers if pool in worker.pools]
+
+    # -- one request to one worker ------------------------------------------------------------------------
+
+    async def _ask_worker(
+        self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], budget: RetryBudget
+    ) -> RoutedReply:
+        if self._bus.crowded:
+            # Here, before anything is counted: it does not wait for the worker yet.
+            await self._bus.ease(request.deadline_s)
+        deaths = 0
+        if budget.suspects:
+            budget.explain(self._explained)
+            deaths = budget.deaths_of(_call_name(view.kind, request))
+        if deaths >= ALONE_AT:
+            await self._find_place(view, pool, worker, request, deaths)
+        sent = msgspec.structs.replace(request, retries=max(0, budget.left), deaths=deaths)
+        headers = tracing.headers()
+        hop = InFlightRequest(view.kind, pool, worker, request.key)
+        self.waiting[hop] = None
+        budget.waited_for = None
+        try:
+            data = await self._exchange(view, hop, sent, headers)
+        except anyio.get_cancelled_exc_class():
+            # If the rollout's deadline has cancelled it, its error names what it waited for longest.
+            if budget.waited_for is None or hop.since_s < budget.waited_for.since_s:
+                budget.waited_for = hop
+            await self._abort(worker, request)
+            raise
+        except DeadlineExceeded:
+            await self._abort(worker, request)
+            raise DeadlineExceeded(
+                f"the deadline passed while waiting for {hop.name} since {hop.waited_s():.0f} s",
+                stage=view.kind,
+            ) from None
+        finally:
+            # Whatever ended the waiting: workers are not asked any more about a request without a caller.
+            del self.waiting[hop]
+        if data is None:
+            raise self._unanswered(view, hop, budget, request)
+        reply = decode_reply(data)
+        # A retryable failure (a full worker) does not show that the call can be executed.
+        if budget.suspects and (reply.fault is None or not reply.fault.retryable):
+            budget.answered(_call_name(view.kind, request))
+        view.report(reply.worker, reply.load)
+        budget.take(reply.retries)
+        budget.note_role_use(reply.role_use)
+        # After the counting above: a failed call has taken retries and asked roles, too.
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+        return RoutedReply(reply.body, reply.worker)
+
+    async def _find_place(
+        self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], deaths: int
+    ) -> None:
+        """Have a suspect admitted.
+
+        Raises:
+            Busy: there is no place for it now.
+            NoWorker, ConnectionLost, DeadlineExceeded: as for any request.
+        """
+        heartbeat = view.get(worker)
+        if heartbeat is None or not heartbeat.places:
+            return
+        asking = msgspec.structs.replace(request, deaths=deaths, place=True)
+        reply = await self._ask_before(view, InFlightRequest(view.kind, pool, worker, ""), asking)
+        if reply.fault is not None:
+            raise from_fault(reply.fault)
+
+    async def _find_worker(
+        self, view: WorkerRegistry, pool: str, request: Request[Any], budget: RetryBudget
+    ) -> str:
+        """The name of a worker of a pool of which this caller knows no worker.
+
+        The request itself goes to a worker that is named: if that one ends, the caller notices it, and
+        counts its end. A suspect waits for a listed worker.
+
+        Raises:
+            NoWorker: the pool has no worker, or no worker answered.
+            ConnectionLost, DeadlineExceeded: as for any request.
+        """
+        if budget.deaths_of(_call_name(view.kind, request)) >= ALONE_AT:
+            raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
+        # A frozen worker must not hold the question until it is declared gone; another may answer the next.
+        deadline_s = min(request.deadline_s, clock.monotonic() + MEMBER_ANSWER_S)
+        # Without a key it asks for no place, so the worker takes other calls as before.
+        asking = msgspec.structs.replace(request, key="", deadline_s=deadline_s, place=True)
+        hop = InFlightRequest(view.kind, pool, "", "")
+        try:
+            worker = (await self._ask_before(view, hop, asking)).worker
+        except DeadlineExceeded:
+            if clock.monotonic() >= request.deadline_s:
+                what = f"the deadline passed while waiting for {hop.name}"
+                raise DeadlineExceeded(what, stage=view.kind) from None
+            raise NoWorker(f"no worker of {hop.name} answered", stage=view.kind) from None
+        view.meet(worker, pool)
+        return worker
+
+    async def _ask_before(self, view: WorkerRegistry, hop: InFlightRequest, asking: Request[Any]) -> RpcReply:
+        """The answer to a question that comes before a request."""
+        # Without the body: a large one need not travel to a worker that may be full.
+        asking = msgspec.structs.replace(asking, body=NULL)
+        data = await self._exchange(view, hop, asking, None)
+        if data is None:
+            raise NoWorker(f"{hop.name} is gone")
+        return decode_reply(data)
+
+    async def _exchange(
+        self,
+        view: WorkerRegistry,
+        hop: InFlightRequest,
+        request: Request[Any],
+        headers: Headers | None,
+    ) -> bytes | None:
+        """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
+        if hop.worker:
+            view.begin(hop.worker, hop)
+        try:
+            # No name here for what is sent: a large request is not held while its answer is awaited.
+            return await self._bus.request(
+                hop.subject,
+                encode_request(request),
+                deadline_s=request.deadline_s,
+                headers=headers,
+                run=request.run,
+                stop=hop,
+            )
+        except Stopped:
+            return None
+        finally:
+            if hop.worker:
+                view.end(hop.worker, hop)
+
+    def _unanswered(
+        self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, request: Request[Any]
+    ) -> GymError:
+        """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
+        # One that is not listed any more has ended, as far as its caller can tell.
+        if hop.lost and view.knows(hop.worker):
+            return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
+        # A worker that drained ended as announced, so that no call of it is suspected.
+        if not view.has_drained(hop.worker):
+            deaths = budget.died(hop.worker, _call_name(view.kind, request))
+            if deaths >= MAX_DEATHS:
+                self._explained.update(budget.dead)
+                return quarantined(hop.kind, hop.pool)
+        return NoWorker(f"{hop.name} is gone")
+
+    async def _abort(self, worker: str, request: Request[Any]) -> None:
+        """Stop the work on a request."""
+        if request.key:
+            # An error here must not take the place of the cancellation.
+            with anyio.move_on_after(1, shield=True), suppress(GymError):
+                await self._bus.publish(f"abort.{token(worker, 'worker')}", request.key.encode())
+
+
+def _call_name(kind: str, request: Request[Any]) -> str:
+    """What names a call within its rollout, whichever attempt makes it."""
+    return f"{kind}.{request.key.rpartition('.')[2]}"
+
+
+def _repeated(request: Request[Any]) -> Request[Any]:
+    """The request for its next delivery: the one before may have been worked on."""
+    return request if request.repeated else msgspec.structs.replace(request, repeated=True)
+
+
+async def _pause(backoff: Backoff, deadline_s: float, error: GymError) -> None:
+    wait_s = backoff.next_s()
+    if clock.monotonic() + wait_s >= deadline_s:
+        raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)
+    await anyio.sleep(wait_s)
+
+
+class Closings:
+    """Tells workers which sessions are over. ``views`` lists these workers."""
+
+    def __init__(self, bus: Bus, views: Mapping[str, WorkerRegistry]) -> None:
+        self._bus = bus
+        self._views = views
+        self._waiting: dict[tuple[str, str], list[str]] = {}
+        self._some = anyio.Event()
+        self._running = False
+
+    async def run(self) -> None:
+        """Send until cancelled; then what waits is sent at once."""
+        self._running = True
+        try:
+            while True:
+                await self._some.wait()
+                await anyio.sleep(CLOSED_TOGETHER_S)
+                await self._send()
+        finally:
+            self._running = False
+            with anyio.move_on_after(CLOSED_LAST_S, shield=True):
+                await self._send()
+
+    async def add(self, environment: str, worker: str, session: str) -> None:
+        heartbeat = self._views["resource"].get(worker)
+        if not self._running or heartbeat is None or not heartbeat.closes_many:
+            return await self._tell(environment, worker, [session])
+        waiting = self._waiting.setdefault((environment, worker), [])
+        waiting.append(session)
+        self._some.set()
+        return None
+
+    async def _send(self) -> None:
+        self._some = anyio.Event()
+        for place, sessions in list(self._waiting.items()):
+            while told := sessions[:CLOSED_AT_ONCE]:
+                try:
+                    await self._tell(*place, told)
+                except GymError as error:
+                    logger().info(
+                        "sessions were not closed; their time limit will close them", error=str(error)
+                    )
+                # Only now: if the sending was cancelled, they are sent again.
+                del sessions[: len(told)]
+            del self._waiting[place]
+
+    async def _tell(self, environment: str, worker: str, sessions: list[str]) -> None:
+        first, *more = sessions
+        request = Request(
+            body=CloseSession(session=first, more=more),
+            deadline_s=clock.monotonic() + SESSION_CLOSED_S,  # not the rollouts', which may have passed
+        )
+        subject = f"resource.{token(environment, 'environment')}.{token(worker, 'worker')}"
+        await self._bus.publish(subject, encode_request(request))

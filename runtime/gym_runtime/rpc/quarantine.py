@@ -1,0 +1,184 @@
+"""Quarantine: finds the call or the rollout that ends its workers, and stops it; the others go on.
+
+A process that ends without notice (a crash in a verifier, too little memory, a kill from outside), or is
+silent for long (frozen, or one call keeps the interpreter's lock), loses all that it works on. One of these
+may be the cause, and would end the next worker too; the others must not fail for it. So each is sent again,
+and counts the workers in a row that were lost with it:
+
+====  =====================================  ==============================================================
+lost  a call to a model or an environment    a rollout at an agent worker begins
+====  =====================================  ==============================================================
+0     is executed like any other             at once
+1     is executed like any other             when fewer than `GROUP` such rollouts have a place
+2     is executed alone: the worker takes    when no rollout has a place; until it gives its own up, no other
+      no new calls, and executes it when     begins
+      all others are finished
+3     is not executed: the last worker       as with 2, if the last worker was ended from outside, as a spot
+      ended with this call alone, so the     instance is; never, if it crashed: no other rollout there was
+      call is the cause                      new, so this one is the cause
+6                                            never: too much memory, too, looks like a kill from outside
+====  =====================================  ==============================================================
+
+*A call* is cleared by its answer; `RetryBudget` counts for it. Before a call is sent to be alone, the router
+asks the worker for a place (`Request.place`), and gets `Busy` until it is free. Only a call that has a place
+counts the end of its worker, so a waiting call is not suspected for what others do. When a cause is found,
+the other calls of the same router that lost only workers which it ended go on like any other
+(`RetryBudget.explain`). A call that ends every worker costs three of them, or one more beside other causes.
+Any other call is answered on the way, however many causes there are: it fails only if a worker that executes
+it alone is ended from outside, after two others were.
+
+*A rollout* is cleared by a turn that it stores, up to `rollout.account.CLEARED_AT_MOST` times; from then on
+it keeps its place to its end. `rollout.account` counts for it. A supervisor knows whether a worker crashed,
+and the worker that it starts in that one's place says so (`Heartbeat.crashed`).
+"""
+
+from __future__ import annotations
+
+import anyio
+
+from gym_runtime import clock
+from gym_runtime.errors import GymError, ModelError, ResourceError
+from gym_runtime.timing import PLACE_KEPT_S
+
+GROUP = 64
+GROUP_AT = 1
+ALONE_AT = 2
+MAX_DEATHS = 3
+MAX_KILLED = 6
+
+
+def quarantined(kind: str, pool: str) -> GymError:
+    """The error for a call that is not sent again; never retried."""
+    message = (
+        f"{MAX_DEATHS} workers of {kind} '{pool}' ended one after the other while they worked on the same "
+        "call of this rollout, and the last one worked on nothing else: the call ends them (a crash, or too "
+        "little memory), or it keeps the interpreter's lock, so that they do not answer; see their logs"
+    )
+    return ModelError(message, stage=kind) if kind == "model" else ResourceError(message, stage=kind)
+
+
+class CallPlace:
+    """The place at one model or resource worker for a call that must be alone. Pure except for the clock."""
+
+    def __init__(self) -> None:
+        self._key = ""
+        self._held_until_s = 0.0
+        self._kept_until_s = 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the worker is kept for a call that must be alone; it then takes no other calls."""
+        now_s = clock.monotonic()
+        return now_s < self._kept_until_s or (bool(self._key) and now_s < self._held_until_s)
+
+    def admit(self, key: str, in_use: int) -> bool:
+        """Give the place to a call if it is free; ``in_use`` is how many calls are in progress."""
+        now_s = clock.monotonic()
+        if self._held_until_s <= now_s:
+            self._key = ""
+        # It asks again when the answer to its first question was lost.
+        if key == self._key:
+            return True
+        # Also when it is refused: new calls would otherwise keep the worker from becoming free. Waiting for
+        # all others to finish delays a worker by its longest call; another death would cost them more.
+        self._kept_until_s = now_s + PLACE_KEPT_S
+        if in_use or self._key:
+            return False
+        self._key, self._held_until_s = key, now_s + PLACE_KEPT_S
+        return True
+
+    def begin(self, key: str) -> bool:
+        """Start a call that must be alone; False if it does not have the place."""
+        if key != self._key:
+            return False
+        # While it is executed the place does not expire.
+        self._held_until_s = float("inf")
+        return True
+
+    def end(self, key: str) -> None:
+        """Free a call's place."""
+        if key == self._key:
+            self._key = ""
+
+
+class RolloutPlace:
+    """A rollout's place at its agent worker, until it stores a turn or ends; taken at once if it is free."""
+
+    def __init__(self, places: RolloutPlaces, losses: int) -> None:
+        self._places = places
+        self._losses = losses
+        self._held = places.admit(losses)
+
+    @property
+    def limited(self) -> bool:
+        """Whether the rollout must wait for its place."""
+        return not self._held
+
+    async def take(self) -> None:
+        """Wait for the place."""
+        if not self._held:
+            await self._places.wait(self._losses)
+            self._held = True
+
+    def give_up(self) -> None:
+        """Release the place. May be called again."""
+        if self._held:
+            self._held = False
+            self._places.leave(self._losses)
+
+
+class RolloutPlaces:
+    """The places at one agent worker."""
+
+    def __init__(self) -> None:
+        self._new = 0
+        self._group = 0
+        self._alone = False
+        self._alone_waiting = 0
+        self._freed = anyio.Event()
+
+    def place(self, losses: int) -> RolloutPlace:
+        """The place for a rollout that has lost this many workers in a row."""
+        return RolloutPlace(self, losses)
+
+    def admit(self, losses: int) -> bool:
+        """Take a place if one is free."""
+        if losses >= ALONE_AT:
+            free = not (self._new or self._group or self._alone)
+            self._alone = self._alone or free
+            return free
+        # One that must be alone would wait for ever if others went on beginning.
+        free = not (self._alone or self._alone_waiting)
+        if losses >= GROUP_AT:
+            free = free and self._group < GROUP
+            self._group += free
+        else:
+            self._new += free
+        return free
+
+    async def wait(self, losses: int) -> None:
+        """Wait for a place, and take it."""
+        alone = losses >= ALONE_AT
+        self._alone_waiting += alone
+        try:
+            while not self.admit(losses):
+                await self._freed.wait()
+        finally:
+            self._alone_waiting -= alone
+            # Those that were kept back for the one that must be alone look again, also if it was cancelled.
+            self._wake()
+
+    def leave(self, losses: int) -> None:
+        """Free a place."""
+        if losses >= ALONE_AT:
+            self._alone = False
+        elif losses >= GROUP_AT:
+            self._group -= 1
+        else:
+            self._new -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        # The new event first: what wakes up may wait again at once.
+        freed, self._freed = self._freed, anyio.Event()
+        freed.set()

@@ -1,0 +1,328 @@
+"""The agent worker: takes rollouts by credit, runs them, commits each result once.
+
+Each delivery passes the guards (`gym_runtime.workers.guards`), is run, and gets one of four verdicts
+(`gym_runtime.workers.fate`): its record is committed, it is given back, dropped or abandoned. A delivery is
+acknowledged after its record is stored. A task that lost too many workers in a row, or that cannot be
+decoded, is committed as failed: no task is retried without end, and each has a record.
+
+A worker that is stopped and gives a task back stores that (`gym_runtime.rollout.account`), so that it does
+not count as a loss, however often it happens. One that ends by itself loses its tasks, like one that is
+killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import anyio
+
+from gym_runtime import clock, logs, tracing
+from gym_runtime.bus.interface import Bus, Delivery
+from gym_runtime.bus.slots import Slots
+from gym_runtime.errors import UNREADABLE, Fenced, GymError, RuntimeFault
+from gym_runtime.logs import logger
+from gym_runtime.messages.metric_names import QUEUE_WAIT
+from gym_runtime.messages.names import token
+from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
+from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, unread_spec
+from gym_runtime.rollout.record import refused_record
+from gym_runtime.rollout.rollout import Agent
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.lost import Stalls
+from gym_runtime.rpc.quarantine import RolloutPlace
+from gym_runtime.timing import GIVE_BACK_S
+from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Verdict
+from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, StoredAlready
+
+NOTE_S = 1.0
+"""How often an agent worker looks for rollouts whose time must be noted (`gym_runtime.rollout.account`)."""
+
+
+class AgentWorker:
+    """Runs the rollouts of one or more agents.
+
+    Args:
+        worker: this worker's id.
+        agents: by name; the worker pulls from the queue of each.
+        slots: rollouts in flight at most, over all agents; any of them may use all.
+        crashed: the worker whose place it takes, if that one crashed.
+
+    Attributes:
+        serving: it takes tasks.
+        meter: what it has counted.
+    """
+
+    def __init__(
+        self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int, crashed: str = ""
+    ) -> None:
+        self.worker, self.slots = worker, slots
+        self.serving, self.in_use = False, 0
+        self._slots = Slots(slots)
+        self._bus = bus
+        self._agents = dict(agents)
+        self._actors = Router(bus, own=worker)
+        self.meter = self._actors.meter
+        self._stalls = Stalls(self._actors.waiting)
+        self._fates = Fates()
+        self._stored = StoredAlready(bus)
+        self._clients = ClientPresent(bus, self._actors.members, self._fates)
+        self._ended = NotEnded(bus, self._fates)
+        self._suspects = NotSuspect(self._actors.views["agent"], crashed)
+        self._stop = anyio.Event()
+        self._finished = anyio.Event()
+
+    @property
+    def stalled(self) -> int:
+        """Rollouts that wait unusually long for one answer."""
+        return self._stalls.count
+
+    @property
+    def load(self) -> float:
+        return self.in_use / self.slots
+
+    def stop(self) -> None:
+        """Take no new tasks. Those in flight are given back, not lost, when it is cancelled after this."""
+        self._stop.set()
+
+    async def drain(self) -> None:
+        """As `stop`; return when those in flight are finished."""
+        self.stop()
+        await self._finished.wait()
+
+    async def run(self, *, ready: Callable[[], None]) -> None:
+        """Work until drained or cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._actors.run)
+            tasks.start_soon(self._stalls.watch)
+            tasks.start_soon(self._note_time)
+            tasks.start_soon(self._clients.watch)
+            # Heard first, read then: a cancellation between the two is not missed.
+            async with self._bus.serve("cancel.>", self._ended.hear):
+                await self._ended.load()
+                ready()
+                async with anyio.create_task_group() as pulls:
+                    pulls.start_soon(self._serve)
+                    for name in self._agents:
+                        pulls.start_soon(self._pull, name)
+            self._finished.set()
+            # The watchers run for ever, and would keep the group.
+            tasks.cancel_scope.cancel()
+
+    async def _serve(self) -> None:
+        self.serving = True  # in a task of its own: agents may keep the group from ending
+        try:
+            await self._stop.wait()
+        finally:
+            self.serving = False
+
+    async def _pull(self, name: str) -> None:
+        await self._bus.pull(
+            f"task.{token(name, 'agent')}.>",
+            consumer=f"agent-{token(name, 'agent')}",
+            slots=self._slots,
+            handle=self._handle,
+            stop=self._stop,
+        )
+
+    # -- one delivery ---------------------------------------------------------------------------------
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            task = self._read(delivery)
+        except RuntimeFault as error:
+            return await self._settle(delivery, self._refused(delivery, error))
+        verdict = await self._stored.admit(task, delivery.deliveries) or await self._clients.admit(task)
+        if verdict is not None:
+            return await self._settle(delivery, verdict)
+        queued_s = 0.0
+        if delivery.deliveries == 1:
+            # The broker's clock may be ahead of this machine's.
+            queued_s = max(0.0, clock.now() - delivery.stored_s)
+            self.meter.observe(QUEUE_WAIT, queued_s, task.environment)
+        self.in_use += 1
+        try:
+            agent = self._agents[task.agent]
+            await self._run(
+                Fate(task, delivery, agent, self._bus, self._actors, worker=self.worker, queued_s=queued_s)
+            )
+        finally:
+            self.in_use -= 1
+        return None
+
+    def _read(self, delivery: Delivery) -> RolloutSpec:
+        try:
+            task = decode_spec(delivery.payload)
+        except UNREADABLE as error:
+            what = f"the task cannot be read ({error}); use one version of gym-runtime for client and workers"
+            raise RuntimeFault(what) from error
+        if task.agent not in self._agents:
+            raise RuntimeFault(f"this worker does not serve agent '{task.agent}'")
+        return task
+
+    def _refused(self, delivery: Delivery, error: RuntimeFault) -> Verdict:
+        """The verdict on a task that cannot be run: a failed record, if its identity can be decoded."""
+        logger().error("a task is refused", subject=delivery.subject, error=error.message)
+        with suppress(*UNREADABLE):
+            task = unread_spec(delivery.payload, agent=delivery.subject.split(".")[1])
+            return Commit.of(task, refused_record(task, error, self.worker))
+        # Without an identity there is no subject for a record.
+        return Drop("it cannot be read")
+
+    async def _run(self, fate: Fate) -> None:
+        await fate.load()
+        place = self._suspects.place(fate)
+        # Before the cancellations are looked at: a signal that comes later finds it here.
+        self._fates.add(fate)
+        settled = fenced = False
+        try:
+            logs.set_rollout(fate.task.rollout_id, fate.attempts.number)
+            with _span(fate):
+                verdict = await self._verdict(fate, place)
+                fenced = isinstance(verdict, Abandon)
+                if isinstance(verdict, Commit):
+                    await self._commit(verdict)
+                elif isinstance(verdict, GiveBack):
+                    await self._note_given_back(fate)
+                # From here on no note says that the task was given back, even if the broker hears no more.
+                settled = True
+                await self._tell(fate.delivery, verdict)
+                await self._see_to_sessions(fate, verdict)
+        except BaseException as error:
+            # The queue gets the task back. A worker that ends by itself, perhaps because of this rollout,
+            # is not stopped, and loses it.
+            stopped = self._stop.is_set() or not isinstance(error, anyio.get_cancelled_exc_class())
+            if stopped and not settled:
+                await self._note_given_back(fate)
+            raise
+        finally:
+            place.give_up()
+            self._fates.remove(fate)
+            fate.account.close()
+            # After `close`: a note of the time that came later would not be freed.
+            await self._ended.free(fate, fenced=fenced)
+            await fate.attempts.close()
+
+    async def _verdict(self, fate: Fate, place: RolloutPlace) -> Verdict:
+        """Run the rollout, and say what becomes of its delivery."""
+        self._ended.begin(fate)
+        refusal = self._suspects.refuse(fate)
+        try:
+            if refusal is None:
+                wait = place.take if place.limited else None
+                record = await fate.attempts.run(known=fate.redelivered, wait=wait)
+            else:
+                record = fate.attempts.failed(refusal)
+            _note(record, self.worker)
+            cancelled = isinstance(record.outcome, Cancelled)
+            if cancelled and fate.instead is not None:
+                return fate.instead
+            if (drop := await self._ended.settle(fate)) is not None:
+                logger().info("a result is not stored", reason=drop.reason)
+                await fate.journal.discard()
+                return drop
+            if not cancelled:
+                # Nothing of a cancelled rollout is used.
+                await fate.journal.confirm()
+        except Fenced as error:
+            tracing.fail(type(error).__name__, error.message)
+            return Abandon(error.message)
+        return Commit.of(fate.task, record)
+
+    async def _settle(self, delivery: Delivery, verdict: Verdict) -> None:
+        """Carry out the verdict on a task that is not run."""
+        if isinstance(verdict, Commit):
+            await self._commit(verdict)
+        await self._tell(delivery, verdict)
+
+    async def _commit(self, verdict: Commit) -> None:
+        if not await self._bus.commit(verdict.subject, verdict.stored):
+            logger().info("refused a second result", subject=verdict.subject)
+
+    async def _tell(self, delivery: Delivery, verdict: Verdict) -> None:
+        match verdict:
+            case Commit():
+                # If this is lost, the next delivery finds the record.
+                await delivery.ack()
+            case GiveBack(after_s):
+                await delivery.release(after_s)
+            case Drop():
+                await delivery.ack()
+            case Abandon(reason):
+                logger().info("this attempt stops", reason=reason)
+                delivery.abandon()
+
+    async def _see_to_sessions(self, fate: Fate, verdict: Verdict) -> None:
+        """Close the sessions of earlier attempts, or leave this one's to the attempt that goes on."""
+        task = fate.task
+        if isinstance(verdict, Commit) and fate.delivery.deliveries > 1:
+            # An attempt whose worker died may have left a session that this attempt does not know.
+            await self._bus.publish(
+                f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
+            )
+        # A journal is deleted when its run is over, too: then no other attempt will close the session.
+        if isinstance(verdict, Abandon) and not await self._ended.surely_over(task.run):
+            fate.attempts.leave()
+
+    async def _note_given_back(self, fate: Fate) -> None:
+        """Store that this worker gives the task back; otherwise the next delivery would count a loss."""
+        try:
+            # Shielded: it matters most when the worker is being stopped.
+            with anyio.move_on_after(GIVE_BACK_S, shield=True):
+                await fate.account.give_back()
+        except GymError as error:
+            logger().info("a task was given back without a note of it", error=str(error))
+
+    async def _note_time(self) -> None:
+        """Store from time to time how long the attempts have taken."""
+        while True:
+            await anyio.sleep(NOTE_S)
+            for fate in self._fates:
+                if not fate.account.due:
+                    continue
+                try:
+                    await fate.account.note(working=True)
+                except GymError as error:
+                    logger().info("the time of a rollout was not stored", error=str(error))
+
+
+def _span(fate: Fate) -> AbstractContextManager[None]:
+    """The span of a delivered rollout; a child of the context in which it was published."""
+    if not tracing.enabled():
+        return nullcontext()
+    task = fate.task
+    about: tracing.Attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": task.environment,
+        "gen_ai.conversation.id": task.rollout_id,
+        "gym.agent": task.agent,
+        "gym.environment": task.environment,
+        "gym.model": task.model,
+        "gym.run": task.run,
+        "gym.task_index": task.task_index,
+        "gym.rollout_index": task.rollout_index,
+    }
+    return tracing.span(f"invoke_agent {task.environment}", about, parent=fate.delivery.headers)
+
+
+def _note(record: RolloutRecord, worker: str) -> None:
+    """What a rollout's span says at its end; a failed rollout is an error."""
+    if not tracing.recording():
+        return
+    outcome = record.outcome
+    numbers = record.numbers
+    tracing.note(
+        {
+            "gym.worker": worker,
+            "gym.attempt": record.attempt,
+            "gym.outcome": type(outcome).__name__.lower(),
+            "gym.turns": record.turns,
+            "gym.tool_calls": record.tool_calls,
+            "gen_ai.usage.input_tokens": int(numbers.get("input_tokens", 0)),
+            "gen_ai.usage.output_tokens": int(numbers.get("output_tokens", 0)),
+            **({} if record.reward is None else {"gym.reward": record.reward}),
+        }
+    )
+    if isinstance(outcome, Failed):
+        tracing.note({"gym.stage": outcome.fault.stage})
+        tracing.fail(outcome.fault.name, outcome.fault.message)

@@ -1,0 +1,146 @@
+"""What becomes of a delivered rollout: four verdicts, and the one object that knows whether it goes on.
+
+===========  ==============================================================================================
+`Commit`     its record is stored, once for all deliveries, and the delivery is acknowledged
+`GiveBack`   the queue delivers it again after some seconds; it does not count as a loss
+`Drop`       the delivery is acknowledged without a record: there is one already, or nothing waits for it
+`Abandon`    the delivery is left alone: another attempt has taken over the rollout
+===========  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from gym_runtime import clock
+from gym_runtime.bus.interface import Bus, Delivery
+from gym_runtime.messages.names import rollout_token
+from gym_runtime.messages.outcomes import RolloutRecord, encode_record
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.account import Account
+from gym_runtime.rollout.attempts import Attempts
+from gym_runtime.rollout.journal import Journal, journal_subject
+from gym_runtime.rollout.rollout import Agent
+from gym_runtime.rpc.interface import Actors
+
+
+def record_subject(task: RolloutSpec) -> str:
+    """Where a rollout's record is stored."""
+    return f"rollout.{rollout_token(task.rollout_id)}"
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Store the record. Encoded here, so that its row, which may be large, is held once."""
+
+    subject: str
+    stored: bytes
+
+    @classmethod
+    def of(cls, task: RolloutSpec, record: RolloutRecord) -> Commit:
+        """The verdict with a rollout's record."""
+        return cls(record_subject(task), encode_record(record))
+
+
+class GiveBack(msgspec.Struct, frozen=True):
+    """Deliver it again after so many seconds."""
+
+    after_s: float
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """Acknowledge it without a record."""
+
+    reason: str
+
+
+class Abandon(msgspec.Struct, frozen=True):
+    """Leave it alone."""
+
+    reason: str
+
+
+Verdict = Commit | GiveBack | Drop | Abandon
+
+
+class Fate:
+    """One delivered rollout at its worker, until its verdict.
+
+    Attributes:
+        redelivered: an earlier delivery, or an earlier client's publication, may have begun it.
+        began_s: when this delivery began, by `gym_runtime.clock.monotonic`.
+        instead: the verdict for which it was stopped; None if its record says how it ended.
+    """
+
+    def __init__(
+        self,
+        task: RolloutSpec,
+        delivery: Delivery,
+        agent: Agent,
+        bus: Bus,
+        actors: Actors,
+        *,
+        worker: str,
+        queued_s: float = 0.0,
+    ) -> None:
+        self.task = task
+        self.delivery = delivery
+        self.redelivered = delivery.deliveries > 1 or task.taken_up
+        self.began_s = clock.monotonic()
+        self.instead: Verdict | None = None
+        self.journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
+        self.journal = Journal(bus if task.durability == "turn" else None, self.journal_at)
+        self.account = Account(
+            bus,
+            self.journal_at,
+            task.timeout_s,
+            queued_s,
+            worker=worker,
+            rollouts=max(1, len(task.candidates)),
+        )
+        self.attempts = Attempts(task, agent, bus, actors, self.journal, self.account, worker)
+
+    async def load(self) -> None:
+        """Read what earlier deliveries have stored."""
+        if self.redelivered:
+            await self.journal.load()
+            await self.account.load(turns=self.journal.length, delivered_before=self.delivery.deliveries > 1)
+
+    def stop(self, instead: Verdict | None = None) -> None:
+        """Stop at once: cancelled, or with another verdict. What has settled it already stands."""
+        self.instead = instead or self.instead
+        self.attempts.stop()
+
+
+class Fates:
+    """The rollouts that one agent worker has."""
+
+    def __init__(self) -> None:
+        self._by_run: dict[str, dict[str, Fate]] = {}
+
+    def __iter__(self) -> Iterator[Fate]:
+        return iter([fate for rollouts in self._by_run.values() for fate in rollouts.values()])
+
+    def add(self, fate: Fate) -> None:
+        """A rollout begins."""
+        self._by_run.setdefault(fate.task.run, {})[fate.task.rollout_id] = fate
+
+    def remove(self, fate: Fate) -> None:
+        """A rollout is over."""
+        run, rollout_id = fate.task.run, fate.task.rollout_id
+        rollouts = self._by_run.get(run, {})
+        # A second delivery of the rollout may have taken the place.
+        if rollouts.get(rollout_id) is fate:
+            del rollouts[rollout_id]
+        if not rollouts:
+            self._by_run.pop(run, None)
+
+    def of(self, run: str) -> list[Fate]:
+        """Those of a run."""
+        return list(self._by_run.get(run, {}).values())
+
+    def attached(self) -> list[str]:
+        """The runs that need their client."""
+        # All rollouts of a run are attached, or none is.
+        return [run for run, rollouts in self._by_run.items() if next(iter(rollouts.values())).task.attached]

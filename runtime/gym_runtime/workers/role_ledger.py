@@ -1,0 +1,84 @@
+"""What models in roles answer to an environment: one ledger for each call, which knows its session's.
+
+The reply to a call says what the roles have cost in the session so far, whatever becomes of the call; a
+verdict says what they answered, too. What a call asked is part of its session once the call has an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import msgspec
+from msgspec import Raw
+
+from gym_runtime.environment.candidates import as_features
+from gym_runtime.environment.roles import Role, RoleLog
+from gym_runtime.environment.verdict import Pending, Verdict
+from gym_runtime.errors import ResourceError
+from gym_runtime.rollout.role_calls import RoleCalls
+from gym_runtime.rpc.budget import RetryBudget
+
+_encode = msgspec.json.Encoder().encode
+_asking: ContextVar[RoleCalls] = ContextVar("what the call in progress asks models in roles")
+
+
+class RoleLedger:
+    """The ledger of one call.
+
+    Args:
+        budget: the call's; its reply is made from it.
+        asking: the questions of the call; None where the environment has no roles.
+
+    Attributes:
+        session: what the calls before it were answered in its session.
+    """
+
+    def __init__(self, budget: RetryBudget, asking: RoleCalls | None) -> None:
+        self.session = RoleLog()
+        self._budget = budget
+        self._asking = asking
+        if asking is not None:
+            # Not reset: a `Crew` ends a task whose context was changed, so no later request inherits it.
+            _asking.set(asking)
+
+    @property
+    def log(self) -> RoleLog:
+        """All that was answered in the session so far."""
+        log = RoleLog(self.session.answers, self.session.use)
+        if self._asking is not None:
+            log.extend(self._asking.log)
+        return log
+
+    @contextmanager
+    def reported(self) -> Generator[None]:
+        """Have the reply say what the roles have cost, also if the block raises."""
+        try:
+            yield
+        finally:
+            if self._asking is not None:
+                self._budget.role_use = self.log.use
+
+    def keep(self) -> None:
+        """The call has an answer: what it asked belongs to its session."""
+        if self._asking is not None:
+            self.session.extend(self._asking.log)
+
+    def pack(self, verdict: Verdict | Pending) -> Raw:
+        """A verdict as an answer, with what models in roles answered for it.
+
+        Raises:
+            ResourceError: its fields are not JSON.
+        """
+        if isinstance(verdict, Pending):
+            return Raw(_encode(self.log.pending(as_features(verdict.features))))
+        try:
+            return Raw(_encode(verdict if self._asking is None else self.log.judged(verdict)))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ResourceError(f"the verdict's fields are not JSON: {error}", stage="verify") from error
+
+
+async def ask_role(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+    """Ask in the name of the call in progress: a session, and its models, live longer than one call."""
+    return await _asking.get().ask(role, params, items)

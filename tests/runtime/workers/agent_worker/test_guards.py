@@ -1,0 +1,242 @@
+"""What each guard of the agent worker says of a delivered rollout."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import pytest
+from gym_runtime.bus.interface import Delivery, Incoming
+from gym_runtime.messages.comparison import Candidate
+from gym_runtime.messages.outcomes import Cancelled, Failed
+from gym_runtime.messages.rollout_spec import encode_spec
+from gym_runtime.messages.run_info import CLOSED, RunInfo, encode_run
+from gym_runtime.rollout.account import Spent
+from gym_runtime.rollout.rollout import Rollout
+from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
+from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED
+from gym_runtime.rpc.watch import Members
+from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
+from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Verdict
+from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, StoredAlready
+from gym_testing.background import Mailbox, background
+from gym_testing.memory import MemoryBroker, MemoryBus
+from gym_testing.small_system import rollout_spec, row
+from gym_testing.virtual_clock import BACKEND
+from msgspec import Raw
+
+pytestmark = pytest.mark.anyio
+
+STORED, OVER = Drop("its result is stored"), Drop("its run is over")
+COMPARED = {"candidates": [Candidate(rollout_index=0, features=Raw(b"1"))]}
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
+
+
+@pytest.fixture
+async def bus() -> AsyncGenerator[MemoryBus]:
+    async with MemoryBroker().connect() as bus:
+        yield bus
+
+
+class Endless:
+    async def run(self, rollout: Rollout) -> None:
+        await anyio.sleep_forever()
+
+
+class Deliveries:
+    """Rollouts as one agent worker gets them."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.fates = Fates()
+        self._bus = bus
+        self._arrived: Mailbox[Delivery] = Mailbox()
+
+    async def pull(self) -> None:
+        async def handle(delivery: Delivery) -> None:
+            self._arrived.put(delivery)
+            await anyio.sleep_forever()
+
+        await self._bus.pull("task.tool_loop.>", consumer="agent-tool_loop", slots=16, handle=handle)
+
+    async def fate(self, task: int = 0) -> Fate:
+        spec, number = rollout_spec(row(), task=task, timeout_s=1.0), len(self._arrived.items)
+        await self._bus.enqueue("task.tool_loop.sample.run", encode_spec(spec))
+        delivery = (await self._arrived.until(number + 1))[number]
+        fate = Fate(spec, delivery, Endless(), self._bus, Router(self._bus), worker="agent-1")
+        self.fates.add(fate)
+        return fate
+
+
+@pytest.fixture
+async def deliveries(bus: MemoryBus) -> AsyncGenerator[Deliveries]:
+    deliveries = Deliveries(bus)
+    await bus.open_queue("task.tool_loop.>", consumer="agent-tool_loop")
+    async with background(deliveries.pull):
+        yield deliveries
+
+
+# -- stored already -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "more", "record", "state", "verdict"),
+    [
+        (1, {}, True, "finished", None),  # the first delivery asks the broker nothing
+        (2, {}, False, "active", None),
+        (2, {}, True, "active", STORED),
+        (2, {}, False, "finished", OVER),
+        (2, {}, False, "cancelled", OVER),
+        (1, {"taken_up": True}, True, "active", STORED),
+        (1, COMPARED, True, "active", STORED),
+        (1, COMPARED, False, "active", None),
+    ],
+)
+async def test_what_is_stored_or_over_is_not_run_again(
+    bus: MemoryBus, deliveries: int, more: dict[str, Any], record: bool, state: str, verdict: Verdict | None
+) -> None:
+    await bus.append("runs.run", encode_run(RunInfo(run="run", total=1, state=state)))
+    if record:
+        await bus.commit("rollout.run.0.0", b"{}")
+    assert await StoredAlready(bus).admit(rollout_spec(row(), **more), deliveries) == verdict
+
+
+# -- the client -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attached", "client", "gone_s", "verdict"),
+    [
+        (False, "gone", 0.0, None),
+        (True, "alive", 0.0, None),
+        (True, "silent", 0.0, None),  # it may block its loop, or our own connection may be broken
+        (True, "gone", 0.0, GiveBack(CLIENT_RETURN_S)),
+        (True, "gone", CLIENT_DROPPED_S - 1, GiveBack(CLIENT_RETURN_S)),
+        (True, "gone", CLIENT_DROPPED_S + 1, Drop("its client has left for good")),
+    ],
+)
+async def test_an_attached_rollout_needs_its_client(
+    bus: MemoryBus, attached: bool, client: str, gone_s: float, verdict: Verdict | None
+) -> None:
+    guard, task = ClientPresent(bus, Members(bus), Fates()), rollout_spec(row(), attached=attached)
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        heartbeat = encode_heartbeat(Heartbeat(worker="run", kind="client", pools=[]))
+
+        def answer(asked: Incoming) -> None:
+            if client == "alive":
+                tasks.start_soon(bus.publish, asked.reply, heartbeat)
+
+        if client != "gone":
+            await stack.enter_async_context(bus.serve("alive.client.run", answer))
+        if gone_s:
+            await guard.admit(task)
+            await anyio.sleep(gone_s)
+        assert await guard.admit(task) == verdict
+
+
+# -- cancelled, closed ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signal", "payload", "stopped"),
+    [
+        ("run", b"", [1, 10]),
+        ("run.1", b"", [1]),
+        ("run.1.0", b"", [1]),
+        ("run.1.1", b"", []),
+        ("other", b"", []),
+        ("run", CLOSED, [1, 10]),
+    ],
+)
+async def test_a_signal_stops_the_rollouts_that_it_covers(
+    bus: MemoryBus, deliveries: Deliveries, signal: str, payload: bytes, stopped: list[int]
+) -> None:
+    guard = NotEnded(bus, deliveries.fates)
+    fates = {task: await deliveries.fate(task) for task in (1, 10)}
+    guard.hear(Incoming(f"cancel.{signal}", payload))
+    for task, fate in fates.items():
+        kind = Cancelled if task in stopped else Failed  # its deadline passes
+        assert type((await fate.attempts.run()).outcome) is kind
+    if payload == b"":
+        later = await deliveries.fate(1)
+        guard.begin(later)
+        assert type((await later.attempts.run()).outcome) is (Cancelled if 1 in stopped else Failed)
+
+
+async def test_what_was_cancelled_before_the_worker_began_is_read(
+    bus: MemoryBus, deliveries: Deliveries
+) -> None:
+    await bus.append("runs.run.cancelled.1", b"")
+    guard = NotEnded(bus, deliveries.fates)
+    await guard.load()
+    for task, kind in ((1, Cancelled), (10, Failed)):
+        fate = await deliveries.fate(task)
+        guard.begin(fate)
+        assert type((await fate.attempts.run()).outcome) is kind
+
+
+@pytest.mark.parametrize(
+    ("heard", "took_s", "closed", "dropped"),
+    [
+        (True, 0.0, True, True),
+        (True, 0.0, False, False),  # a run of the same name was opened later
+        (False, JOURNAL_FRESH_S + 1, True, True),  # the signal may have been missed
+        (False, JOURNAL_FRESH_S + 1, False, False),
+        (False, 0.0, True, False),  # a young attempt would have heard it, so it asks nothing
+    ],
+)
+async def test_for_a_closed_run_no_record_is_stored(
+    bus: MemoryBus, deliveries: Deliveries, heard: bool, took_s: float, closed: bool, dropped: bool
+) -> None:
+    guard = NotEnded(bus, deliveries.fates)
+    fate = await deliveries.fate()
+    await bus.append("runs.run", encode_run(RunInfo(run="run", total=1, closed=closed)))
+    if heard:
+        guard.hear(Incoming("cancel.run", CLOSED))
+    await anyio.sleep(took_s)
+    assert await guard.settle(fate) == (Drop("its run is closed") if dropped else None)
+
+
+# -- suspects -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("losses", "lost_worker", "refused"),
+    [
+        (0, "", False),
+        (ALONE_AT, "crashed", False),
+        (MAX_DEATHS, "crashed", True),
+        (MAX_DEATHS, "killed", False),
+        (MAX_DEATHS, "", False),
+        (MAX_KILLED - 1, "killed", False),
+        (MAX_KILLED, "killed", True),
+    ],
+)
+async def test_a_rollout_that_ended_its_workers_fails(
+    bus: MemoryBus, deliveries: Deliveries, losses: int, lost_worker: str, refused: bool
+) -> None:
+    guard = NotSuspect(Members(bus).views["agent"], "crashed")
+    fate = await deliveries.fate()
+    fate.account.spent, fate.account.lost_worker = Spent(losses=losses), lost_worker
+    assert (guard.refuse(fate) is not None) == refused
+
+
+async def test_a_suspect_waits_until_a_turn_of_the_others_has_cleared_them(
+    bus: MemoryBus, deliveries: Deliveries
+) -> None:
+    guard = NotSuspect(Members(bus).views["agent"], "")
+    other, suspect = await deliveries.fate(0), await deliveries.fate(1)
+    suspect.account.spent = Spent(losses=ALONE_AT)
+    assert not guard.place(other).limited
+    place = guard.place(suspect)
+    assert place.limited
+    assert other.journal.on_turn is not None
+    other.journal.on_turn()
+    await place.take()
