@@ -20,9 +20,6 @@ from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
 from gym_runtime.logs import logger
 from gym_runtime.rpc import all_workers
 from gym_runtime.system import die_with_parent, find_binary, received, refusal
-from gym_runtime.system.private_broker import die_with_parent, find_binary
-from gym_runtime.system.signals import received
-from gym_runtime.system.store_watch import refusal
 from gym_runtime.timing import SIGNALLED_S, STORE_LOOK_S
 
 from gym_deploy.broker_plan import BrokerPlan, configure

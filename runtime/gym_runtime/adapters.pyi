@@ -5,10 +5,6 @@ from .messages.calls import Control as Control
 from .messages.calls import ControlAnswer as ControlAnswer
 from .messages.calls import ModelAnswer as ModelAnswer
 from .messages.calls import ModelCall as ModelCall
-from .messages.calls import Prefix as Prefix
-from .messages.calls import Tokens as Tokens
-from .messages.calls import WeightSpan as WeightSpan
-from .rollout.agent import Agent as Agent
 from .rollout.rollout import Agent as Agent
 from .rollout.rollout import Rollout as Rollout
 from .rollout.rollout import Turn as Turn

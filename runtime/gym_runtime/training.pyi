@@ -9,6 +9,5 @@ from .files.recorded_run import RunPlan as RunPlan
 from .messages.sequences import TokenSequence as TokenSequence
 from .messages.sequences import token_sequences as token_sequences
 from .messages.stored_records import RunInfo as RunInfo
-from .rollout.advantage import advantages as advantages
 from .rollout.groups import Group as Group
 from .rollout.groups import advantages as advantages

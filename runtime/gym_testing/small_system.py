@@ -43,13 +43,6 @@ from gym_runtime.errors import GymError
 from gym_runtime.messages import RolloutSpec, encode_spec, read_record
 from gym_runtime.rpc import Heartbeat, announce
 from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.messages.outcomes import RolloutRecord, read_record
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.rollout.rollout import Agent
-from gym_runtime.rpc import Heartbeat, announce
-from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
-from gym_runtime.workers.adapter import Adapter, CallContext
 from msgspec import Raw
 
 from gym_testing.background import SOON_S, Mailbox, background, hosting

@@ -34,14 +34,6 @@ from gym_runtime.messages import (
     unpack_ids,
 )
 from gym_runtime.workers import splice
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
-from gym_runtime.messages.chat import chat_messages
-from gym_runtime.messages.packing import pack_ids, pack_logprobs, unpack_ids
-from gym_runtime.messages.responses import CreateParams, IncompleteDetails, Response, Usage, decode_params
-from gym_runtime.rpc import Heartbeat, announce, drained_on_request
-from gym_runtime.timing import TRAINER_DRAIN_S
-from gym_runtime.workers import ModelWorker, splice
-from gym_runtime.workers.adapter import Adapter, CallContext
 from msgspec import Raw
 
 from gym_trainers.hermes import Said, said

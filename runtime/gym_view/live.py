@@ -14,10 +14,6 @@ from gym_runtime.messages import Distribution, Figures, Metric, merged
 from gym_runtime.messages import metric_names as names
 from gym_runtime.rpc import Heartbeat
 from gym_runtime.training import RunInfo
-from gym_runtime.messages.figures import Distribution, Figures, merged
-from gym_runtime.messages.metric_names import Metric
-from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.rpc import Heartbeat
 
 HOPS = ("model", "tool", "verify")
 _CALLS: dict[str, tuple[Metric, dict[str, str]]] = {

@@ -30,11 +30,8 @@ from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client import connect
 from gym_runtime.client.client import Client
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.system.worker_process import hosted_worker
 from gym_runtime.rpc.members import Heartbeat, announce
-from gym_runtime.system.hosted_worker import hosted_worker
+from gym_runtime.system.worker_process import hosted_worker
 from measure import print_table
 from scene import AGENT, agents, check, environments, models, published, redelivered, scene
 

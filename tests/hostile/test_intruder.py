@@ -13,9 +13,6 @@ from gym_runtime.cli import main
 from gym_runtime.client import RunInfo
 from gym_runtime.messages.outcomes import Completed, RolloutRecord, encode_record
 from gym_runtime.messages.stored_records import encode_run
-from gym_runtime.rpc.members import Members
-from gym_runtime.rpc.registry import Heartbeat, encode_heartbeat
-from gym_runtime.messages.run_info import encode_run
 from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
 from gym_runtime.rpc.watch import Members
 from gym_runtime.system.private_broker import Broker

@@ -9,7 +9,6 @@ from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.messages import metric_names as names
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.meter import Meter
 from gym_view.limit import limit

@@ -37,11 +37,7 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
-from gym_runtime.rpc.draining import drain, named
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import all_workers, fresh
-from gym_runtime.messages.run_info import RunInfo
-from gym_runtime.rpc.members import Heartbeat, drain, fresh, named
+from gym_runtime.rpc.members import Heartbeat, all_workers, drain, fresh, named
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import stored
 

@@ -36,7 +36,7 @@ from gym_runtime.messages.rollout_spec import RolloutSpec, is_comparison
 from gym_runtime.messages.stored_records import RUNS, RunInfo
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.rpc.announcing import announce
+from gym_runtime.rpc.members import announce
 from gym_runtime.rpc.registry import Heartbeat
 
 IN_FLIGHT = 4096

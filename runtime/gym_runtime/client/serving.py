@@ -15,12 +15,11 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import BrokerError
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.draining import drained_on_request
+from gym_runtime.rpc.members import announce, drained_on_request
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.timing import TRAINER_DRAIN_S
 from gym_runtime.workers.adapter import Adapter
-from gym_runtime.workers.model_worker import ModelWorker
+from gym_runtime.workers.model import ModelWorker
 
 CAPACITY = 4096
 """Calls in flight; the engine has a queue of its own."""

@@ -35,13 +35,10 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
-from gym_runtime.rollout.remote_session import RemoteSession
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.roll_call import all_workers
-from gym_runtime.rpc.router import Router
 from gym_runtime.rollout.session import RemoteSession
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.members import all_workers
 
 CLIENT_CLOSE_S = 2.0
 """How long a client that leaves may take to close a session."""

@@ -22,9 +22,9 @@ from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, rollout_of
 from gym_runtime.messages.rollout_spec import is_comparison
 from gym_runtime.messages.stored_records import RunInfo, leave_out
+from gym_runtime.rpc.members import fresh
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.roll_call import fresh
 
 QUEUES = 256
 """So many queues are counted: each is a question to the broker, and any name may be announced as an agent."""

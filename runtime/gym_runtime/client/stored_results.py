@@ -15,8 +15,6 @@ from gym_runtime.messages.outcomes import RESULTS, RolloutRecord, rollout_of
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import leave_out
-from gym_runtime.rollout.result_row import make_record
-from gym_runtime.messages.stored import leave_out
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.timing import JOURNAL_READ_S
 

@@ -23,10 +23,6 @@ from gym_runtime.messages.calls import ComparedVerdict, Comparison, RoleAnswer, 
 from gym_runtime.messages.names import is_own
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from gym_runtime.messages.rollout_spec import Candidate, RolloutSpec, comparison_index, is_comparison
-from gym_runtime.rollout.result_row import count_number, number_of
-from gym_runtime.messages.own_fields import is_own
-from gym_runtime.messages.role_use import RoleAnswer, RoleUse, add_use, role_numbers
-from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.record import count_number, number_of
 
 COMPARE = "compare"

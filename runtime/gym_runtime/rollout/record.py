@@ -19,14 +19,13 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, RoleLog
 from gym_runtime.errors import UNREADABLE, GymError
-from gym_runtime.messages.call_tokens import CallTokens, Tokens, chained
+from gym_runtime.messages.call_tokens import CallTokens, Tokens, chained, with_tokens
+from gym_runtime.messages.calls import RoleUse, role_numbers
 from gym_runtime.messages.metric_names import HOP_DURATION
+from gym_runtime.messages.names import is_own
 from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord, Waiting
-from gym_runtime.messages.own_fields import is_own
 from gym_runtime.messages.responses import NULL, CreateParams, Response
-from gym_runtime.messages.role_use import RoleUse, role_numbers
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.token_fields import with_tokens
 from gym_runtime.rpc.meter import Meter
 
 _encode = msgspec.json.Encoder().encode

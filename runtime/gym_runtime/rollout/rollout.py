@@ -17,12 +17,20 @@ from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
 from gym_runtime.errors import UNREADABLE, ModelUnavailable, ResourceError, TaskError, UsageError
 from gym_runtime.messages import calls
-from gym_runtime.messages.calls import Comparison
-from gym_runtime.messages.responses import NULL, CreateParams, FunctionCall, Response, tool_output
 from gym_runtime.messages.call_tokens import Ids, lengthened
-from gym_runtime.messages.comparison import Comparison
-from gym_runtime.messages.items import FunctionCall, Item, Message, decode_items, tool_output
-from gym_runtime.messages.responses import NULL, CreateParams, Response, Usage, decode_params
+from gym_runtime.messages.calls import Comparison
+from gym_runtime.messages.responses import (
+    NULL,
+    CreateParams,
+    FunctionCall,
+    Item,
+    Message,
+    Response,
+    Usage,
+    decode_items,
+    decode_params,
+    tool_output,
+)
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal

@@ -24,8 +24,7 @@ from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
 from gym_runtime.errors import UNREADABLE, SessionLost, leaf
 from gym_runtime.messages import calls
-from gym_runtime.messages.items import FunctionCall
-from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest

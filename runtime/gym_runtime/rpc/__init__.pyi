@@ -1,4 +1,3 @@
-from .announcing import announce as announce
 from .ask import Router as Router
 from .budget import RetryBudget as RetryBudget
 from .members import HEARTBEATS as HEARTBEATS
@@ -8,9 +7,3 @@ from .members import announce as announce
 from .members import drained_on_request as drained_on_request
 from .members import fresh as fresh
 from .meter import Meter as Meter
-from .registry import HEARTBEATS as HEARTBEATS
-from .registry import Heartbeat as Heartbeat
-from .retry_budget import RetryBudget as RetryBudget
-from .roll_call import all_workers as all_workers
-from .roll_call import fresh as fresh
-from .router import Router as Router

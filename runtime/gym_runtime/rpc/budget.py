@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping
 from gym_runtime import clock
 from gym_runtime.errors import GymError
 from gym_runtime.messages.calls import RoleUse
-from gym_runtime.messages.role_use import RoleUse
 from gym_runtime.rpc.lost import InFlightRequest
 
 SAME_DEATH_S = 2.0

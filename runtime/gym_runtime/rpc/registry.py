@@ -22,10 +22,7 @@ import msgspec
 from gym_runtime import clock
 from gym_runtime.bus.stop import Stop
 from gym_runtime.logs import logger
-from gym_runtime.messages.figures import Figures
-from gym_runtime.messages.names import Token
-from gym_runtime.messages.stored_records import Stored, leave_out
-from gym_runtime.messages.stored import leave_out
+from gym_runtime.messages.stored_records import leave_out
 from gym_runtime.rpc.members import MOST_MEMBERS, Heartbeat
 from gym_runtime.timing import SLOW_LINK_S
 

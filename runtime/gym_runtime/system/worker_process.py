@@ -34,14 +34,8 @@ from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, RuntimeFault, UsageError
 from gym_runtime.messages.figures import Count, Figures
 from gym_runtime.messages.metric_names import NETWORK
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.draining import drained_on_request
-from gym_runtime.rpc.meter import Meter, process_figures
-from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
-from gym_runtime.rpc.meter import process_figures
-from gym_runtime.system.hosted_worker import HostedWorker, hosted_worker
-from gym_runtime.system.patience import Patience
+from gym_runtime.rpc.meter import Meter, process_figures
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
 from gym_runtime.system.watchdogs import end_when_unserved, standing_in
@@ -90,7 +84,7 @@ async def hosted_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> 
 
 
 def _agent_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> HostedWorker:
-    from gym_runtime.workers.agent_worker import AgentWorker
+    from gym_runtime.workers.agent import AgentWorker
 
     agents = {catalogue.known_name("agents", name): _made("agents", name) for name in pool.names}
     hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, crashed=crashed)
@@ -140,7 +134,7 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
 def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
 
     from gym_runtime.environment.isolated import start_ahead
-    from gym_runtime.workers.resource_worker import ResourceWorker
+    from gym_runtime.workers.resource import ResourceWorker
 
     # One after the other: imports hold the interpreter's lock, so that threads gain nothing, and some may
     # only be made in the main thread. What isolated verifications need, their processes import side by side.
@@ -206,7 +200,7 @@ async def _has_callers(bus: Bus) -> bool:
 
 @asynccontextmanager
 async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[HostedWorker]:
-    from gym_runtime.workers.model_worker import ModelWorker
+    from gym_runtime.workers.model import ModelWorker
 
     if pool.model is None:
         raise UsageError(

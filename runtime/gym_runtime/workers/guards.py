@@ -20,7 +20,7 @@ from gym_runtime.errors import UNREADABLE, GymError, NoWorker, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_info import CLOSED, RUNS, RunInfo
+from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo
 from gym_runtime.rpc.members import decode_heartbeat
 from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, RolloutPlace, RolloutPlaces
 from gym_runtime.rpc.registry import WorkerRegistry

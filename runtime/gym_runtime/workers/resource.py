@@ -17,19 +17,16 @@ from gym_runtime.environment import usage
 from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
-from gym_runtime.environment.roles import Models, Role, RoleLog, models_of
-from gym_runtime.environment.shapes import Episode, as_features
 from gym_runtime.environment.roles import Models, models_of
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
-from gym_runtime.messages.calls import Comparison, total_use
+from gym_runtime.messages.calls import Comparison
 from gym_runtime.messages.metric_names import OUTSIDE, RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.stored_records import RUNS
-from gym_runtime.messages.run_info import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router

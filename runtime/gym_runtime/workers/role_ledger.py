@@ -13,8 +13,8 @@ from contextvars import ContextVar
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.environment.candidates import as_features
 from gym_runtime.environment.roles import Role, RoleLog
+from gym_runtime.environment.shapes import as_features
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import ResourceError
 from gym_runtime.rollout.role_calls import RoleCalls

@@ -20,12 +20,6 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import RUNS, Count, Figures, Metric, is_comparison, merged, metric_names
 from gym_runtime.rpc import HEARTBEATS, Heartbeat, all_workers, fresh
 from gym_runtime.training import RunInfo
-from gym_runtime.messages import metric_names
-from gym_runtime.messages.comparison import is_comparison
-from gym_runtime.messages.figures import Count, Figures, merged
-from gym_runtime.messages.metric_names import Metric
-from gym_runtime.messages.run_info import RUNS, RunInfo
-from gym_runtime.rpc import HEARTBEATS, Heartbeat, all_workers, fresh
 from msgspec.structs import replace
 
 GATHER_S = 2.0

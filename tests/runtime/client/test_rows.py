@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from gym_runtime.client.rows import served_model
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.client.new_runs import served_model
 from gym_runtime.rpc.members import Heartbeat
 
 WORKERS = [

@@ -23,10 +23,6 @@ from gym_runtime.messages.responses import (
     Usage,
 )
 from gym_runtime.messages.stored_records import CurrentWeights, RunInfo, decode_current_weights, decode_run
-from gym_runtime.rpc.registry import Heartbeat, decode_heartbeat
-from gym_runtime.messages.role_use import RoleAnswer, RoleUse
-from gym_runtime.messages.run_info import RunInfo, decode_run
-from gym_runtime.messages.weights_record import CurrentWeights, decode_current_weights
 from gym_runtime.rpc.members import Heartbeat, decode_heartbeat
 from msgspec import Raw
 from runtime.messages.examples import Decode

@@ -14,11 +14,6 @@ from gym_runtime.adapters import Rollout
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall, decode_params, decode_response, user_message
-from gym_runtime.rollout.turn import Turn
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.rpc.router import Router
-from gym_runtime.messages.items import FunctionCall, user_message
-from gym_runtime.messages.responses import NULL, decode_params, decode_response
 from gym_runtime.rollout.rollout import Turn
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.budget import RetryBudget

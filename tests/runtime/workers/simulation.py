@@ -21,9 +21,6 @@ from gym_runtime.client.run import Run
 from gym_runtime.errors import GymError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec, encode_spec
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.rpc.members import Heartbeat, announce
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.agent import AgentWorker

@@ -15,8 +15,6 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.rpc.stalls import STALL_LOOK_S, STALL_S
-from gym_runtime.messages.run_info import RunInfo
 from gym_runtime.rpc.lost import STALL_LOOK_S, STALL_S
 from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.adapter import CallContext

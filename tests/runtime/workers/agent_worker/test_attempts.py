@@ -11,8 +11,6 @@ from gym_runtime.errors import ModelUnavailable, SessionLost
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Completed, Outcome, Truncated
 from gym_runtime.messages.responses import NULL, FunctionCall
-from gym_runtime.rollout.agent import Agent
-from gym_runtime.messages.responses import NULL
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.ask import Router

@@ -9,11 +9,6 @@ from gym_runtime.adapters import Rollout
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.stored_records import RunInfo, encode_run
-from gym_runtime.rollout.agent import Agent
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.rpc.retry_budget import RETRIES
-from gym_runtime.messages.run_info import RunInfo, encode_run
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.budget import RETRIES
 from gym_runtime.rpc.members import Heartbeat, announce

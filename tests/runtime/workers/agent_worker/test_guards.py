@@ -9,10 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from gym_runtime.bus.interface import Delivery, Incoming
-from gym_runtime.messages.comparison import Candidate
 from gym_runtime.messages.outcomes import Cancelled, Failed
-from gym_runtime.messages.rollout_spec import encode_spec
-from gym_runtime.messages.run_info import CLOSED, RunInfo, encode_run
+from gym_runtime.messages.rollout_spec import Candidate, encode_spec
+from gym_runtime.messages.stored_records import CLOSED, RunInfo, encode_run
 from gym_runtime.rollout.account import Spent
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rpc.ask import Router
