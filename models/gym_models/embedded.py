@@ -35,6 +35,8 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
+from gym_faces.dialects import side_channel
+from gym_faces.dialects.chat_request import ChatVariant
 from gym_runtime import UsageError, clock
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import ModelUnavailable
@@ -43,8 +45,6 @@ from gym_runtime.logs import logger
 from gym_models import llama_cpp
 from gym_models.llama_cpp.llama_process import Launch, ServerProcess
 from gym_models.llama_cpp.weight_files import PACKAGED, Report, fetch_weights
-from gym_models.wire import parameters
-from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 
@@ -56,7 +56,7 @@ _DIALECT = ChatVariant(
     narrow_choice=True,
     token_fields=(("logprobs", True), ("top_logprobs", 1)),
     engine="the embedded engine",
-    sampling=parameters.ALL - {parameters.EFFORT},  # only some templates have an argument for it
+    sampling=side_channel.ALL - {side_channel.EFFORT},  # only some templates have an argument for it
     names=(("repetition_penalty", "repeat_penalty"),),
 )
 _HEADERS = {"content-type": "application/json"}
@@ -193,7 +193,7 @@ class Adapter:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.parameters.ALL` it has."""
+    """Which parameters of `gym_faces.dialects.side_channel.ALL` it has."""
     return _DIALECT.sampling
 
 

@@ -19,8 +19,8 @@ import aiohttp
 import anyio
 import msgspec
 import psutil
+from gym_faces.dialects import chat_answer, chat_request, chat_tokens, responses
 from gym_models.openai import Adapter
-from gym_models.wire import chat_answer, chat_request, chat_tokens, native_responses
 from gym_models.wire.sockets import raise_file_limit
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.workers.adapter import CallContext, ModelSettings
@@ -90,7 +90,7 @@ async def measure(
 
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            path = stub.url + (chat_request.PATH if api == "chat" else native_responses.PATH)
+            path = stub.url + (chat_request.PATH if api == "chat" else responses.PATH)
 
             async def bare(_: int) -> bytes:
                 async with session.post(path, data=_body(api, call)) as answer:
@@ -113,8 +113,8 @@ async def measure(
 
 def _body(api: str, call: ModelCall) -> bytes:
     if api == "chat":
-        return chat_request.request(call, "stub", b"{}", chat_request.Dialect())
-    return native_responses.request(call, "stub", b"{}")
+        return chat_request.write_request(call, "stub", b"{}", chat_request.Dialect())
+    return responses.write_request(call, "stub", b"{}")
 
 
 def _name(api: str, tokens: int) -> str:
@@ -131,13 +131,13 @@ def measure_conversion(rounds: int = 2000) -> list[list[object]]:
     native = stub_dialects.responses_answer(stub_dialects.decode_call(_body("responses", CALL)), 4096, text)
     params = bytes(CALL.params)
     parts: dict[str, Callable[[], object]] = {
-        "chat request": lambda: chat_request.request(CALL, "stub", b"{}", chat_request.Dialect()),
+        "chat request": lambda: chat_request.write_request(CALL, "stub", b"{}", chat_request.Dialect()),
         "chat answer": lambda: chat_answer.response(
-            chat_answer.decode(completion), native_responses.echo(params)
+            chat_answer.read_answer(completion), responses.echo(params)
         ),
-        f"tokens, {TOKENS:,}": lambda: chat_tokens.decode(with_tokens),
-        "responses request": lambda: native_responses.request(CALL, "stub", b"{}"),
-        "responses answer": lambda: native_responses.answer(native),
+        f"tokens, {TOKENS:,}": lambda: chat_tokens.read_answer(with_tokens),
+        "responses request": lambda: responses.write_request(CALL, "stub", b"{}"),
+        "responses answer": lambda: responses.read_answer(native),
     }
     table: list[list[object]] = []
     for name, part in parts.items():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from gym_faces.dialects import chat_answer
+from gym_faces.dialects.pieces import encode
 from msgspec import Raw
 
 from gym_models.vllm_engine.tokens import Choice, Generated
-from gym_models.wire import chat_answer
-from gym_models.wire.pieces import encode
 
 
 def amend(completion: chat_answer.Completion[chat_answer.Choice], choice: Choice) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from gym_faces.dialects.pieces import is_null
 from gym_runtime.adapters import Prefix
 from gym_runtime.messages import Reasoning, decode_item, unpack_ids
 from gym_runtime.workers import splice
@@ -15,7 +16,6 @@ from msgspec import Raw
 
 from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.tokens import Rendering
-from gym_models.wire.pieces import is_null
 
 Render = Callable[[Sequence[Raw]], Awaitable[Rendering]]
 Detokenize = Callable[[list[int]], Awaitable[str]]

@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from gym_faces.dialects.chat_tokens import Logprobs
+from gym_faces.dialects.pieces import decode_fields, encode, is_null
 from gym_runtime.adapters import Tokens, WeightSpan
 from gym_runtime.messages import pack_ids, pack_logprobs
 from gym_runtime.workers import moved
 from msgspec import Raw
-
-from gym_models.wire.chat_tokens import Logprobs
-from gym_models.wire.pieces import decode_fields, encode, is_null
 
 RENDER = "/chat/completions/render"
 DERENDER = "/chat/completions/derender"

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
+from gym_faces.dialects import chat_answer, chat_request, chat_tokens, responses
+from gym_faces.dialects.chat_request import ChatVariant
+from gym_faces.dialects.dialect import ForeignAnswer
+from gym_faces.dialects.pieces import encode
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import unpack_ids
@@ -14,13 +18,9 @@ from msgspec.structs import replace
 
 from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.tokens import Rendering
-from gym_models.wire import chat_answer, chat_request, chat_tokens, native_responses
-from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.engine import Engine
 from gym_models.wire.failures import not_an_answer
 from gym_models.wire.http import Answer
-from gym_models.wire.native_responses import ForeignAnswer
-from gym_models.wire.pieces import encode
 
 _UNPROMPTED = b',"add_generation_prompt":false}'
 
@@ -76,14 +76,14 @@ class VllmRequests(Engine):
 
     def _completed(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         try:
-            completion, said = chat_tokens.decode(answer.body)
-            response = chat_answer.response(completion, native_responses.echo(bytes(call.params)))
+            completion, said = chat_tokens.read_answer(answer.body)
+            response = chat_answer.response(completion, responses.echo(bytes(call.params)))
         except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
         return ModelAnswer(response=response, tokens=said)
 
     def _chat_body(self, call: ModelCall, items: Sequence[Raw], dialect: ChatVariant | None = None) -> bytes:
-        return chat_request.request(
+        return chat_request.write_request(
             replace(call, input=list(items)), self.model, self._extra_body, dialect or self._dialect
         )
 

@@ -26,6 +26,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from gym_faces.dialects import chat_answer, chat_request, responses
+from gym_faces.dialects.chat_request import ChatVariant
+from gym_faces.dialects.dialect import ForeignAnswer
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, WeightSpan
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
@@ -37,13 +40,11 @@ from gym_models.vllm_engine import completions, tokens
 from gym_models.vllm_engine.continuation import continued
 from gym_models.vllm_engine.tokens import Generated
 from gym_models.vllm_engine.vllm_requests import Refused, VllmRequests
-from gym_models.wire import chat_answer, chat_request, media, native_responses
-from gym_models.wire.chat_request import ChatVariant
+from gym_models.wire import media
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api
 from gym_models.wire.failures import is_context_overflow, not_an_answer
 from gym_models.wire.http import Answer
-from gym_models.wire.native_responses import ForeignAnswer
 
 _NOT_ENABLED = (403, 404, 405, 501)
 _BAD_REQUEST = (400, 422)
@@ -138,9 +139,9 @@ class VllmEngine(VllmRequests):
         else:
             answer = Answer(200, {}, completions.nothing(generated, self.model))
         try:
-            completion = chat_answer.decode(answer.body)
+            completion = chat_answer.read_answer(answer.body)
             completions.amend(completion, choice)
-            return chat_answer.response(completion, native_responses.echo(bytes(call.params)))
+            return chat_answer.response(completion, responses.echo(bytes(call.params)))
         except (ForeignAnswer, *UNREADABLE) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 

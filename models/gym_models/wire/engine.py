@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
+from gym_faces.dialects import chat_answer, chat_request, chat_tokens, responses, side_channel
+from gym_faces.dialects.chat_request import ChatVariant
+from gym_faces.dialects.dialect import FailedAnswer, ForeignAnswer
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.logs import logger
 
-from gym_models.wire import (
-    chat_answer,
-    chat_logprobs,
-    chat_request,
-    chat_stream,
-    chat_tokens,
-    media,
-    native_responses,
-    parameters,
-)
-from gym_models.wire.chat_request import ChatVariant
+from gym_models.wire import media
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failed, failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
-from gym_models.wire.native_responses import FailedAnswer, ForeignAnswer
 from gym_models.wire.rate_limit import Pace
 
 Api = Literal["auto", "responses", "chat"]
@@ -72,12 +64,12 @@ class Engine:
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
         await media.check(call, self._media_hosts, context.notes)
-        beyond = parameters.beyond_responses(bytes(call.params))
+        beyond = side_channel.beyond_responses(bytes(call.params))
         if self.api == "chat" or (self._free and (call.return_tokens or beyond)):
             return await self._chat(call, context, beyond)
-        parameters.require(
+        side_channel.require(
             beyond,
-            parameters.RESPONSES,
+            side_channel.RESPONSES,
             f"{self.endpoint.url} is called by the Responses API ('api: chat' selects the other one), which",
         )
         if self.api == "responses":
@@ -86,7 +78,7 @@ class Engine:
 
     async def _whichever(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            native_responses.PATH, native_responses.request(call, self.model, self._extra_body), context
+            responses.PATH, responses.write_request(call, self.model, self._extra_body), context
         )
         foreign = None
         if answer.status not in NO_SUCH_API:
@@ -105,7 +97,7 @@ class Engine:
 
     async def _responses(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            native_responses.PATH, native_responses.request(call, self.model, self._extra_body), context
+            responses.PATH, responses.write_request(call, self.model, self._extra_body), context
         )
         try:
             return self._response(answer, call)
@@ -116,7 +108,7 @@ class Engine:
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
         try:
-            return ModelAnswer(response=native_responses.answer(answer.body))
+            return ModelAnswer(response=responses.read_answer(answer.body))
         except FailedAnswer as error:
             raise failed(answer, self.endpoint) from error
 
@@ -127,7 +119,7 @@ class Engine:
         beyond: Sequence[str] = (),
         foreign: tuple[Answer, ForeignAnswer] | None = None,
     ) -> ModelAnswer:
-        body = chat_request.request(call, self.model, self._extra_body, self._dialect, context.notes)
+        body = chat_request.write_request(call, self.model, self._extra_body, self._dialect, context.notes)
         answer = await self._post(chat_request.PATH, body, context)
         if foreign is not None and answer.status in NO_SUCH_API:
             # There is no such API to be asked; what answered in the other one's place is the error.
@@ -146,13 +138,13 @@ class Engine:
         try:
             tokens = None
             if call.return_tokens:
-                completion, tokens = chat_tokens.decode(answer.body, context.notes)
+                completion, tokens = chat_tokens.read_answer(answer.body, context.notes)
             elif self._dialect.stream and not notes.logprobs:
-                completion = chat_stream.decode(answer.body)
+                completion = chat_answer.read_stream(answer.body)
             else:
-                completion = chat_answer.decode(answer.body)
-            logprobs = chat_logprobs.of(answer.body) if notes.logprobs else chat_logprobs.NONE
-            response = chat_answer.response(completion, native_responses.echo(params), logprobs)
+                completion = chat_answer.read_answer(answer.body)
+            logprobs = chat_tokens.shown_logprobs(answer.body) if notes.logprobs else b"null"
+            response = chat_answer.response(completion, responses.echo(params), logprobs)
             return ModelAnswer(response=response, tokens=tokens)
         except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
@@ -174,9 +166,7 @@ class Engine:
 
     def _overflow_or_raise(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if is_context_overflow(answer):
-            return ModelAnswer(
-                response=native_responses.overflow(self.model, native_responses.echo(bytes(call.params)))
-            )
+            return ModelAnswer(response=responses.overflow(self.model, responses.echo(bytes(call.params))))
         raise failure(answer, self.endpoint)
 
     async def _post(self, path: str, body: bytes, context: CallContext) -> Answer:

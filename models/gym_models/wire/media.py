@@ -18,12 +18,12 @@ from typing import Any, cast
 import anyio
 import msgspec
 from gym_data.web import host_of, is_address, is_public, resolved
+from gym_faces.dialects import pieces
 from gym_runtime import TaskError
 from gym_runtime.adapters import ConversationNotes, ModelCall
 from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
-from gym_models.wire import pieces
 from gym_models.wire.endpoint import is_private
 
 

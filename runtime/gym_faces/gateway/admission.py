@@ -13,7 +13,7 @@ import anyio
 from aiohttp import web
 from gym_runtime.timing import RETRY_AFTER_S, WRITE_S
 
-from gym_faces.gateway.dialect import Problem, Refusal
+from gym_faces.dialects.dialect import Problem, Refusal
 
 BODY_S = 60.0
 """How long a client may take to send a request's body."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from aiohttp import web
 from gym_data.web.host_names import foreign_host
 
-from gym_faces.gateway.dialect import Problem, Refusal
+from gym_faces.dialects.dialect import Problem, Refusal
 
 
 def check(request: web.BaseRequest, names: Iterable[str]) -> None:

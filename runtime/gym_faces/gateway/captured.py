@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from gym_faces.dialects.dialect import Problem, encode
+from gym_faces.dialects.responses import RESPONSES
 from gym_faces.gateway.admission import Admission, write
 from gym_faces.gateway.capture import Captures
-from gym_faces.gateway.dialect import Problem, encode
 from gym_faces.gateway.http_errors import refusal
-from gym_faces.gateway.responses_api import RESPONSES
 from gym_faces.gateway.rollout_names import KEY, RolloutNames
 
 

@@ -36,15 +36,15 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.timing import WRITE_S
 
+from gym_faces.dialects.chat_answer import CHAT
+from gym_faces.dialects.dialect import ApiDialect, Asked, Problem, Refusal
+from gym_faces.dialects.messages import MESSAGES
+from gym_faces.dialects.responses import RESPONSES
 from gym_faces.gateway import callers, captured
 from gym_faces.gateway.admission import Admission, write, written
 from gym_faces.gateway.capture import Captures
-from gym_faces.gateway.chat_api import CHAT
-from gym_faces.gateway.dialect import ApiDialect, Asked, Problem, Refusal
 from gym_faces.gateway.http_errors import id_headers, problem_of, refusal
-from gym_faces.gateway.messages_api import MESSAGES
 from gym_faces.gateway.question import Ask, Question
-from gym_faces.gateway.responses_api import RESPONSES
 from gym_faces.gateway.rollout_names import RolloutNames
 from gym_faces.recordings.entry import make_entry
 

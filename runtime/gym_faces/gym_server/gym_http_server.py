@@ -36,9 +36,9 @@ from gym_runtime.errors import UNREADABLE, GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
 
+from gym_faces.dialects.dialect import Problem, Refusal
 from gym_faces.gateway import callers
 from gym_faces.gateway.admission import Admission, Place, write
-from gym_faces.gateway.dialect import Problem, Refusal
 from gym_faces.gateway.gateway_server import LARGE_BYTES
 from gym_faces.gym_server import agent_directory, row_answers
 from gym_faces.gym_server.asked_runs import Runs

@@ -19,7 +19,7 @@ from aiohttp import web
 from gym_runtime.errors import Fault, GymError, NotThereYet, TaskError, UsageError
 from gym_runtime.timing import RETRY_AFTER_S
 
-from gym_faces.gateway.dialect import Kind, Problem
+from gym_faces.dialects.dialect import Kind, Problem
 
 _STATUS: dict[Kind, int] = {
     "invalid": 422,

@@ -11,7 +11,7 @@ from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.messages.names import SHOWN_CHARS
 from msgspec import Raw
 
-from gym_faces.gateway.dialect import Problem, Refusal
+from gym_faces.dialects.dialect import Problem, Refusal
 
 
 class _Ref(msgspec.Struct, frozen=True):

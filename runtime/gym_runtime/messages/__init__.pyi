@@ -1,9 +1,11 @@
 from .calls import HOSTED_TOOLS as HOSTED_TOOLS
 from .calls import OPTIONAL as OPTIONAL
+from .calls import prefix_after as prefix_after
 from .items import FunctionCall as FunctionCall
 from .items import FunctionCallOutput as FunctionCallOutput
 from .items import Item as Item
 from .items import Message as Message
+from .items import OtherItem as OtherItem
 from .items import Part as Part
 from .items import Reasoning as Reasoning
 from .items import decode_item as decode_item
@@ -13,6 +15,7 @@ from .packing import pack_ids as pack_ids
 from .packing import pack_json_ids as pack_json_ids
 from .packing import pack_logprobs as pack_logprobs
 from .packing import unpack_ids as unpack_ids
+from .packing import unpack_logprobs as unpack_logprobs
 from .responses import NULL as NULL
 from .responses import CreateParams as CreateParams
 from .responses import IncompleteDetails as IncompleteDetails

@@ -1,37 +1,157 @@
-"""Responses API → Chat Completions, for engines that have only the latter.
+"""Chat Completions and the Responses API: a request's parameters, tools and formats, in both directions.
 
-The conversation becomes messages (`chat_messages`), which differ from turn to turn. All the rest, the
-sampling settings and the tools, is the same for every turn of a rollout and is built once; tool
-schemas are passed on as the JSON that they are. Source: OpenAI's API reference of both, and NeMo Gym's
-converter for what the reference leaves open.
+The conversation is converted by `chat_messages`. For an engine it differs from turn to turn; all the rest is
+the same for every turn of a rollout and is built once; tool schemas are passed on as the JSON that they are.
+Sampling settings that the Responses API does not have (``seed``, ``stop``, penalties, an engine's own) travel
+in ``metadata.extra_body``. Source: OpenAI's API reference of both, and NeMo Gym's converter for what the
+reference leaves open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from gym_runtime import TaskError
 from gym_runtime.adapters import ConversationNotes, ModelCall
-from gym_runtime.errors import UNREADABLE
-from msgspec import Raw
+from gym_runtime.errors import UNREADABLE, TaskError
+from msgspec import Meta, Raw
 
-from gym_models.wire import parameters, pieces
-from gym_models.wire.chat_messages import Reasoning, messages
-from gym_models.wire.pieces import decode_text, encode, is_null
+from gym_faces.dialects import side_channel
+from gym_faces.dialects.chat_messages import Message, Reasoning, read_messages, write_messages
+from gym_faces.dialects.dialect import MAX_ITEMS, Asked, Fields
+from gym_faces.dialects.pieces import decode_fields, decode_text, encode, is_null, present
 
 PATH = "/chat/completions"
-
-_SAME_NAME = (
-    *("temperature", "top_p", "top_logprobs", "user", "service_tier", "store", "seed", "safety_identifier"),
-    "prompt_cache_key",
-)
+_SAME = ("temperature", "top_p", "user", "service_tier", "store", "safety_identifier", "prompt_cache_key")
+"""Parameters with the same name and meaning in both APIs."""
+_REFUSED = {
+    "functions": "use 'tools'",
+    "function_call": "use 'tool_choice'",
+    "audio": "the models here answer in text",
+    "prediction": "predicted outputs cannot be carried",
+    "web_search_options": "there are no hosted tools here; give your own as functions",
+    "top_logprobs": "log-probabilities are not given to clients; they are captured with the tokens",
+}
 # Prefixes: dates may follow. Tools that a client runs itself (custom tools, shells, patches) are refused.
 _HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
 _LOGPROBS = "message.output_text.logprobs"
 _IMPOSSIBLE = ("previous_response_id", "prompt", "conversation")
+
+
+# -- a client's request becomes a call ------------------------------------------------------------------
+
+
+class _Definition(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _ChatTool(msgspec.Struct):
+    type: str
+    function: _Definition | None = None
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _AllowedTool(msgspec.Struct):
+    function: _Named
+
+
+class _Allowed(msgspec.Struct):
+    mode: str = "auto"
+    tools: list[_AllowedTool] = []
+
+
+class _ChatChoice(msgspec.Struct):
+    type: str
+    function: _Named | None = None
+    allowed_tools: _Allowed | None = None
+
+
+class _ChatFormat(msgspec.Struct):
+    type: str
+    json_schema: dict[str, Any] | None = None
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+def read_request(body: bytes) -> Asked:
+    """A client's body of ``POST /chat/completions``.
+
+    Raises:
+        TaskError: it is invalid, or has a field that cannot be carried; the message names the field.
+    """
+    fields = Fields(body)
+    fields.refuse(_REFUSED)
+    if fields.take("n", int, 1) != 1:
+        raise TaskError("n: one answer per call; make several calls for several answers")
+    if fields.take("logprobs", bool, False):
+        raise TaskError(f"logprobs: {_REFUSED['top_logprobs']}")
+    if fields.take("modalities", list[str], ["text"]) != ["text"]:
+        raise TaskError("modalities: the models here answer in text")
+    model = fields.take("model", str, "")
+    stream = fields.take("stream", bool, False)
+    options: _StreamOptions | None = fields.take("stream_options", _StreamOptions)
+    items = read_messages(fields.require("messages", Annotated[list[Message], Meta(max_length=MAX_ITEMS)]))
+    params = fields.take_raw("parallel_tool_calls", *_SAME)
+    # The newer name comes second, so that it wins.
+    for name in ("max_tokens", "max_completion_tokens"):
+        if (limit := fields.take(name, int)) is not None:
+            params["max_output_tokens"] = limit
+    if tools := fields.take("tools", list[_ChatTool]):
+        params["tools"] = [_tool(tool) for tool in tools]
+    if (choice := fields.take("tool_choice", str | _ChatChoice)) is not None:
+        params["tool_choice"] = choice if isinstance(choice, str) else _choice(choice)
+    if (effort := fields.take("reasoning_effort", str)) is not None:
+        params["reasoning"] = {"effort": effort}
+    text: dict[str, Any] = fields.take_raw("verbosity")
+    if (wanted := fields.take("response_format", _ChatFormat)) is not None:
+        text["format"] = {"type": wanted.type, **(wanted.json_schema or {})}
+    if text:
+        params["text"] = text
+    params |= side_channel.write(fields.take("metadata", dict[str, str], {}), fields.rest())
+    return Asked(
+        call=ModelCall(params=Raw(encode(params)), input=items),
+        model=model,
+        stream=stream,
+        include_usage=options is not None and options.include_usage,
+    )
+
+
+def _tool(tool: _ChatTool) -> dict[str, Any]:
+    if tool.type != "function" or tool.function is None:
+        raise TaskError(f"tools: a tool of type '{tool.type}' cannot be carried, only functions")
+    function = tool.function
+    return {
+        "type": "function",
+        "name": function.name,
+        "description": function.description,
+        # The Responses API needs a schema; Chat Completions let it be left out.
+        "parameters": function.parameters or {"type": "object", "properties": {}},
+        # The Responses API takes a missing `strict` for true, Chat Completions for false.
+        "strict": bool(function.strict),
+    }
+
+
+def _choice(choice: _ChatChoice) -> dict[str, Any]:
+    if choice.type == "function" and choice.function:
+        return {"type": "function", "name": choice.function.name}
+    if choice.type == "allowed_tools" and choice.allowed_tools:
+        allowed = choice.allowed_tools
+        tools = [{"type": "function", "name": tool.function.name} for tool in allowed.tools]
+        return {"type": "allowed_tools", "mode": allowed.mode, "tools": tools}
+    raise TaskError(f"tool_choice: '{choice.type}' cannot be carried")
+
+
+# -- a call becomes an engine's request -----------------------------------------------------------------
 
 
 class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +167,7 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
             stream with tools.
         narrow_choice: for engines that ignore a named function: it becomes the only tool, and required.
         engine: its name in errors.
-        sampling: which parameters of `sampling.ALL` it has; the others are refused by name.
+        sampling: which parameters of `side_channel.ALL` it has; the others are refused by name.
         names: its own names for some of them.
     """
 
@@ -57,7 +177,7 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     narrow_choice: bool = False
     engine: str = "the engine"
-    sampling: frozenset[str] = parameters.ALL
+    sampling: frozenset[str] = side_channel.ALL
     names: tuple[tuple[str, str], ...] = ()
 
 
@@ -100,14 +220,14 @@ _decode_include = msgspec.json.Decoder(list[str]).decode
 _decode_effort = msgspec.json.Decoder(_Effort).decode
 
 
-def request(
+def write_request(
     call: ModelCall,
     model: str,
     extra_body: bytes,
     dialect: ChatVariant,
     notes: ConversationNotes | None = None,
 ) -> bytes:
-    """The body of ``POST /chat/completions``; fields take precedence as in `responses.request`.
+    """The body of ``POST /chat/completions``; fields take precedence as in `responses.write_request`.
 
     With the ``notes`` of its conversation each item is converted once.
 
@@ -117,7 +237,7 @@ def request(
     """
     try:
         head, instructions = _head(bytes(call.params), model, extra_body, dialect, call.return_tokens)
-        return b"".join((head, *messages(call.input, instructions, dialect.reasoning, notes), b"]}"))
+        return b"".join((head, *write_messages(call.input, instructions, dialect.reasoning, notes), b"]}"))
     except UNREADABLE as error:
         raise TaskError(f"the conversation is not a Responses API input: {error}", stage="model") from error
 
@@ -127,27 +247,27 @@ def _head(
     params: bytes, model: str, extra_body: bytes, dialect: ChatVariant, return_tokens: bool
 ) -> tuple[bytes, str | None]:
     """Everything but the messages, which are the last field; and the instructions."""
-    fields = {name: value for name, value in pieces.decode_fields(params).items() if not is_null(value)}
+    fields = present(params)
     for name in _IMPOSSIBLE:
         if name in fields:
             raise TaskError(
                 f"Chat Completions has no '{name}'; use an engine with the Responses API", stage="model"
             )
-    # Before `take_side_channel`, which removes the mark.
-    optional = pieces.tools_are_optional(fields)
-    parameters.require(parameters.asked(fields), dialect.sampling, dialect.engine)
-    side_channel = dict(pieces.take_side_channel(fields))
+    # Before `side_channel.take`, which removes the mark.
+    optional = side_channel.tools_are_optional(fields)
+    side_channel.require(side_channel.asked(fields), dialect.sampling, dialect.engine)
+    extra = dict(side_channel.take(fields))
     for name, theirs in dialect.names:
-        if name in side_channel:
-            side_channel[theirs] = side_channel.pop(name)
-    body: dict[str, Any] = {"model": model or fields.get("model"), **pieces.decode_fields(extra_body)}
-    body.update((name, fields[name]) for name in _SAME_NAME if name in fields)
+        if name in extra:
+            extra[theirs] = extra.pop(name)
+    body: dict[str, Any] = {"model": model or fields.get("model"), **decode_fields(extra_body)}
+    body.update((name, fields[name]) for name in (*_SAME, "top_logprobs", "seed") if name in fields)
     logprobs = _wants_logprobs(fields)
     if logprobs:
         body["logprobs"] = True
     if "max_output_tokens" in fields:
         body[dialect.max_tokens] = fields["max_output_tokens"]
-    tools = _decode_tools(fields["tools"]) if "tools" in fields else []
+    tools = _decode_tools(fields.get("tools", Raw(b"[]")))
     if optional:
         tools = [tool for tool in tools if not _is_hosted(tool)]
     if tools:
@@ -172,8 +292,8 @@ def _head(
     elif dialect.stream and not logprobs:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     instructions = decode_text(fields["instructions"]) if "instructions" in fields else None
-    # The object stays open: `request` adds the messages, which differ from turn to turn.
-    return encode({**body, **side_channel})[:-1] + b',"messages":[', instructions
+    # The object stays open: `write_request` adds the messages, which differ from turn to turn.
+    return encode({**body, **extra})[:-1] + b',"messages":[', instructions
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,12 +310,12 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def notes(params: bytes) -> Notes:
-    """Taken once for all turns of a rollout, from parameters that `request` has accepted."""
-    fields = {name: value for name, value in pieces.decode_fields(params).items() if not is_null(value)}
-    tools = _decode_tools(fields["tools"]) if pieces.tools_are_optional(fields) and "tools" in fields else []
-    return Notes(
-        left_out=tuple(tool.type for tool in tools if _is_hosted(tool)), logprobs=_wants_logprobs(fields)
-    )
+    """Taken once for all turns of a rollout, from parameters that `write_request` has accepted."""
+    fields = present(params)
+    optional = side_channel.tools_are_optional(fields)
+    tools = _decode_tools(fields.get("tools", Raw(b"[]"))) if optional else []
+    left_out = tuple(tool.type for tool in tools if _is_hosted(tool))
+    return Notes(left_out=left_out, logprobs=_wants_logprobs(fields))
 
 
 def _wants_logprobs(fields: Mapping[str, Raw]) -> bool:
@@ -254,11 +374,6 @@ def _narrowed(tools: list[_Tool], choice: dict[str, Any]) -> tuple[list[_Tool], 
 def _response_format(wanted: _Format) -> dict[str, Any]:
     if wanted.type != "json_schema":
         return {"type": wanted.type}
-    schema = {
-        "name": wanted.name,
-        "schema": wanted.schema,
-        "strict": wanted.strict,
-        "description": wanted.description,
-    }
-    present = {name: value for name, value in schema.items() if not is_null(value)}
-    return {"type": "json_schema", "json_schema": present}
+    schema = {name: value for name, value in msgspec.structs.asdict(wanted).items() if name != "type"}
+    given = {name: value for name, value in schema.items() if not is_null(value)}
+    return {"type": "json_schema", "json_schema": given}

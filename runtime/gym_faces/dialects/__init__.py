@@ -1,0 +1,18 @@
+"""The APIs of models, one table each: Responses, Chat Completions, Anthropic's Messages.
+
+Inside, everything is the Responses API. A dialect reads and writes both ends of a call: a client's request
+and its answer (the gateway is asked), a request to an engine and its answer (an adapter asks). It knows no
+HTTP. The functions have the same names in each:
+
+    ====================  ==========================================================================
+    ``read_request``      a client's body → the call and what the client asked for (`dialect.Asked`)
+    ``write_answer``      the model's response → the body of an answer to the client
+    ``write_events``      the same as a stream
+    ``write_request``     a call → the body for an engine
+    ``read_answer``       an engine's body → the response
+    ====================  ==========================================================================
+
+`responses`; `chat_request` with `chat_messages`, `chat_answer` with `chat_tokens`; `messages` (which no
+engine here speaks, so it has the client's end only). `dialect` has what they share, `pieces` JSON that passes
+through undecoded, `side_channel` the parameters that the Responses API lacks.
+"""
