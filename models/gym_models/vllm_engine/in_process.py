@@ -26,7 +26,7 @@ from gym_models.vllm_engine.devices import hold_devices
 from gym_models.vllm_engine.orphans import descendants, killed_with_us
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer, Pool
-from gym_models.wire.limited_answer import MAX_ANSWER_BYTES
+from gym_models.wire.reply import MAX_ANSWER_BYTES
 
 URL = "http://in-process/v1"
 LOOK_S = 1.0

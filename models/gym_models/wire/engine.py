@@ -16,7 +16,7 @@ from gym_models.wire import media
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failed, failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
-from gym_models.wire.rate_limit import Pace
+from gym_models.wire.rate_limit import AnnouncedLimit
 
 Api = Literal["auto", "responses", "chat"]
 NO_SUCH_API = (404, 405, 501)
@@ -48,7 +48,7 @@ class Engine:
         self._free = api == "auto"
         # llama.cpp closes a connection after a stream without announcing it.
         self.pool = Pool(endpoint, reuse=not dialect.stream, authorize=authorize)
-        self._pace = Pace(endpoint.url)
+        self._limit = AnnouncedLimit(endpoint.url)
         self._extra_body = extra_body
         self._dialect = dialect
         self._left_out: set[str] = set()
@@ -170,10 +170,10 @@ class Engine:
         raise failure(answer, self.endpoint)
 
     async def _post(self, path: str, body: bytes, context: CallContext) -> Answer:
-        number = await self._pace.turn(context.deadline_s)
+        number = await self._limit.admit(context.deadline_s)
         headers = self._affinity(context) if self.endpoint.private else context.headers
         answer = await self.pool.post(path, body, deadline_s=context.deadline_s, headers=headers or None)
-        self._pace.answered(number, answer.status, answer.headers)
+        self._limit.answered(number, answer.status, answer.headers)
         return answer
 
     def _affinity(self, context: CallContext) -> dict[str, str]:
