@@ -35,8 +35,7 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_faces.dialects import side_channel
-from gym_faces.dialects.chat_request import ChatVariant
+from gym_faces.dialects import ChatVariant, side_channel
 from gym_runtime import UsageError, clock
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import ModelUnavailable

@@ -26,9 +26,7 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_faces.dialects import side_channel
-from gym_faces.dialects.chat_messages import Reasoning
-from gym_faces.dialects.chat_request import ChatVariant
+from gym_faces.dialects import ChatVariant, Reasoning, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
 

@@ -28,9 +28,7 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from gym_faces.dialects import pieces, side_channel
-from gym_faces.dialects.chat_messages import Reasoning
-from gym_faces.dialects.chat_request import ChatVariant
+from gym_faces.dialects import ChatVariant, Reasoning, pieces, side_channel
 from gym_runtime import GymError, TaskError, UsageError
 from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import UNREADABLE, ModelUnavailable

@@ -19,7 +19,7 @@ import aiohttp
 import anyio
 import msgspec
 import psutil
-from gym_faces.dialects import chat_answer, chat_request, chat_tokens, responses
+from gym_faces.dialects import chat_answer, chat_request, chat_tokens, responses_api
 from gym_models.openai import Adapter
 from gym_models.wire.sockets import raise_file_limit
 from gym_runtime.messages.calls import ModelCall
@@ -90,7 +90,7 @@ async def measure(
 
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            path = stub.url + (chat_request.PATH if api == "chat" else responses.PATH)
+            path = stub.url + (chat_request.PATH if api == "chat" else responses_api.PATH)
 
             async def bare(_: int) -> bytes:
                 async with session.post(path, data=_body(api, call)) as answer:
@@ -114,7 +114,7 @@ async def measure(
 def _body(api: str, call: ModelCall) -> bytes:
     if api == "chat":
         return chat_request.write_request(call, "stub", b"{}", chat_request.Dialect())
-    return responses.write_request(call, "stub", b"{}")
+    return responses_api.write_request(call, "stub", b"{}")
 
 
 def _name(api: str, tokens: int) -> str:
@@ -133,11 +133,11 @@ def measure_conversion(rounds: int = 2000) -> list[list[object]]:
     parts: dict[str, Callable[[], object]] = {
         "chat request": lambda: chat_request.write_request(CALL, "stub", b"{}", chat_request.Dialect()),
         "chat answer": lambda: chat_answer.response(
-            chat_answer.read_answer(completion), responses.echo(params)
+            chat_answer.read_answer(completion), responses_api.echo(params)
         ),
         f"tokens, {TOKENS:,}": lambda: chat_tokens.read_answer(with_tokens),
-        "responses request": lambda: responses.write_request(CALL, "stub", b"{}"),
-        "responses answer": lambda: responses.read_answer(native),
+        "responses request": lambda: responses_api.write_request(CALL, "stub", b"{}"),
+        "responses answer": lambda: responses_api.read_answer(native),
     }
     table: list[list[object]] = []
     for name, part in parts.items():

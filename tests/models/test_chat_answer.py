@@ -8,7 +8,7 @@ from array import array
 from typing import Any
 
 import pytest
-from gym_faces.dialects import chat_answer, chat_tokens, responses
+from gym_faces.dialects import chat_answer, chat_tokens, responses_api
 from gym_faces.dialects.dialect import ForeignAnswer
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.responses import decode_response
@@ -261,9 +261,9 @@ PARAMS: dict[str, Any] = {
 
 
 def test_an_answer_repeats_its_request() -> None:
-    repeated = responses.echo(json.dumps(PARAMS).encode())
+    repeated = responses_api.echo(json.dumps(PARAMS).encode())
     answered = chat_answer.response(chat_answer.read_answer(completion({"content": "{}"})), repeated)
-    for raw in (answered, responses.overflow("m", repeated)):
+    for raw in (answered, responses_api.overflow("m", repeated)):
         decode_response(bytes(raw))
         found = json.loads(bytes(raw))
         for name in set(PARAMS) - {"metadata"}:
@@ -275,7 +275,7 @@ def test_an_answer_repeats_its_request() -> None:
 
 @pytest.mark.parametrize("params", [b"{}", b'{"temperature": "hot"}', b'{"metadata": {"extra_body": "no"}}'])
 def test_what_cannot_be_repeated_is_left_out(params: bytes) -> None:
-    found = json.loads(bytes(responses.overflow("m", responses.echo(params))))
+    found = json.loads(bytes(responses_api.overflow("m", responses_api.echo(params))))
     assert (found["temperature"], found["tool_choice"], found["tools"]) == (None, "auto", [])
 
 

@@ -28,10 +28,15 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
-from gym_faces.dialects import chat_answer, chat_request, chat_tokens, responses
-from gym_faces.dialects.chat_request import ChatVariant
-from gym_faces.dialects.dialect import ForeignAnswer
-from gym_faces.dialects.pieces import encode
+from gym_faces.dialects import (
+    ChatVariant,
+    ForeignAnswer,
+    chat_answer,
+    chat_request,
+    chat_tokens,
+    pieces,
+    responses_api,
+)
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, WeightSpan
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
@@ -154,7 +159,7 @@ class VllmEngine(Engine):
         try:
             completion = chat_answer.read_answer(answer.body)
             tokens.amend(completion, choice)
-            return chat_answer.response(completion, responses.echo(bytes(call.params)))
+            return chat_answer.response(completion, responses_api.echo(bytes(call.params)))
         except (ForeignAnswer, *UNREADABLE) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
@@ -306,7 +311,7 @@ class VllmEngine(Engine):
     def _completed(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         try:
             completion, said = chat_tokens.read_answer(answer.body)
-            response = chat_answer.response(completion, responses.echo(bytes(call.params)))
+            response = chat_answer.response(completion, responses_api.echo(bytes(call.params)))
         except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
         return ModelAnswer(response=response, tokens=said)
@@ -317,7 +322,7 @@ class VllmEngine(Engine):
         )
 
     async def _text(self, context: CallContext, ids: list[int]) -> str:
-        body = encode({"model": self.model, "tokens": ids})
+        body = pieces.encode({"model": self.model, "tokens": ids})
         return (await self._ask(self.root + tokens.DETOKENIZE, body, tokens.Text, context)).prompt
 
     async def _ask(self, path: str, body: bytes, kind: type[T], context: CallContext) -> T:

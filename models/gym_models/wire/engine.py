@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
-from gym_faces.dialects import chat_answer, chat_request, chat_tokens, responses, side_channel
-from gym_faces.dialects.chat_request import ChatVariant
-from gym_faces.dialects.dialect import FailedAnswer, ForeignAnswer
+from gym_faces.dialects import (
+    ChatVariant,
+    FailedAnswer,
+    ForeignAnswer,
+    chat_answer,
+    chat_request,
+    chat_tokens,
+    responses_api,
+    side_channel,
+)
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.logs import logger
@@ -78,7 +85,7 @@ class Engine:
 
     async def _whichever(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            responses.PATH, responses.write_request(call, self.model, self._extra_body), context
+            responses_api.PATH, responses_api.write_request(call, self.model, self._extra_body), context
         )
         foreign = None
         if answer.status not in NO_SUCH_API:
@@ -97,7 +104,7 @@ class Engine:
 
     async def _responses(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            responses.PATH, responses.write_request(call, self.model, self._extra_body), context
+            responses_api.PATH, responses_api.write_request(call, self.model, self._extra_body), context
         )
         try:
             return self._response(answer, call)
@@ -108,7 +115,7 @@ class Engine:
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
         try:
-            return ModelAnswer(response=responses.read_answer(answer.body))
+            return ModelAnswer(response=responses_api.read_answer(answer.body))
         except FailedAnswer as error:
             raise failed(answer, self.endpoint) from error
 
@@ -144,7 +151,7 @@ class Engine:
             else:
                 completion = chat_answer.read_answer(answer.body)
             logprobs = chat_tokens.shown_logprobs(answer.body) if notes.logprobs else b"null"
-            response = chat_answer.response(completion, responses.echo(params), logprobs)
+            response = chat_answer.response(completion, responses_api.echo(params), logprobs)
             return ModelAnswer(response=response, tokens=tokens)
         except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
@@ -166,7 +173,9 @@ class Engine:
 
     def _overflow_or_raise(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if is_context_overflow(answer):
-            return ModelAnswer(response=responses.overflow(self.model, responses.echo(bytes(call.params))))
+            return ModelAnswer(
+                response=responses_api.overflow(self.model, responses_api.echo(bytes(call.params)))
+            )
         raise failure(answer, self.endpoint)
 
     async def _post(self, path: str, body: bytes, context: CallContext) -> Answer:

@@ -9,7 +9,7 @@ import difflib
 import re
 
 import msgspec
-from gym_faces.dialects import responses
+from gym_faces.dialects import responses_api
 from gym_runtime import UsageError, clock
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet
 
@@ -100,7 +100,7 @@ async def _find_api(engine: Engine, deadline_s: float) -> None:
     """Post a request without input: an engine with the Responses API refuses it, others answer 404."""
     try:
         answer = await engine.pool.post(
-            responses.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s
+            responses_api.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s
         )
     except (ModelError, DeadlineExceeded):
         # What is wrong shows at the first call, where it can be tried again.

@@ -140,7 +140,7 @@ def response(
 ) -> Raw:
     """The response object that holds the first choice of a completion.
 
-    ``repeated`` is the result of `responses.echo`, ``logprobs`` that of `chat_tokens.shown_logprobs`.
+    ``repeated`` is the result of `responses_api.echo`, ``logprobs`` that of `chat_tokens.shown_logprobs`.
 
     Raises:
         ModelUnavailable: the engine broke the generation off.

@@ -24,8 +24,15 @@ from gym_faces.dialects.dialect import MAX_ITEMS, Asked, Fields
 from gym_faces.dialects.pieces import decode_fields, decode_text, encode, is_null, present
 
 PATH = "/chat/completions"
-_SAME = ("temperature", "top_p", "user", "service_tier", "store", "safety_identifier", "prompt_cache_key")
-"""Parameters with the same name and meaning in both APIs."""
+# Parameters with the same name and meaning in both APIs: a client's, and an engine's.
+_SAME = (
+    *("temperature", "top_p", "user", "service_tier", "store", "parallel_tool_calls", "safety_identifier"),
+    "prompt_cache_key",
+)
+_SAME_FOR_ENGINES = (
+    *("temperature", "top_p", "top_logprobs", "user", "service_tier", "store", "seed", "safety_identifier"),
+    "prompt_cache_key",
+)
 _REFUSED = {
     "functions": "use 'tools'",
     "function_call": "use 'tool_choice'",
@@ -101,7 +108,7 @@ def read_request(body: bytes) -> Asked:
     stream = fields.take("stream", bool, False)
     options: _StreamOptions | None = fields.take("stream_options", _StreamOptions)
     items = read_messages(fields.require("messages", Annotated[list[Message], Meta(max_length=MAX_ITEMS)]))
-    params = fields.take_raw("parallel_tool_calls", *_SAME)
+    params = fields.take_raw(*_SAME)
     # The newer name comes second, so that it wins.
     for name in ("max_tokens", "max_completion_tokens"):
         if (limit := fields.take(name, int)) is not None:
@@ -227,7 +234,7 @@ def write_request(
     dialect: ChatVariant,
     notes: ConversationNotes | None = None,
 ) -> bytes:
-    """The body of ``POST /chat/completions``; fields take precedence as in `responses.write_request`.
+    """The body of ``POST /chat/completions``; fields take precedence as in `responses_api.write_request`.
 
     With the ``notes`` of its conversation each item is converted once.
 
@@ -261,7 +268,7 @@ def _head(
         if name in extra:
             extra[theirs] = extra.pop(name)
     body: dict[str, Any] = {"model": model or fields.get("model"), **decode_fields(extra_body)}
-    body.update((name, fields[name]) for name in (*_SAME, "top_logprobs", "seed") if name in fields)
+    body.update((name, fields[name]) for name in _SAME_FOR_ENGINES if name in fields)
     logprobs = _wants_logprobs(fields)
     if logprobs:
         body["logprobs"] = True

@@ -45,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         model: the name that the client used.
         stream: the client wants the answer as events.
         include_usage: for a Chat stream: end with the usage.
-        namespaces: the namespace and name of each function that has them; see `responses`.
+        namespaces: the namespace and name of each function that has them; see `responses_api`.
     """
 
     call: ModelCall

@@ -27,7 +27,7 @@ from gym_runtime.errors import GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.timing import RUN_KEPT_S
 
-from gym_faces.gym_server.http_answers import Answer, of_error
+from gym_faces.gym_server.answers import Answer, of_error
 
 RUNS_SWEPT_S = 5.0
 """How often such results and rollouts are looked at."""

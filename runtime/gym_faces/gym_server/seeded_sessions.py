@@ -15,7 +15,7 @@ from gym_runtime.client import Client, EnvironmentSession
 from gym_runtime.errors import Busy, SessionLost, TaskError
 from gym_runtime.timing import RUN_KEPT_S
 
-from gym_faces.gym_server.http_answers import Answer
+from gym_faces.gym_server.answers import Answer
 from gym_faces.gym_server.served_environments import Asked
 
 SEEDED_SWEPT_S = 15.0

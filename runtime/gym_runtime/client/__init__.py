@@ -16,6 +16,7 @@ from gym_runtime.client.environment_session import Observation as Observation
 from gym_runtime.client.pools import make_pools as make_pools
 from gym_runtime.client.standing_run import StandingRun as StandingRun
 from gym_runtime.client.status import Status as Status
+from gym_runtime.client.streaming import background as background
 from gym_runtime.client.sync import SyncClient as SyncClient
 from gym_runtime.client.sync import connect_sync as connect_sync
 from gym_runtime.messages.run_info import RunInfo as RunInfo

@@ -1,7 +1,11 @@
 from . import catalogue as catalogue
 from .catalogue import suggest as suggest
+from .environment import LoadedEnvironment as LoadedEnvironment
 from .offered import offered_packs as offered_packs
 from .roles import create_params as create_params
 from .schema_examples import example_call as example_call
+from .tools import NOT_FOUND as NOT_FOUND
+from .tools import SERVER_ERROR as SERVER_ERROR
+from .tools import VALIDATION as VALIDATION
 from .tools import collect_tools as collect_tools
 from .tools import render as render

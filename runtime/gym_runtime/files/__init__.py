@@ -11,3 +11,7 @@
 
 Everything streams: per rollout a run keeps a few bytes per metric, never its row. Nothing here awaits.
 """
+
+from gym_runtime.public import public_names
+
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

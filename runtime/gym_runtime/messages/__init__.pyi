@@ -1,5 +1,7 @@
 from .calls import HOSTED_TOOLS as HOSTED_TOOLS
 from .calls import OPTIONAL as OPTIONAL
+from .calls import Request as Request
+from .calls import decode_model_answer as decode_model_answer
 from .calls import prefix_after as prefix_after
 from .items import FunctionCall as FunctionCall
 from .items import FunctionCallOutput as FunctionCallOutput
@@ -11,6 +13,10 @@ from .items import Reasoning as Reasoning
 from .items import decode_item as decode_item
 from .items import decode_items as decode_items
 from .items import user_message as user_message
+from .names import SHOWN_CHARS as SHOWN_CHARS
+from .own_fields import NUMBERS as NUMBERS
+from .own_fields import is_mark as is_mark
+from .own_fields import is_own as is_own
 from .packing import pack_ids as pack_ids
 from .packing import pack_json_ids as pack_json_ids
 from .packing import pack_logprobs as pack_logprobs

@@ -9,7 +9,7 @@ import pytest
 from faces.gateway.hostile_requests import ALL, ANTHROPIC, RESPONSES, connection, head, message_of
 from faces.gateway.running_gateway import standing
 from gym_faces.dialects.dialect import Problem, Refusal
-from gym_faces.dialects.responses import RESPONSES as DIALECT
+from gym_faces.dialects.responses_api import RESPONSES as DIALECT
 from gym_faces.gateway.capture import Captures
 from gym_faces.gateway.http_errors import refusal
 from gym_faces.gateway.rollout_names import RolloutNames

@@ -8,8 +8,8 @@ import pytest
 from faces.gateway.request_items import USER, anthropic, chat, items, params, read, said
 from gym_faces.dialects.chat_answer import CHAT
 from gym_faces.dialects.dialect import ApiDialect
-from gym_faces.dialects.messages import MESSAGES
-from gym_faces.dialects.responses import RESPONSES
+from gym_faces.dialects.messages_api import MESSAGES
+from gym_faces.dialects.responses_api import RESPONSES
 from gym_runtime.errors import TaskError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from gym_faces.dialects.chat_answer import CHAT
 from gym_faces.dialects.dialect import ApiDialect
-from gym_faces.dialects.messages import MESSAGES
-from gym_faces.dialects.responses import RESPONSES
+from gym_faces.dialects.messages_api import MESSAGES
+from gym_faces.dialects.responses_api import RESPONSES
 from gym_faces.recordings.canonical import fold
 from gym_runtime.messages.calls import ModelCall
 from hypothesis import given, settings
