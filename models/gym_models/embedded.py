@@ -1,6 +1,6 @@
 """A small language model on this machine's CPU, without any configuration.
 
-Starts llama.cpp's server (the ``xllamacpp`` wheel) in a process of its own, and speaks Chat Completions
+Starts llama.cpp's server (the ``xllamacpp`` wheel) as a process, and speaks Chat Completions
 to it. For trying things out and for tests on a real engine, not for results: the default is
 SmolLM2-135M-Instruct in four bits, which answers in fluent English and is wrong most of the time. Ready
 in under a second, some 90 tokens/s on one core.

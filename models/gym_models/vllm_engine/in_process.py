@@ -99,7 +99,7 @@ class InProcess(Pool):
         sent = {**self.endpoint.headers, **(headers or {})}
         exchange = _Exchange(method, self._url(path), sent, body or b"")
         # vLLM ends a generation when its client leaves, not when the request's task is cancelled: so the
-        # exchange has a task of its own, which hears of it.
+        # exchange has its own task, which tells the application.
         self._tasks.start_soon(exchange.run, self._app)
         try:
             with anyio.fail_after(remaining_s):

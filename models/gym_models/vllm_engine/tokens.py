@@ -85,7 +85,7 @@ class Text(msgspec.Struct):
 def tokenize_request(chat_request: bytes, *, prompted: bool) -> bytes:
     """The body of ``TOKENIZE`` that renders what a chat request would.
 
-    ``prompted`` false leaves out the prompt to answer. Earlier thinking has to stand in ``reasoning``: a chat
+    ``prompted`` false leaves out the prompt to answer. Earlier thinking has to be in ``reasoning``: a chat
     request may use two names for it, ``TOKENIZE`` only this one (vLLM 0.32).
     """
     chat = pieces.decode_fields(chat_request)
@@ -98,7 +98,7 @@ def tokenize_request(chat_request: bytes, *, prompted: bool) -> bytes:
         else pieces.decode_fields(chat["chat_template_kwargs"])
     )
     effort = chat.get("reasoning_effort", Raw())
-    if not pieces.is_null(effort):  # a field of its own in a chat request, which becomes two arguments there
+    if not pieces.is_null(effort):  # one field in a chat request becomes two arguments there
         thinks = Raw(b"false" if bytes(effort) == b'"none"' else b"true")
         fields["chat_template_kwargs"] = Raw(
             pieces.encode({"enable_thinking": thinks, **kwargs, "reasoning_effort": effort})

@@ -126,7 +126,7 @@ def _assistant(message: Message) -> list[Raw]:
     parts = [output_text(text) for text in _said_texts(message.content)]
     if message.refusal:
         parts.append({"type": "refusal", "refusal": message.refusal})
-    # A message that only makes calls has no text, and so needs no item of its own.
+    # A message that only makes calls has no text, and so it needs no item.
     if parts:
         items.append(assistant_message(parts))
     for call in message.tool_calls or ():

@@ -135,9 +135,9 @@ def read_answer(body: bytes, notes: ConversationNotes | None = None) -> tuple[Co
 
 
 def _without_prompt(body: bytes, past: _Past | None) -> tuple[bytes, _Prompt | None]:
-    """A body whose prompt has no ids, and these, if they stand in it once. JSON is read faster without them.
+    """A body without the ids of its prompt, and these ids, if the body has them once: JSON is read faster so.
 
-    The name cannot stand in a text, where its quotes would be escaped.
+    No text can contain the name, because its quotes would be escaped.
     """
     at = body.find(_PROMPT)
     start = at + len(_PROMPT)

@@ -57,7 +57,7 @@ class GymServer:
     Args:
         client: is open as long as the server.
         environments: those that are served.
-        settings: how the rollouts of ``/run`` are made; ``repeats`` is 1.
+        settings: how the rollouts of ``/run`` are run; ``repeats`` is 1.
         key: what requests must have; empty for none.
         hosts: host names of the server, in addition to addresses and the machine's own names.
         admission: the limits on requests and their bytes.

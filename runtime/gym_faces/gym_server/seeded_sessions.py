@@ -99,7 +99,7 @@ class SeededSessions:
                 now_s = clock.monotonic()
                 await self._release([name for name, one in self._known.items() if one.expires_s < now_s])
         finally:
-            with anyio.CancelScope(shield=True):  # each has a limit of its own
+            with anyio.CancelScope(shield=True):  # each release has a limit
                 await self._release(list(self._known))
 
     async def _release(self, cookies: list[str]) -> None:
