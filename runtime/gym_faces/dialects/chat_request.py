@@ -9,7 +9,6 @@ reference leaves open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -220,11 +219,23 @@ class _Effort(msgspec.Struct):
     effort: str | None = None
 
 
-_decode_tools = msgspec.json.Decoder(list[_Tool]).decode
+class _Params(msgspec.Struct):
+    """The parameters that an engine gets in another form."""
+
+    tools: list[_Tool] = []
+    text: _Text = msgspec.field(default_factory=_Text)
+    reasoning: _Effort = msgspec.field(default_factory=_Effort)
+    instructions: str | None = None
+    include: list[str] = []
+    top_logprobs: Raw = Raw()
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return bool(self.top_logprobs) or _LOGPROBS in self.include
+
+
+_decode_params = msgspec.json.Decoder(_Params).decode
 _decode_choice = msgspec.json.Decoder(str | _Choice).decode
-_decode_text_settings = msgspec.json.Decoder(_Text).decode
-_decode_include = msgspec.json.Decoder(list[str]).decode
-_decode_effort = msgspec.json.Decoder(_Effort).decode
 
 
 def write_request(
@@ -269,14 +280,12 @@ def _head(
             extra[theirs] = extra.pop(name)
     body: dict[str, Any] = {"model": model or fields.get("model"), **decode_fields(extra_body)}
     body.update((name, fields[name]) for name in _SAME_FOR_ENGINES if name in fields)
-    logprobs = _wants_logprobs(fields)
-    if logprobs:
+    given = _decode_params(encode(fields))
+    if given.wants_logprobs:
         body["logprobs"] = True
     if "max_output_tokens" in fields:
         body[dialect.max_tokens] = fields["max_output_tokens"]
-    tools = _decode_tools(fields.get("tools", Raw(b"[]")))
-    if optional:
-        tools = [tool for tool in tools if not _is_hosted(tool)]
+    tools = [tool for tool in given.tools if not (optional and _is_hosted(tool))]
     if tools:
         choice = _chat_tool_choice(fields["tool_choice"]) if "tool_choice" in fields else "auto"
         if dialect.narrow_choice and isinstance(choice, dict):
@@ -286,21 +295,18 @@ def _head(
             body["tool_choice"] = choice
         if bytes(fields.get("parallel_tool_calls", b"true")) == b"false":
             body["parallel_tool_calls"] = False
-    if "text" in fields:
-        text = _decode_text_settings(fields["text"])
-        if text.format is not None and text.format.type != "text":
-            body["response_format"] = _response_format(text.format)
-        if text.verbosity is not None:
-            body["verbosity"] = text.verbosity
-    if "reasoning" in fields and (effort := _decode_effort(fields["reasoning"]).effort) is not None:
-        body["reasoning_effort"] = effort
+    if given.text.format is not None and given.text.format.type != "text":
+        body["response_format"] = _response_format(given.text.format)
+    if given.text.verbosity is not None:
+        body["verbosity"] = given.text.verbosity
+    if given.reasoning.effort is not None:
+        body["reasoning_effort"] = given.reasoning.effort
     if return_tokens:
         body.update(dialect.token_fields)
-    elif dialect.stream and not logprobs:
+    elif dialect.stream and not given.wants_logprobs:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    instructions = decode_text(fields["instructions"]) if "instructions" in fields else None
     # The object stays open: `write_request` adds the messages, which differ from turn to turn.
-    return encode({**body, **extra})[:-1] + b',"messages":[', instructions
+    return encode({**body, **extra})[:-1] + b',"messages":[', given.instructions
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,15 +325,10 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 def notes(params: bytes) -> Notes:
     """Taken once for all turns of a rollout, from parameters that `write_request` has accepted."""
     fields = present(params)
-    optional = side_channel.tools_are_optional(fields)
-    tools = _decode_tools(fields.get("tools", Raw(b"[]"))) if optional else []
-    left_out = tuple(tool.type for tool in tools if _is_hosted(tool))
-    return Notes(left_out=left_out, logprobs=_wants_logprobs(fields))
-
-
-def _wants_logprobs(fields: Mapping[str, Raw]) -> bool:
-    included = _decode_include(fields["include"]) if "include" in fields else ()
-    return "top_logprobs" in fields or _LOGPROBS in included
+    given = _decode_params(encode(fields))
+    hosted = tuple(tool.type for tool in given.tools if _is_hosted(tool))
+    left_out = hosted if side_channel.tools_are_optional(fields) else ()
+    return Notes(left_out=left_out, logprobs=given.wants_logprobs)
 
 
 def _is_hosted(tool: _Tool) -> bool:

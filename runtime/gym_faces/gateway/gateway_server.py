@@ -265,7 +265,7 @@ class Gateway:
         rollout = self.names.whose(*_said(request))
         calls = self._captures.calls(rollout) if self._captures is not None else None
         if calls is None:
-            why = f"no call of rollout '{rollout}' is known: it has made none, or they were forgotten"
+            why = f"no call of rollout '{rollout}' is known: none was made, or it was forgotten"
             return refusal(RESPONSES, Problem(kind="not_found", message=why))
         # Joined, not encoded again: the calls are JSON already, and may be hundreds of megabytes.
         with self.admission.admitted() as place:
