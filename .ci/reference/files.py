@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose, table
-from gym_faces.recordings.entry import CallEntry
+from gym_faces.recordings.calls_file import CallEntry
 from gym_runtime.errors import Fault
 from gym_runtime.files.results import Manifest
 from gym_runtime.messages.calls import WeightSpan

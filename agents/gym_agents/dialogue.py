@@ -15,7 +15,7 @@ end with a message of the user, the user speaks first. It ends
 
 The response's ``metadata`` says in ``stop_reason`` which signal or limit ended it.
 
-Only the model is trained: the user's messages stand in the transcript as input. Any environment with tools
+Only the model is trained: the user's messages are in the transcript as input. Any environment with tools
 can be used: ``--agent dialogue --role user=PROVIDER/NAME``.
 """
 

@@ -1,8 +1,8 @@
 """An orchestrator: the model divides the task, each part is answered on its own, then they are put together.
 
 The plan has one line ``SUBTASK n: question`` for each part; without one the task itself is the only part. The
-parts are asked at the same time, each in a conversation of its own, and the last call answers the task with
-their answers at hand. Every call is a token sequence of its own. After NeMo Gym's agent of this name.
+parts are asked at the same time, each in a new conversation, and the last call answers the task with
+their answers at hand. Every call is a separate token sequence. After NeMo Gym's agent of this name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Several trains of thought about a task at once, each in another way; then the model answers with them.
 
-Each of ``num_parallel_paths`` thoughts is asked for in a conversation of its own, in one of `WAYS`, all at
+Each of ``num_parallel_paths`` thoughts is asked for in a new conversation, in one of `WAYS`, all at
 the same time. What they come to is given to the model before its answer, which counts. Models in the role
 ``thinker`` think, if the run names one (``--role thinker=PROVIDER/NAME``); else the model itself does, and
-each thought is a token sequence of its own, to train on like the answer. After NeMo Gym's agent of this name.
+each thought is a separate token sequence, to train on like the answer. After NeMo Gym's agent of this name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Refinement: the model answers, reads what is wrong with its answer, and answers again, until it is right.
 
 For step-by-step environments whose observation stands for itself, such as the correction of a proof: each
-answer is given in a conversation of its own, which has the latest observation only. The transcript has all
-answers, each with the observation that it follows, and each is a token sequence of its own, so that one can
+answer is given in a new conversation, which has the latest observation only. The transcript has all
+answers, each with the observation that it follows, and each is a separate token sequence, so that one can
 train on every attempt. It ends as the step loop does.
 """
 

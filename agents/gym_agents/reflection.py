@@ -1,9 +1,9 @@
 """Reflection: the model answers, criticises its answer, and answers again.
 
 It stops when an answer has the mark that ends it, by default ``<answer>``, or after ``max_reflections``
-critiques and the answer to the last. The critique is asked in a conversation of its own, which has the task
+critiques and the answer to the last. The critique is asked in a new conversation, which has the task
 and the answer only. The next answer is given in a conversation that has the task, the latest answer and its
-critique. So every call is a token sequence of its own.
+critique. So every call is a separate token sequence.
 
 Of NeMo Gym's agent of this name, the rules; with ``final_mark`` empty it reflects whatever it has answered.
 """

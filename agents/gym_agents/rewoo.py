@@ -1,8 +1,8 @@
 """ReWOO, reasoning without observation: the model plans all steps first, then each is made, then it answers.
 
 The plan has lines ``Plan: what for #E1 = LLM[question]``. A question may name the results of earlier steps,
-``#E1``, which it is then given; each step is asked in a conversation of its own. The last call answers the
-task with the plan and all results. Every call is a token sequence of its own. A plan without steps leads to
+``#E1``, which it is then given; each step is a new conversation. The last call answers the
+task with the plan and all results. Every call is a separate token sequence. A plan without steps leads to
 the answer at once.
 
 After NeMo Gym's agent of this name, which puts results into the questions, in the place of their names. Here

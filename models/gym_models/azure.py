@@ -28,12 +28,11 @@ import re
 from urllib.parse import urlsplit
 
 import msgspec
+from gym_faces.dialects import ChatVariant, Reasoning, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
 
-from gym_models.wire import endpoint, entra, parameters
-from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import ChatVariant
+from gym_models.wire import endpoint, entra
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http import Authorize
@@ -135,7 +134,7 @@ class Adapter(HttpAdapter):
                 reasoning=self._options.reasoning,
                 max_tokens=self._options.max_tokens,
                 engine="Azure",
-                sampling=parameters.OPENAI_CHAT,
+                sampling=side_channel.OPENAI_CHAT,
             ),
             authorize=self._authorize,
         )
@@ -147,5 +146,5 @@ def key_variable(_: str) -> str:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.parameters.ALL` a deployment may have."""
-    return parameters.RESPONSES if settings.api == "responses" else parameters.OPENAI_CHAT
+    """Which parameters of `gym_faces.dialects.side_channel.ALL` a deployment may have."""
+    return side_channel.RESPONSES if settings.api == "responses" else side_channel.OPENAI_CHAT

@@ -1,6 +1,6 @@
 """A small language model on this machine's CPU, without any configuration.
 
-Starts llama.cpp's server (the ``xllamacpp`` wheel) in a process of its own, and speaks Chat Completions
+Starts llama.cpp's server (the ``xllamacpp`` wheel) as a process, and speaks Chat Completions
 to it. For trying things out and for tests on a real engine, not for results: the default is
 SmolLM2-135M-Instruct in four bits, which answers in fluent English and is wrong most of the time. Ready
 in under a second, some 90 tokens/s on one core.
@@ -35,6 +35,7 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
+from gym_faces.dialects import ChatVariant, side_channel
 from gym_runtime import UsageError, clock
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import ModelUnavailable
@@ -43,8 +44,6 @@ from gym_runtime.logs import logger
 from gym_models import llama_cpp
 from gym_models.llama_cpp.llama_process import Launch, ServerProcess
 from gym_models.llama_cpp.weight_files import PACKAGED, Report, fetch_weights
-from gym_models.wire import parameters
-from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 
@@ -56,7 +55,7 @@ _DIALECT = ChatVariant(
     narrow_choice=True,
     token_fields=(("logprobs", True), ("top_logprobs", 1)),
     engine="the embedded engine",
-    sampling=parameters.ALL - {parameters.EFFORT},  # only some templates have an argument for it
+    sampling=side_channel.ALL - {side_channel.EFFORT},  # only some templates have an argument for it
     names=(("repetition_penalty", "repeat_penalty"),),
 )
 _HEADERS = {"content-type": "application/json"}
@@ -193,7 +192,7 @@ class Adapter:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.parameters.ALL` it has."""
+    """Which parameters of `gym_faces.dialects.side_channel.ALL` it has."""
     return _DIALECT.sampling
 
 

@@ -14,12 +14,11 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
+from gym_faces.dialects import ChatVariant, Reasoning, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
 
-from gym_models.wire import endpoint, parameters
-from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import ChatVariant
+from gym_models.wire import endpoint
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http_adapter import HttpAdapter
@@ -43,7 +42,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def sampling(self) -> frozenset[str]:
         """Its sampling parameters."""
-        return parameters.OPENAI_CHAT.union(self.has).difference(self.lacks)
+        return side_channel.OPENAI_CHAT.union(self.has).difference(self.lacks)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,13 +114,13 @@ def _host(settings: ModelSettings) -> Host:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.parameters.ALL` the host has.
+    """Which parameters of `gym_faces.dialects.side_channel.ALL` the host has.
 
     Raises:
         UsageError: there is no such host, or a setting is wrong.
     """
     host = _host(settings)
-    return parameters.RESPONSES if host.api == "responses" else host.sampling
+    return side_channel.RESPONSES if host.api == "responses" else host.sampling
 
 
 def key_variable(name: str) -> str:

@@ -26,12 +26,10 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 import msgspec
+from gym_faces.dialects import ChatVariant, Reasoning, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
 
-from gym_models.wire import parameters
-from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import OPENAI_URL, Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http_adapter import HttpAdapter
@@ -71,7 +69,7 @@ class Adapter(HttpAdapter):
                 reasoning=self._options.reasoning,
                 max_tokens=self._options.max_tokens or ("max_completion_tokens" if newer else "max_tokens"),
                 engine="OpenAI" if newer else one.url,
-                sampling=parameters.OPENAI_CHAT if newer else parameters.ALL,
+                sampling=side_channel.OPENAI_CHAT if newer else side_channel.ALL,
             ),
         )
 
@@ -82,11 +80,11 @@ def key_variable(_: str) -> str:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_models.wire.parameters.ALL` such a model may have."""
+    """Which parameters of `gym_faces.dialects.side_channel.ALL` such a model may have."""
     if settings.api == "responses":
-        return parameters.RESPONSES
+        return side_channel.RESPONSES
     urls = settings.urls or (os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,)
-    return parameters.OPENAI_CHAT if any(map(_is_openai, urls)) else parameters.ALL
+    return side_channel.OPENAI_CHAT if any(map(_is_openai, urls)) else side_channel.ALL
 
 
 def _is_openai(url: str) -> bool:

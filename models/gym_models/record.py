@@ -1,9 +1,9 @@
 """Any other adapter, with every call written to a file: ``--model record/openai/NAME``.
 
 What follows ``record/`` names the model as usual, and all of its settings apply. Each call becomes one line
-of ``options.record`` (default ``calls.jsonl``): the conversation, the parameters, the answer
-or the error, the tokens, the time (`gym_faces.recordings.entry.CallEntry`). ``--model replay/calls.jsonl``
-gives the same answers again. Keys and headers are never written.
+of ``options.record`` (default ``calls.jsonl``): the conversation, the parameters, the answer or the error,
+the tokens, the time (`gym_faces.recordings.CallsFile`). ``--model replay/calls.jsonl`` gives the same answers
+again. Keys and headers are never written.
 
 A line is handed to the operating system before its answer is returned: the file stays complete when this
 process crashes. Several workers may write one file.

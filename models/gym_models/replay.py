@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 import anyio.to_thread
 import msgspec
 from gym_faces import recordings
-from gym_faces.recordings import Recording, digests, fold
+from gym_faces.recordings import RecordedRollout, digests, fold
 from gym_runtime import UsageError
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import UNREADABLE, ModelRefused
@@ -115,7 +115,7 @@ class Adapter:
                 f"{self._path}:{number}: neither a rollout's row nor a recorded call: {error}"
             ) from error
 
-    def _recording(self, place: _Place) -> Recording:
+    def _recording(self, place: _Place) -> RecordedRollout:
         with self._path.open("rb") as file:
             file.seek(place.start)
             return recordings.read(file.read(place.size))

@@ -28,6 +28,7 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
+from gym_faces.dialects import ChatVariant, Reasoning, pieces, side_channel
 from gym_runtime import GymError, TaskError, UsageError
 from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import UNREADABLE, ModelUnavailable
@@ -37,9 +38,7 @@ from msgspec.structs import replace
 from gym_models.vllm_engine import live_weights
 from gym_models.vllm_engine.in_process import InProcess, require_vllm
 from gym_models.vllm_engine.vllm_server import VllmEngine
-from gym_models.wire import parameters, pieces, preflight
-from gym_models.wire.chat_messages import Reasoning
-from gym_models.wire.chat_request import ChatVariant
+from gym_models.wire import preflight
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.replicas import Replicas
 
@@ -197,8 +196,8 @@ class Adapter:
 
 
 def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `wire.parameters.ALL` it has; its own Responses API is not relied upon."""
-    return parameters.RESPONSES if settings.api == "responses" else parameters.ALL
+    """Which parameters of `side_channel.ALL` it has; its own Responses API is not relied upon."""
+    return side_channel.RESPONSES if settings.api == "responses" else side_channel.ALL
 
 
 @lru_cache(maxsize=256)

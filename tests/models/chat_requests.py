@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gym_models.wire import chat_request
-from gym_models.wire.chat_request import ChatVariant
+from gym_faces.dialects import chat_request
+from gym_faces.dialects.chat_request import ChatVariant
 from gym_runtime.messages.calls import ModelCall
 from msgspec import Raw
 
@@ -25,7 +25,7 @@ def converted(
         return_tokens=return_tokens,
     )
     return json.loads(
-        chat_request.request(call, "m", json.dumps(extra or {}).encode(), dialect or ChatVariant())
+        chat_request.write_request(call, "m", json.dumps(extra or {}).encode(), dialect or ChatVariant())
     )
 
 

@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.lowlevel import checkpoint
-from gym_models.wire import no_answer
-from gym_models.wire.no_answer import NoAnswer
+from gym_models.wire import reply
 from gym_models.wire.plain_client import PlainClient
-from gym_models.wire.plain_connection import Reply
+from gym_models.wire.reply import NoAnswer, Reply
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SOUND = OK + b"content-length: 3\r\n\r\nabc"
@@ -82,6 +81,6 @@ async def asked_again(client: PlainClient, url: str, body: bytes) -> Reply:
     try:
         return await asked(client, url, body)
     except NoAnswer as error:
-        if error.said != no_answer.BROKE:
+        if error.said != reply.BROKE:
             raise
         return await asked(client, url, body)

@@ -8,8 +8,8 @@ from array import array
 from typing import Any
 
 import pytest
-from gym_models.wire import chat_answer, chat_stream, chat_tokens, native_responses
-from gym_models.wire.native_responses import ForeignAnswer
+from gym_faces.dialects import chat_answer, chat_tokens, responses_api
+from gym_faces.dialects.dialect import ForeignAnswer
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.responses import decode_response
 
@@ -22,7 +22,7 @@ def completion(message: dict[str, Any], finish: str | None = "stop", **more: Any
 
 
 def response(body: bytes) -> dict[str, Any]:
-    raw = chat_answer.response(chat_answer.decode(body))
+    raw = chat_answer.response(chat_answer.read_answer(body))
     decode_response(bytes(raw))
     return json.loads(bytes(raw))
 
@@ -156,7 +156,7 @@ def test_why_it_ended(finish: str | None, status: str, details: dict[str, str] |
 )
 def test_foreign_bodies(body: bytes) -> None:
     with pytest.raises(ForeignAnswer):
-        chat_answer.decode(body)
+        chat_answer.read_answer(body)
 
 
 def test_usage_may_be_missing() -> None:
@@ -190,7 +190,7 @@ def test_tokens(
 ) -> None:
     body = json.loads(completion({"content": "x"}, **top))
     body["choices"][0] |= choice
-    _, tokens = chat_tokens.decode(json.dumps(body).encode())
+    _, tokens = chat_tokens.read_answer(json.dumps(body).encode())
     found = tuple(
         array(kind, data).tolist()
         for kind, data in (("i", tokens.prompt_ids), ("i", tokens.generation_ids), ("f", tokens.log_probs))
@@ -220,7 +220,7 @@ def test_a_stream_amounts_to_a_completion() -> None:
         {"tool_calls": [{"index": 1, "id": "c2", "function": {"name": "f", "arguments": "{}"}}]},
         finish="tool_calls",
     )
-    found = json.loads(bytes(chat_answer.response(chat_stream.decode(body))))
+    found = json.loads(bytes(chat_answer.response(chat_answer.read_stream(body))))
     assert kinds(found) == [
         ("reasoning", "hm"),
         ("message", "ab"),
@@ -242,7 +242,7 @@ def test_a_stream_amounts_to_a_completion() -> None:
 )
 def test_streams_that_break(body: bytes, reason: str) -> None:
     with pytest.raises(ForeignAnswer, match=reason):
-        chat_stream.decode(body)
+        chat_answer.read_stream(body)
 
 
 PARAMS: dict[str, Any] = {
@@ -261,9 +261,9 @@ PARAMS: dict[str, Any] = {
 
 
 def test_an_answer_repeats_its_request() -> None:
-    repeated = native_responses.echo(json.dumps(PARAMS).encode())
-    answered = chat_answer.response(chat_answer.decode(completion({"content": "{}"})), repeated)
-    for raw in (answered, native_responses.overflow("m", repeated)):
+    repeated = responses_api.echo(json.dumps(PARAMS).encode())
+    answered = chat_answer.response(chat_answer.read_answer(completion({"content": "{}"})), repeated)
+    for raw in (answered, responses_api.overflow("m", repeated)):
         decode_response(bytes(raw))
         found = json.loads(bytes(raw))
         for name in set(PARAMS) - {"metadata"}:
@@ -275,7 +275,7 @@ def test_an_answer_repeats_its_request() -> None:
 
 @pytest.mark.parametrize("params", [b"{}", b'{"temperature": "hot"}', b'{"metadata": {"extra_body": "no"}}'])
 def test_what_cannot_be_repeated_is_left_out(params: bytes) -> None:
-    found = json.loads(bytes(native_responses.overflow("m", native_responses.echo(params))))
+    found = json.loads(bytes(responses_api.overflow("m", responses_api.echo(params))))
     assert (found["temperature"], found["tool_choice"], found["tools"]) == (None, "auto", [])
 
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from gym_models.wire import chat_request
-from gym_models.wire.chat_request import ChatVariant
+from gym_faces.dialects import chat_request
+from gym_faces.dialects.chat_request import ChatVariant
 from gym_runtime.errors import TaskError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_models.wire.chat_request import ChatVariant
+from gym_faces.dialects.chat_request import ChatVariant
 from models.chat_requests import converted, messages, said, user
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 
 import anyio
 import pytest
-from gym_models.wire.chat_request import ChatVariant
+from gym_faces.dialects.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_models.wire.replica import Replica

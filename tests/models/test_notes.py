@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_models.wire import chat_request, chat_tokens, media
-from gym_models.wire.chat_request import ChatVariant
-from gym_models.wire.native_responses import ForeignAnswer
+from gym_faces.dialects import chat_request, chat_tokens
+from gym_faces.dialects.chat_request import ChatVariant
+from gym_faces.dialects.dialect import ForeignAnswer
+from gym_models.wire import media
 from gym_runtime import TaskError
 from gym_runtime.adapters import ConversationNotes
 from gym_runtime.messages.call_tokens import unpack_ids
@@ -39,20 +40,20 @@ def test_a_conversation_that_grows_is_converted_as_if_it_were_new(
         dialect = ChatVariant(reasoning=reasoning)
         # Twice, as a call that is asked again.
         for _ in range(2):
-            grown = chat_request.request(call, "m", b"{}", dialect, notes)
-            assert grown == chat_request.request(call, "m", b"{}", dialect)
+            grown = chat_request.write_request(call, "m", b"{}", dialect, notes)
+            assert grown == chat_request.write_request(call, "m", b"{}", dialect)
             json.loads(grown)
 
 
 def test_an_item_that_is_refused_leaves_no_half_conversation() -> None:
     notes = ConversationNotes()
-    chat_request.request(model_call(user("a")), "m", b"{}", ChatVariant(), notes)
+    chat_request.write_request(model_call(user("a")), "m", b"{}", ChatVariant(), notes)
     with pytest.raises(TaskError):
-        chat_request.request(
+        chat_request.write_request(
             model_call(user("a"), said("b"), {"type": "odd"}), "m", b"{}", ChatVariant(), notes
         )
     whole = model_call(user("a"), said("c"))
-    assert chat_request.request(whole, "m", b"{}", ChatVariant(), notes) == chat_request.request(
+    assert chat_request.write_request(whole, "m", b"{}", ChatVariant(), notes) == chat_request.write_request(
         whole, "m", b"{}", ChatVariant()
     )
 
@@ -78,8 +79,8 @@ def test_token_ids_are_the_same_however_much_of_them_was_read_before(
     for continues, prompt, sampled in turns:
         prompt = before + prompt if continues else prompt
         answer = body(prompt, sampled, spaces=spaces)
-        _, found = chat_tokens.decode(answer, notes)
-        assert found == chat_tokens.decode(answer)[1]
+        _, found = chat_tokens.read_answer(answer, notes)
+        assert found == chat_tokens.read_answer(answer)[1]
         assert unpack_ids(found.prompt_ids) == prompt
         before = prompt + sampled
 
@@ -90,10 +91,10 @@ def test_token_ids_are_the_same_however_much_of_them_was_read_before(
 )
 def test_a_text_cannot_pass_for_token_ids(text: str) -> None:
     notes = ConversationNotes()
-    chat_tokens.decode(body([1, 2], [3]), notes)
+    chat_tokens.read_answer(body([1, 2], [3]), notes)
     answer = {"choices": [{"message": {"content": text}, "token_ids": [5]}], "prompt_token_ids": [1, 2, 3, 4]}
     raw = json.dumps(answer, separators=(",", ":")).encode()
-    completion, found = chat_tokens.decode(raw, notes)
+    completion, found = chat_tokens.read_answer(raw, notes)
     assert found == Tokens(prompt_ids=found.prompt_ids, generation_ids=found.generation_ids)
     assert unpack_ids(found.prompt_ids) == [1, 2, 3, 4]
     assert json.loads(bytes(completion.choices[0].message.content)) == text
@@ -101,10 +102,10 @@ def test_a_text_cannot_pass_for_token_ids(text: str) -> None:
 
 def test_a_second_field_of_that_name_is_not_mistaken() -> None:
     notes = ConversationNotes()
-    chat_tokens.decode(body([1, 2], [3]), notes)
+    chat_tokens.read_answer(body([1, 2], [3]), notes)
     choice = b'{"message":{},"token_ids":[5],"prompt_token_ids":[1,2,3,9]}'
     raw = b'{"choices":[%b],"prompt_token_ids":[1,2,3,4]}' % choice
-    assert unpack_ids(chat_tokens.decode(raw, notes)[1].prompt_ids) == [1, 2, 3, 4]
+    assert unpack_ids(chat_tokens.read_answer(raw, notes)[1].prompt_ids) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -114,11 +115,11 @@ def test_a_second_field_of_that_name_is_not_mistaken() -> None:
 def test_malformed_ids_are_refused(ids: str, known: bool) -> None:
     notes = ConversationNotes()
     if known:
-        chat_tokens.decode(body([1, 2], [3]), notes)
+        chat_tokens.read_answer(body([1, 2], [3]), notes)
         ids = ids.replace("[", "[1,2,3,", 1)
     raw = b'{"prompt_token_ids":%b,"choices":[{"message":{},"token_ids":[5]}]}' % ids.encode()
     with pytest.raises((ForeignAnswer, msgspec.DecodeError)):
-        chat_tokens.decode(raw, notes)
+        chat_tokens.read_answer(raw, notes)
     assert notes.get("tokens") is None or known
 
 
@@ -126,7 +127,7 @@ def test_a_long_prompt_is_read_whole() -> None:
     prompt = list(range(100_000, 150_000))
     notes = ConversationNotes()
     for _ in range(3):
-        _, found = chat_tokens.decode(body(prompt, [7, 8]), notes)
+        _, found = chat_tokens.read_answer(body(prompt, [7, 8]), notes)
         assert unpack_ids(found.prompt_ids) == prompt
         prompt = [*prompt, 7, 8, *prompt]
 
@@ -136,7 +137,7 @@ def test_a_long_prompt_is_read_whole() -> None:
 )
 def test_ids_elsewhere_in_an_answer_are_not_those_of_its_prompt(where: str) -> None:
     raw = b'{%b,"choices":[{"message":{},"token_ids":[5]}]}' % where.encode()
-    assert chat_tokens.decode(raw)[1].prompt_ids == b""
+    assert chat_tokens.read_answer(raw)[1].prompt_ids == b""
 
 
 @pytest.mark.anyio

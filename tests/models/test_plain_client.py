@@ -10,10 +10,9 @@ from contextlib import suppress
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from gym_models.wire import no_answer, plain_client
-from gym_models.wire.no_answer import NoAnswer
-from gym_models.wire.plain_client import PlainClient
-from gym_models.wire.plain_connection import MAX_HEAD_BYTES
+from gym_models.wire import plain_client, reply
+from gym_models.wire.plain_client import MAX_HEAD_BYTES, PlainClient
+from gym_models.wire.reply import NoAnswer
 from gym_runtime import UsageError
 from models.played_server import OK, SOUND, asked, asked_again, playing
 
@@ -56,21 +55,21 @@ async def test_answers_that_are_read(sent: bytes, body: bytes, whole: bool) -> N
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (b"", no_answer.BROKE),
-        (b"HTTP/1.1 200 OK\r\ncontent-le", no_answer.BROKE),
-        (OK + b"content-length: 3\r\n\r\nab", no_answer.BROKE),
-        (CHUNKED + b"3\r\nabc\r\n", no_answer.BROKE),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", no_answer.NOT_HTTP),
-        (b"HTTP/3.7 200 OK\r\n\r\n", no_answer.NOT_HTTP),
-        (OK + b"content-length: 3\r\ncontent-length: 4\r\n\r\nabcd", no_answer.NOT_HTTP),
-        (OK + b"content-length: 3\r\n" + CHUNKED[17:] + b"3\r\nabc\r\n0\r\n\r\n", no_answer.NOT_HTTP),
-        (OK + b"content-length: -3\r\n\r\nabc", no_answer.NOT_HTTP),
-        (OK + b"content-length: 99999999999999999999999\r\n\r\nabc", no_answer.NOT_HTTP),
-        (OK + b"transfer-encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", no_answer.NOT_HTTP),
-        (CHUNKED + b"xyz\r\nabc\r\n0\r\n\r\n", no_answer.NOT_HTTP),
-        (OK + b"x: a\x00b\r\ncontent-length: 3\r\n\r\nabc", no_answer.NOT_HTTP),
-        (OK + b"x : y\r\n folded\r\ncontent-length: 3\r\n\r\nabc", no_answer.NOT_HTTP),
-        (b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n", no_answer.NOT_HTTP),
+        (b"", reply.BROKE),
+        (b"HTTP/1.1 200 OK\r\ncontent-le", reply.BROKE),
+        (OK + b"content-length: 3\r\n\r\nab", reply.BROKE),
+        (CHUNKED + b"3\r\nabc\r\n", reply.BROKE),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", reply.NOT_HTTP),
+        (b"HTTP/3.7 200 OK\r\n\r\n", reply.NOT_HTTP),
+        (OK + b"content-length: 3\r\ncontent-length: 4\r\n\r\nabcd", reply.NOT_HTTP),
+        (OK + b"content-length: 3\r\n" + CHUNKED[17:] + b"3\r\nabc\r\n0\r\n\r\n", reply.NOT_HTTP),
+        (OK + b"content-length: -3\r\n\r\nabc", reply.NOT_HTTP),
+        (OK + b"content-length: 99999999999999999999999\r\n\r\nabc", reply.NOT_HTTP),
+        (OK + b"transfer-encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", reply.NOT_HTTP),
+        (CHUNKED + b"xyz\r\nabc\r\n0\r\n\r\n", reply.NOT_HTTP),
+        (OK + b"x: a\x00b\r\ncontent-length: 3\r\n\r\nabc", reply.NOT_HTTP),
+        (OK + b"x : y\r\n folded\r\ncontent-length: 3\r\n\r\nabc", reply.NOT_HTTP),
+        (b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n", reply.NOT_HTTP),
     ],
 )  # fmt: skip
 async def test_answers_that_are_none(sent: bytes, said: str) -> None:
@@ -99,7 +98,7 @@ async def test_what_is_no_body_has_a_bound(before: bytes, piece: bytes) -> None:
         server.scripts[b"?"] = [before, *[piece] * (3 * MAX_HEAD_BYTES // len(piece))], False
         with pytest.raises(NoAnswer) as caught:
             await asked(client, url, b"?")
-        assert caught.value.said == no_answer.NOT_HTTP
+        assert caught.value.said == reply.NOT_HTTP
         await server.all_gone(1)
 
 
@@ -204,11 +203,11 @@ async def test_addresses() -> None:
     async with PlainClient(f"http://{'a' * 64}.internal/v1", {}, reuse=True) as client:
         with pytest.raises(NoAnswer) as caught:
             await asked(client, "http://a.internal/v1", b"")
-        assert caught.value.said == no_answer.UNRESOLVED
+        assert caught.value.said == reply.UNRESOLVED
     async with PlainClient("http://127.0.0.1:1/v1", {}, reuse=True) as client:
         with pytest.raises(NoAnswer) as caught:
             await asked(client, "http://127.0.0.1:1/v1", b"")
-        assert caught.value.said == no_answer.REFUSED
+        assert caught.value.said == reply.REFUSED
         with pytest.raises(UsageError, match="a line break within one of the headers x-a, x-b"):
             await client.request(
                 "POST", "http://127.0.0.1:1/v1", b"", {"x-a": "1", "x-b": "2\r\nx-c: 3"}, 5.0

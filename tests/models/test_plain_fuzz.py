@@ -6,8 +6,7 @@ import random
 from contextlib import suppress
 
 import pytest
-from gym_models.wire.limited_answer import TooLarge
-from gym_models.wire.no_answer import NoAnswer
+from gym_models.wire.reply import NoAnswer, TooLarge
 from models.played_server import OK, SOUND, asked, asked_again, playing
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from gym_models.wire import native_responses
-from gym_models.wire.native_responses import FailedAnswer, ForeignAnswer
+from gym_faces.dialects import responses_api
+from gym_faces.dialects.dialect import FailedAnswer, ForeignAnswer
 from gym_runtime.errors import TaskError
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.messages.responses import decode_response
@@ -19,7 +19,7 @@ def request(
     params: dict[str, Any], *items: bytes, extra: dict[str, Any] | None = None, model: str = "m"
 ) -> bytes:
     call = ModelCall(params=Raw(json.dumps(params).encode()), input=[Raw(item) for item in items])
-    return native_responses.request(call, model, json.dumps(extra or {}).encode())
+    return responses_api.write_request(call, model, json.dumps(extra or {}).encode())
 
 
 def test_items_keep_their_bytes() -> None:
@@ -61,12 +61,12 @@ def test_a_sound_answer_is_passed_through() -> None:
     body = (
         b'{"id":"r","created_at":1,"model":"m","output":[ {"type":"message", "x":1} ],"status":"completed"}'
     )
-    assert bytes(native_responses.answer(body)) == body
+    assert bytes(responses_api.read_answer(body)) == body
 
 
 def test_a_sloppy_answer_keeps_its_items() -> None:
     body = b'{"id":7,"created_at":"soon","output":[ {"x":1} ],"usage":"none","parallel_tool_calls":"yes"}'
-    found = native_responses.answer(body)
+    found = responses_api.read_answer(body)
     decoded = decode_response(bytes(found))
     assert [bytes(item) for item in decoded.output] == [b'{"x":1}']
     assert (decoded.id, decoded.usage) == ("7", None)
@@ -74,7 +74,7 @@ def test_a_sloppy_answer_keeps_its_items() -> None:
 
 def test_what_the_stub_says_is_a_response() -> None:
     call = stub_dialects.decode_call(b'{"model":"m","input":"hi"}')
-    decoded = decode_response(bytes(native_responses.answer(stub_dialects.responses_answer(call, 100))))
+    decoded = decode_response(bytes(responses_api.read_answer(stub_dialects.responses_answer(call, 100))))
     assert decoded.usage is not None
     assert decoded.usage.input_tokens == 26
     assert decoded.status == "completed"
@@ -85,17 +85,17 @@ def test_what_the_stub_says_is_a_response() -> None:
 )
 def test_foreign_bodies(body: bytes) -> None:
     with pytest.raises(ForeignAnswer):
-        native_responses.answer(body)
+        responses_api.read_answer(body)
 
 
 def test_a_response_that_failed_is_no_answer() -> None:
     for body in (b'{"output":[],"status":"failed"}', b'{"output":[],"status":"failed","id":3}'):
         with pytest.raises(FailedAnswer):
-            native_responses.answer(body)
+            responses_api.read_answer(body)
 
 
 def test_overflow_is_an_answer() -> None:
-    decoded = decode_response(bytes(native_responses.overflow("m")))
+    decoded = decode_response(bytes(responses_api.overflow("m")))
     assert decoded.output == []
     assert decoded.incomplete_details is not None
     assert decoded.incomplete_details.reason == "max_output_tokens"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gym_faces.dialects import side_channel
+from gym_faces.dialects.chat_request import ChatVariant
 from gym_models import azure, embedded, hosted, openai, vllm
-from gym_models.wire import parameters
-from gym_models.wire.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_runtime.client.rows import check_engine
@@ -211,4 +211,4 @@ def test_what_can_be_known_is_said_before_the_first_call(
 
 def test_every_parameter_is_known_to_the_tables() -> None:
     for host in hosted.hosts().values():
-        assert {*host.has, *host.lacks, *host.names} <= parameters.ALL
+        assert {*host.has, *host.lacks, *host.names} <= side_channel.ALL

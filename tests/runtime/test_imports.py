@@ -145,11 +145,11 @@ def runtime_modules(source: str) -> set[str]:
 
 
 def test_a_deep_import_is_found_in_each_form() -> None:
-    deep = "gym_faces.recordings.entry"
+    deep = "gym_faces.recordings.calls_file"
     for source in (
         f"import {deep}",
         f"from {deep} import make_entry",
-        "from gym_faces.recordings import entry",
+        "from gym_faces.recordings import calls_file",
     ):
         assert deep in runtime_modules(source)
     assert runtime_modules("from gym_faces.recordings import make_entry") == {"gym_faces.recordings"}

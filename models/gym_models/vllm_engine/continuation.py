@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from gym_faces.dialects import pieces
 from gym_runtime.adapters import Prefix
 from gym_runtime.messages import Reasoning, decode_item, unpack_ids
 from gym_runtime.workers import splice
@@ -15,7 +16,6 @@ from msgspec import Raw
 
 from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.tokens import Rendering
-from gym_models.wire.pieces import is_null
 
 Render = Callable[[Sequence[Raw]], Awaitable[Rendering]]
 Detokenize = Callable[[list[int]], Awaitable[str]]
@@ -44,7 +44,7 @@ async def continued(
     ids = splice(so_far, history.token_ids, whole.token_ids)
     if ids is None or await _drops_thinking(past, so_far, history.token_ids, detokenize):
         return None
-    if is_null(whole.features):
+    if pieces.is_null(whole.features):
         return Prompt(ids)
     features = tokens.moved_features(whole, ids, so_far, history.token_ids)
     return None if features is None else Prompt(ids, features)

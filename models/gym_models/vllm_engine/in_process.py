@@ -26,7 +26,7 @@ from gym_models.vllm_engine.devices import hold_devices
 from gym_models.vllm_engine.orphans import descendants, killed_with_us
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer, Pool
-from gym_models.wire.limited_answer import MAX_ANSWER_BYTES
+from gym_models.wire.reply import MAX_ANSWER_BYTES
 
 URL = "http://in-process/v1"
 LOOK_S = 1.0
@@ -99,7 +99,7 @@ class InProcess(Pool):
         sent = {**self.endpoint.headers, **(headers or {})}
         exchange = _Exchange(method, self._url(path), sent, body or b"")
         # vLLM ends a generation when its client leaves, not when the request's task is cancelled: so the
-        # exchange has a task of its own, which hears of it.
+        # exchange has its own task, which tells the application.
         self._tasks.start_soon(exchange.run, self._app)
         try:
             with anyio.fail_after(remaining_s):

@@ -17,13 +17,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from gym_faces.dialects import Logprobs, chat_answer, pieces
 from gym_runtime.adapters import Tokens, WeightSpan
 from gym_runtime.messages import pack_ids, pack_logprobs
 from gym_runtime.workers import moved
 from msgspec import Raw
-
-from gym_models.wire.chat_tokens import Logprobs
-from gym_models.wire.pieces import decode_fields, encode, is_null
 
 RENDER = "/chat/completions/render"
 DERENDER = "/chat/completions/derender"
@@ -87,25 +85,25 @@ class Text(msgspec.Struct):
 def tokenize_request(chat_request: bytes, *, prompted: bool) -> bytes:
     """The body of ``TOKENIZE`` that renders what a chat request would.
 
-    ``prompted`` false leaves out the prompt to answer. Earlier thinking has to stand in ``reasoning``: a chat
+    ``prompted`` false leaves out the prompt to answer. Earlier thinking has to be in ``reasoning``: a chat
     request may use two names for it, ``TOKENIZE`` only this one (vLLM 0.32).
     """
-    chat = decode_fields(chat_request)
+    chat = pieces.decode_fields(chat_request)
     fields = {name: chat[name] for name in _RENDERED if name in chat}
     if not prompted:
         fields["add_generation_prompt"] = Raw(b"false")
     kwargs = (
         {}
-        if is_null(chat.get("chat_template_kwargs", Raw()))
-        else decode_fields(chat["chat_template_kwargs"])
+        if pieces.is_null(chat.get("chat_template_kwargs", Raw()))
+        else pieces.decode_fields(chat["chat_template_kwargs"])
     )
     effort = chat.get("reasoning_effort", Raw())
-    if not is_null(effort):  # a field of its own in a chat request, which becomes two arguments there
+    if not pieces.is_null(effort):  # one field in a chat request becomes two arguments there
         thinks = Raw(b"false" if bytes(effort) == b'"none"' else b"true")
         fields["chat_template_kwargs"] = Raw(
-            encode({"enable_thinking": thinks, **kwargs, "reasoning_effort": effort})
+            pieces.encode({"enable_thinking": thinks, **kwargs, "reasoning_effort": effort})
         )
-    return encode(fields)
+    return pieces.encode(fields)
 
 
 def chat_request_from(chat_request: bytes, prompt: list[int]) -> bytes:
@@ -114,10 +112,10 @@ def chat_request_from(chat_request: bytes, prompt: list[int]) -> bytes:
     The field's name comes from engines that hand a rendered prompt to each other (vLLM PR 48145); nothing
     is transferred here. An engine without this field renders the messages.
     """
-    fields = decode_fields(chat_request)
+    fields = pieces.decode_fields(chat_request)
     given = fields.get("kv_transfer_params", Raw())
-    params = {} if is_null(given) else decode_fields(given)
-    return encode({**fields, "kv_transfer_params": {**params, "prompt_token_ids": prompt}})
+    params = {} if pieces.is_null(given) else pieces.decode_fields(given)
+    return pieces.encode({**fields, "kv_transfer_params": {**params, "prompt_token_ids": prompt}})
 
 
 def with_prefix(request: bytes, prefix: Sequence[int], *, ids_named: bool = False) -> bytes:
@@ -131,27 +129,31 @@ def with_prefix(request: bytes, prefix: Sequence[int], *, ids_named: bool = Fals
     fields: dict[str, Any] = {"return_tokens_as_token_ids": True} if ids_named else {}
     if prefix:
         fields["required_prefix_token_ids"] = prefix
-    return encode({**decode_fields(request), **fields})
+    return pieces.encode({**pieces.decode_fields(request), **fields})
 
 
 def generate_request(rendering: Rendering, prompt: list[int], features: Raw | None) -> bytes:
     """The body of ``GENERATE``: the rendering's, for this prompt."""
-    fields = {name: value for name, value in decode_fields(rendering.body).items() if not is_null(value)}
+    fields = {
+        name: value
+        for name, value in pieces.decode_fields(rendering.body).items()
+        if not pieces.is_null(value)
+    }
     fields.pop("stream", None)
     # A rendering leaves out what equals the default of SamplingParams, and without a limit the engine goes
     # on to the end of its context (vLLM 0.32).
-    sampling = decode_fields(fields["sampling_params"])
-    fields["sampling_params"] = Raw(encode({"max_tokens": _OMITTED_MAX_TOKENS, **sampling}))
+    sampling = pieces.decode_fields(fields["sampling_params"])
+    fields["sampling_params"] = Raw(pieces.encode({"max_tokens": _OMITTED_MAX_TOKENS, **sampling}))
     if features is not None:
         fields["features"] = features
-    return encode({**fields, "token_ids": prompt, "return_token_ids": True})
+    return pieces.encode({**fields, "token_ids": prompt, "return_token_ids": True})
 
 
 def moved_features(
     rendering: Rendering, prompt: Sequence[int], so_far: Sequence[int], history: Sequence[int]
 ) -> Raw | None:
     """The images' placeholders where they stand in the prompt; None if that is unknown."""
-    fields = decode_fields(rendering.features)
+    fields = pieces.decode_fields(rendering.features)
     shift = len(prompt) - len(rendering.token_ids)
     places = msgspec.json.decode(rendering.features, type=_Features).mm_placeholders
     for place in (one for several in places.values() for one in several):
@@ -159,7 +161,7 @@ def moved_features(
         if offset is None:
             return None
         place.offset = offset
-    return Raw(encode({**fields, "mm_placeholders": places}))
+    return Raw(pieces.encode({**fields, "mm_placeholders": places}))
 
 
 def answered(choice: Choice) -> list[int]:
@@ -178,7 +180,9 @@ def derender_request(generated: Generated, head: bytes) -> bytes:
         "prompt_token_ids": prompt,
         "choices": [{"index": 0, "finish_reason": choice.finish_reason, "token_ids": answered(choice)}],
     }
-    return encode({"generate_response": response, "prompt_tokens": len(prompt), "chat_request": Raw(head)})
+    return pieces.encode(
+        {"generate_response": response, "prompt_tokens": len(prompt), "chat_request": Raw(head)}
+    )
 
 
 def tokens(generated: Generated) -> Tokens:
@@ -191,3 +195,26 @@ def tokens(generated: Generated) -> Tokens:
         log_probs=pack_logprobs([entry.logprob for entry in content]),
         weights=choice.weight_versions or [],
     )
+
+
+# -- the completion that the engine's parsers make of tokens, and what they leave out ---------------------
+
+
+def amend(completion: chat_answer.Completion[chat_answer.Choice], choice: Choice) -> None:
+    """Count the token that ended the completion, and take off the stop string at which it ended."""
+    if completion.usage is not None:
+        completion.usage.completion_tokens = len(choice.token_ids or [])
+    message = completion.choices[0].message
+    if isinstance(choice.stop_reason, str) and bytes(message.content).startswith(b'"'):
+        text, found, _ = msgspec.json.decode(message.content, type=str).rpartition(choice.stop_reason)
+        if found:
+            message.content = Raw(pieces.encode(text))
+
+
+def empty_completion(generated: Generated, model: str) -> bytes:
+    """The completion of a model that generated no text."""
+    choice, prompt = generated.choices[0], len(generated.prompt_token_ids or [])
+    said = len(choice.token_ids or [])
+    message: dict[str, Any] = {"message": {"content": ""}, "finish_reason": choice.finish_reason}
+    usage = {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
+    return pieces.encode({"model": model, "choices": [message], "usage": usage})

@@ -25,32 +25,51 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
+import msgspec
+from gym_faces.dialects import (
+    ChatVariant,
+    ForeignAnswer,
+    chat_answer,
+    chat_request,
+    chat_tokens,
+    pieces,
+    responses_api,
+)
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, WeightSpan
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
-from gym_runtime.messages import pack_ids
+from gym_runtime.messages import pack_ids, unpack_ids
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gym_models.vllm_engine import completions, tokens
+from gym_models.vllm_engine import tokens
 from gym_models.vllm_engine.continuation import continued
-from gym_models.vllm_engine.tokens import Generated
-from gym_models.vllm_engine.vllm_requests import Refused, VllmRequests
-from gym_models.wire import chat_answer, chat_request, media, native_responses
-from gym_models.wire.chat_request import ChatVariant
+from gym_models.vllm_engine.tokens import Generated, Rendering
+from gym_models.wire import media
 from gym_models.wire.endpoint import Endpoint
-from gym_models.wire.engine import Api
+from gym_models.wire.engine import Api, Engine
 from gym_models.wire.failures import is_context_overflow, not_an_answer
 from gym_models.wire.http import Answer
-from gym_models.wire.native_responses import ForeignAnswer
 
 _NOT_ENABLED = (403, 404, 405, 501)
 _BAD_REQUEST = (400, 422)
+_UNPROMPTED = b',"add_generation_prompt":false}'
 _MEDIA = re.compile(rb'"input_(?:image|audio|file|video)"')
 
+T = TypeVar("T")
 
-class VllmEngine(VllmRequests):
+
+class Refused(Exception):
+    """The engine answered one of an exact call's requests with an error."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class VllmEngine(Engine):
     """Calls one vLLM; see `wire.engine.Engine`.
 
     Args:
@@ -136,11 +155,11 @@ class VllmEngine(VllmRequests):
             if answer.status >= 300:
                 raise Refused(answer)
         else:
-            answer = Answer(200, {}, completions.nothing(generated, self.model))
+            answer = Answer(200, {}, tokens.empty_completion(generated, self.model))
         try:
-            completion = chat_answer.decode(answer.body)
-            completions.amend(completion, choice)
-            return chat_answer.response(completion, native_responses.echo(bytes(call.params)))
+            completion = chat_answer.read_answer(answer.body)
+            tokens.amend(completion, choice)
+            return chat_answer.response(completion, responses_api.echo(bytes(call.params)))
         except (ForeignAnswer, *UNREADABLE) as error:
             raise not_an_answer(answer, self.endpoint, str(error)) from error
 
@@ -250,6 +269,72 @@ class VllmEngine(VllmRequests):
         elif not found.tokens.prompt_ids:
             found = replace(found, tokens=replace(found.tokens, prompt_ids=pack_ids(prompt)))
         return found
+
+    # -- the requests ---------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> str:
+        """The server's address, where the endpoints are that OpenAI does not have."""
+        return self.endpoint.url.removesuffix("/v1")
+
+    async def _render(
+        self, call: ModelCall, context: CallContext, items: Sequence[Raw] | None = None
+    ) -> Rendering:
+        """The whole conversation with a prompt to answer, or the given part of it without one."""
+        body = self._chat_body(call, call.input if items is None else items)
+        if items is not None:
+            body = body[:-1] + _UNPROMPTED
+        answer = await self._post(tokens.RENDER, body, context)
+        rendering = self._decoded(answer, Rendering)
+        rendering.body = answer.body
+        return rendering
+
+    async def _tokenize(
+        self, call: ModelCall, context: CallContext, items: Sequence[Raw] | None = None
+    ) -> Rendering:
+        """As `_render`, for an engine without the render endpoint."""
+        dialect = self._dialect
+        if dialect.reasoning == "reasoning_content":
+            dialect = replace(dialect, reasoning="reasoning")
+        body = self._chat_body(call, call.input if items is None else items, dialect)
+        body = tokens.tokenize_request(body, prompted=items is None)
+        found = await self._ask(self.root + tokens.TOKENIZE, body, tokens.Tokenized, context)
+        return Rendering(token_ids=found.tokens)
+
+    async def _rendered_from(self, call: ModelCall, context: CallContext) -> tuple[list[int], list[int]]:
+        """The prompt of a turn that goes on from the tokens so far, and these."""
+        so_far = [] if call.prefix is None else unpack_ids(call.prefix.ids)
+        body = tokens.tokenize_request(self._chat_body(call, call.input), prompted=True)
+        body = tokens.with_prefix(body, so_far)
+        return (await self._ask(self.root + tokens.TOKENIZE, body, tokens.Tokenized, context)).tokens, so_far
+
+    def _completed(self, answer: Answer, call: ModelCall) -> ModelAnswer:
+        try:
+            completion, said = chat_tokens.read_answer(answer.body)
+            response = chat_answer.response(completion, responses_api.echo(bytes(call.params)))
+        except (ForeignAnswer, *UNREADABLE) as error:
+            return self._foreign(answer, call, error)
+        return ModelAnswer(response=response, tokens=said)
+
+    def _chat_body(self, call: ModelCall, items: Sequence[Raw], dialect: ChatVariant | None = None) -> bytes:
+        return chat_request.write_request(
+            replace(call, input=list(items)), self.model, self._extra_body, dialect or self._dialect
+        )
+
+    async def _text(self, context: CallContext, ids: list[int]) -> str:
+        body = pieces.encode({"model": self.model, "tokens": ids})
+        return (await self._ask(self.root + tokens.DETOKENIZE, body, tokens.Text, context)).prompt
+
+    async def _ask(self, path: str, body: bytes, kind: type[T], context: CallContext) -> T:
+        return self._decoded(await self._post(path, body, context), kind)
+
+    def _decoded(self, answer: Answer, kind: type[T]) -> T:
+        if answer.status >= 300:
+            raise Refused(answer)
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except UNREADABLE as error:
+            raise not_an_answer(answer, self.endpoint, str(error)) from error
 
 
 def _saw(answer: ModelAnswer, prompt: list[int]) -> bool:

@@ -13,9 +13,8 @@ from aiohttp.client_proto import ResponseHandler
 from gym_runtime import UsageError
 from yarl import URL
 
-from gym_models.wire import limited_answer, no_answer
-from gym_models.wire.no_answer import NoAnswer
-from gym_models.wire.plain_connection import Reply
+from gym_models.wire import reply
+from gym_models.wire.reply import NoAnswer, Reply
 from gym_models.wire.sockets import (
     ADDRESSES_S,
     CONNECT_S,
@@ -69,7 +68,7 @@ class AiohttpClient:
             skip_auto_headers=() if self._proxied else ("User-Agent",),
             proxy=self._proxy,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            auto_decompress=False,  # `limited_answer` unpacks, up to a limit
+            auto_decompress=False,  # `reply` unpacks, up to a limit
         )
         return self
 
@@ -101,19 +100,19 @@ class AiohttpClient:
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    limit, failed = limited_answer.limit_bytes(answer.status), answer.status >= 300
+    limit, failed = reply.limit_bytes(answer.status), answer.status >= 300
     length = answer.content_length
     if length is not None and length <= limit:
         return await answer.read()  # aiohttp reads no more than the announced length
     if length is not None and not failed:
-        raise limited_answer.TooLarge
+        raise reply.TooLarge
     body = bytearray()
     async for piece in answer.content.iter_any():
         body += piece
         if len(body) > limit:
             if failed:
                 break
-            raise limited_answer.TooLarge
+            raise reply.TooLarge
     return bytes(body[:limit])
 
 
@@ -128,19 +127,19 @@ def _translate(error: aiohttp.ClientError) -> NoAnswer:
     reason = str(error)
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return NoAnswer(no_answer.UNTRUSTED, reason)
+            return NoAnswer(reply.UNTRUSTED, reason)
         case aiohttp.ClientConnectorDNSError():
-            return NoAnswer(no_answer.UNRESOLVED)
+            return NoAnswer(reply.UNRESOLVED)
         case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
-            return NoAnswer(no_answer.REFUSED)
+            return NoAnswer(reply.REFUSED)
         case aiohttp.ClientConnectorError() | aiohttp.ServerTimeoutError():
-            return NoAnswer(no_answer.NO_CONNECTION, reason or type(error).__name__)
+            return NoAnswer(reply.NO_CONNECTION, reason or type(error).__name__)
         case aiohttp.ClientHttpProxyError(status=status):
-            return NoAnswer(no_answer.PROXY, str(status))
+            return NoAnswer(reply.PROXY, str(status))
         case aiohttp.ClientResponseError():
-            return NoAnswer(no_answer.NOT_HTTP)
+            return NoAnswer(reply.NOT_HTTP)
         case _:
-            return NoAnswer(no_answer.BROKE, reason or type(error).__name__)
+            return NoAnswer(reply.BROKE, reason or type(error).__name__)
 
 
 def _proxy(url: str) -> str | None:

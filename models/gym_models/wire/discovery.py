@@ -14,6 +14,7 @@ addresses as ``policy_base_url``.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -21,14 +22,66 @@ import anyio
 import anyio.to_thread
 import msgspec
 from gym_runtime import UsageError
+from gym_runtime.adapters import ModelSettings
 from gym_runtime.errors import UNREADABLE, NotThereYet
+
+from gym_models.wire.endpoint import Endpoint
 
 HEAD_LIMIT_S = 10.0
 HEAD_BYTES = 16 * 2**20
 _FILE, _DNS, _HEAD = "file:", "dns:", "head:"
 
 
-def changes(url: str) -> bool:
+class ReplicaSources:
+    """What the URLs of a model's settings name.
+
+    Args:
+        at: makes the endpoint for a base URL.
+
+    Attributes:
+        change: those of the URLs that are sources, to be read again and again.
+    """
+
+    def __init__(self, settings: ModelSettings, at: Callable[[str, ModelSettings], Endpoint]) -> None:
+        self.change = [url for url in settings.urls if _changes(url)]
+        self._settings = settings
+        self._at = at
+        self._named: dict[str, list[str]] = {}
+
+    async def read(self) -> list[Endpoint]:
+        """All endpoints.
+
+        Raises:
+            UsageError: a source cannot be read, or names what is not a URL.
+        """
+        self._named = {url: await look_up(url) for url in self._settings.urls}
+        return await self._endpoints(self._named)
+
+    async def read_again(self, source: str) -> list[Endpoint] | None:
+        """All endpoints, if a source names others than before; None if it names the same, or none.
+
+        Raises:
+            UsageError: as `read`; nothing has changed.
+        """
+        found = await look_up(source)
+        # An empty list is taken for a mistake: it would end every call.
+        if not found or found == self._named[source]:
+            return None
+        named = {**self._named, source: found}
+        endpoints = await self._endpoints(named)
+        # After the endpoints were made, which may fail: then nothing has changed.
+        self._named = named
+        return endpoints
+
+    async def _endpoints(self, named: Mapping[str, list[str]]) -> list[Endpoint]:
+        return [
+            await anyio.to_thread.run_sync(self._at, url, self._settings)
+            for urls in named.values()
+            for url in urls
+        ]
+
+
+def _changes(url: str) -> bool:
     """Whether a URL names a source, which has to be read repeatedly."""
     return url.startswith((_FILE, _DNS, _HEAD))
 

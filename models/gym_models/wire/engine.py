@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
+from gym_faces.dialects import (
+    ChatVariant,
+    FailedAnswer,
+    ForeignAnswer,
+    chat_answer,
+    chat_request,
+    chat_tokens,
+    responses_api,
+    side_channel,
+)
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.logs import logger
 
-from gym_models.wire import (
-    chat_answer,
-    chat_logprobs,
-    chat_request,
-    chat_stream,
-    chat_tokens,
-    media,
-    native_responses,
-    parameters,
-)
-from gym_models.wire.chat_request import ChatVariant
+from gym_models.wire import media
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failed, failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
-from gym_models.wire.native_responses import FailedAnswer, ForeignAnswer
-from gym_models.wire.rate_limit import Pace
+from gym_models.wire.rate_limit import AnnouncedLimit
 
 Api = Literal["auto", "responses", "chat"]
 NO_SUCH_API = (404, 405, 501)
@@ -56,7 +55,7 @@ class Engine:
         self._free = api == "auto"
         # llama.cpp closes a connection after a stream without announcing it.
         self.pool = Pool(endpoint, reuse=not dialect.stream, authorize=authorize)
-        self._pace = Pace(endpoint.url)
+        self._limit = AnnouncedLimit(endpoint.url)
         self._extra_body = extra_body
         self._dialect = dialect
         self._left_out: set[str] = set()
@@ -72,12 +71,12 @@ class Engine:
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
         await media.check(call, self._media_hosts, context.notes)
-        beyond = parameters.beyond_responses(bytes(call.params))
+        beyond = side_channel.beyond_responses(bytes(call.params))
         if self.api == "chat" or (self._free and (call.return_tokens or beyond)):
             return await self._chat(call, context, beyond)
-        parameters.require(
+        side_channel.require(
             beyond,
-            parameters.RESPONSES,
+            side_channel.RESPONSES,
             f"{self.endpoint.url} is called by the Responses API ('api: chat' selects the other one), which",
         )
         if self.api == "responses":
@@ -86,7 +85,7 @@ class Engine:
 
     async def _whichever(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            native_responses.PATH, native_responses.request(call, self.model, self._extra_body), context
+            responses_api.PATH, responses_api.write_request(call, self.model, self._extra_body), context
         )
         foreign = None
         if answer.status not in NO_SUCH_API:
@@ -105,7 +104,7 @@ class Engine:
 
     async def _responses(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         answer = await self._post(
-            native_responses.PATH, native_responses.request(call, self.model, self._extra_body), context
+            responses_api.PATH, responses_api.write_request(call, self.model, self._extra_body), context
         )
         try:
             return self._response(answer, call)
@@ -116,7 +115,7 @@ class Engine:
         if answer.status >= 300:
             return self._overflow_or_raise(answer, call)
         try:
-            return ModelAnswer(response=native_responses.answer(answer.body))
+            return ModelAnswer(response=responses_api.read_answer(answer.body))
         except FailedAnswer as error:
             raise failed(answer, self.endpoint) from error
 
@@ -127,7 +126,7 @@ class Engine:
         beyond: Sequence[str] = (),
         foreign: tuple[Answer, ForeignAnswer] | None = None,
     ) -> ModelAnswer:
-        body = chat_request.request(call, self.model, self._extra_body, self._dialect, context.notes)
+        body = chat_request.write_request(call, self.model, self._extra_body, self._dialect, context.notes)
         answer = await self._post(chat_request.PATH, body, context)
         if foreign is not None and answer.status in NO_SUCH_API:
             # There is no such API to be asked; what answered in the other one's place is the error.
@@ -146,13 +145,13 @@ class Engine:
         try:
             tokens = None
             if call.return_tokens:
-                completion, tokens = chat_tokens.decode(answer.body, context.notes)
+                completion, tokens = chat_tokens.read_answer(answer.body, context.notes)
             elif self._dialect.stream and not notes.logprobs:
-                completion = chat_stream.decode(answer.body)
+                completion = chat_answer.read_stream(answer.body)
             else:
-                completion = chat_answer.decode(answer.body)
-            logprobs = chat_logprobs.of(answer.body) if notes.logprobs else chat_logprobs.NONE
-            response = chat_answer.response(completion, native_responses.echo(params), logprobs)
+                completion = chat_answer.read_answer(answer.body)
+            logprobs = chat_tokens.shown_logprobs(answer.body) if notes.logprobs else b"null"
+            response = chat_answer.response(completion, responses_api.echo(params), logprobs)
             return ModelAnswer(response=response, tokens=tokens)
         except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
@@ -175,15 +174,15 @@ class Engine:
     def _overflow_or_raise(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if is_context_overflow(answer):
             return ModelAnswer(
-                response=native_responses.overflow(self.model, native_responses.echo(bytes(call.params)))
+                response=responses_api.overflow(self.model, responses_api.echo(bytes(call.params)))
             )
         raise failure(answer, self.endpoint)
 
     async def _post(self, path: str, body: bytes, context: CallContext) -> Answer:
-        number = await self._pace.turn(context.deadline_s)
+        number = await self._limit.admit(context.deadline_s)
         headers = self._affinity(context) if self.endpoint.private else context.headers
         answer = await self.pool.post(path, body, deadline_s=context.deadline_s, headers=headers or None)
-        self._pace.answered(number, answer.status, answer.headers)
+        self._limit.answered(number, answer.status, answer.headers)
         return answer
 
     def _affinity(self, context: CallContext) -> dict[str, str]:

@@ -18,10 +18,10 @@ import anyio
 from gym_runtime import clock
 from gym_runtime.errors import DeadlineExceeded, ModelError, ModelRefused, ModelUnavailable
 
-from gym_models.wire import limited_answer, no_answer
+from gym_models.wire import reply
 from gym_models.wire.endpoint import Endpoint
-from gym_models.wire.no_answer import NoAnswer
 from gym_models.wire.plain_client import PlainClient
+from gym_models.wire.reply import NoAnswer
 
 if TYPE_CHECKING:
     from gym_models.wire.aiohttp_client import AiohttpClient
@@ -91,7 +91,7 @@ class Pool:
         Raises:
             ModelUnavailable: the connection was refused, or broke before the answer was complete.
             ModelRefused: the certificate is not trusted.
-            ModelRefused: the answer is larger than `limited_answer.MAX_ANSWER_BYTES`.
+            ModelRefused: the answer is larger than `reply.MAX_ANSWER_BYTES`.
             DeadlineExceeded: the deadline passed first.
         """
         return await self._request("POST", path, body, headers, deadline_s)
@@ -116,17 +116,17 @@ class Pool:
             )
             encoding = found.get("content-encoding", "")
             if not encoding:
-                return Answer(status, found, limited_answer.counted(packed), login)
+                return Answer(status, found, reply.counted(packed), login)
             with anyio.fail_after(deadline_s - clock.monotonic()):
-                return Answer(status, found, await limited_answer.unpacked(status, encoding, packed), login)
-        except limited_answer.TooLarge:
+                return Answer(status, found, await reply.unpacked(status, encoding, packed), login)
+        except reply.TooLarge:
             raise ModelRefused(
-                f"{self.endpoint.url} answered with more than {limited_answer.MAX_ANSWER_BYTES >> 20} MiB or "
-                f"{limited_answer.MAX_OBJECTS:,} objects: it was not read; ask for fewer log-probabilities "
+                f"{self.endpoint.url} answered with more than {reply.MAX_ANSWER_BYTES >> 20} MiB or "
+                f"{reply.MAX_OBJECTS:,} objects: it was not read; ask for fewer log-probabilities "
                 "or tokens, or look at what answers there",
                 stage="model",
             ) from None
-        except limited_answer.Unreadable as error:
+        except reply.Unreadable as error:
             raise ModelUnavailable(
                 f"{self.endpoint.url} answered with a body that cannot be read: {error}", stage="model"
             ) from error
@@ -143,5 +143,5 @@ class Pool:
     def _translate(self, error: NoAnswer) -> ModelError:
         reason = self.endpoint.quote(error.reason.strip()).cut(MAX_REASON_CHARS)
         said = error.said.format(url=self.endpoint.url, reason=reason)
-        kind = ModelRefused if error.said == no_answer.UNTRUSTED else ModelUnavailable
+        kind = ModelRefused if error.said == reply.UNTRUSTED else ModelUnavailable
         return kind(said, stage="model")

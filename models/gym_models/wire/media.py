@@ -5,7 +5,7 @@ its answer: so a harness, a tool or a row could make it read what only that netw
 conversation (``data:``) and public HTTP addresses may pass. Addresses of this machine, of private and
 link-local networks, other schemes and an engine's own files are refused, by name and by what the name
 resolves to here, unless the model's settings name the host in ``media_hosts``. The engine's operator has to
-limit what the engine itself resolves a moment later and which redirects it follows. The same rules hold for
+limit what the engine itself resolves afterwards and which redirects it follows. The same rules hold for
 the servers of hosted tools.
 """
 
@@ -18,12 +18,12 @@ from typing import Any, cast
 import anyio
 import msgspec
 from gym_data.web import host_of, is_address, is_public, resolved
+from gym_faces.dialects import pieces
 from gym_runtime import TaskError
 from gym_runtime.adapters import ConversationNotes, ModelCall
 from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
-from gym_models.wire import pieces
 from gym_models.wire.endpoint import is_private
 
 
@@ -139,7 +139,7 @@ def _within(raw: Raw) -> Iterator[str]:
                     url = cast("dict[str, Any]", inner).get("url") if isinstance(inner, dict) else inner
                     if isinstance(url, str):
                         yield url
-                # A list of its own in place of recursion: hostile JSON may be nested deeply.
+                # A list in place of recursion: hostile JSON may be nested deeply.
                 waiting.append(inner)
 
 

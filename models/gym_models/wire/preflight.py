@@ -9,10 +9,10 @@ import difflib
 import re
 
 import msgspec
+from gym_faces.dialects import responses_api
 from gym_runtime import UsageError, clock
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet
 
-from gym_models.wire import native_responses
 from gym_models.wire.engine import NO_SUCH_API, Engine
 from gym_models.wire.failures import MAX_MESSAGE_CHARS, failure
 
@@ -100,7 +100,7 @@ async def _find_api(engine: Engine, deadline_s: float) -> None:
     """Post a request without input: an engine with the Responses API refuses it, others answer 404."""
     try:
         answer = await engine.pool.post(
-            native_responses.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s
+            responses_api.PATH, msgspec.json.encode({"model": engine.model}), deadline_s=deadline_s
         )
     except (ModelError, DeadlineExceeded):
         # What is wrong shows at the first call, where it can be tried again.

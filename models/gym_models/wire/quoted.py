@@ -93,7 +93,7 @@ def _secrets_of(headers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
 def hide(text: str, secrets: Iterable[str] = ()) -> str:
     """10,000 characters of a text, without these secrets, large pieces of them, and what looks like a key.
 
-    A secret below `PIECE_CHARS` is hidden where it is a word of its own.
+    A secret below `PIECE_CHARS` is hidden where it is a whole word.
     """
     text = text[:_LONGEST_CHARS]
     # Marked first and replaced at the end, because secrets may overlap.

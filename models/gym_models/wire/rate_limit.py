@@ -1,4 +1,6 @@
-"""An engine's rate limit: its headers decide when calls are sent, before it has to refuse any.
+"""The rate limit that an engine announces: its headers decide when calls are sent, before it refuses any.
+
+The limit that a user sets (``requests_per_minute``) is kept by the model worker, over all engines.
 
     ===========================================  =============================================
     ``x-ratelimit-{remaining,reset,limit}-…``    of ``requests`` and ``tokens``: OpenAI, Azure,
@@ -15,7 +17,6 @@ deadline.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf
@@ -26,6 +27,7 @@ from gym_runtime import clock
 from gym_runtime.errors import ModelUnavailable
 
 from gym_models.wire.failures import duration_s, retry_after_s
+from gym_models.wire.waiting_line import WaitingLine
 
 LONGEST_HOLD_S = 60.0
 # Larger numbers are not durations but points in time, in seconds or milliseconds since the epoch.
@@ -93,8 +95,8 @@ def _until(text: str | None, now_s: float) -> float | None:
     return max(0.0, (seconds / 1000 if seconds > _EPOCH_MS else seconds) - now_s)
 
 
-class Pace:
-    """Decides when calls may go to one engine. Call `turn`, send, then call `answered`."""
+class AnnouncedLimit:
+    """Decides when calls may go to one engine. Call `admit`, send, then call `answered`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -104,27 +106,33 @@ class Pace:
         self._period_s = 0.0
         self._sent = 0
         self._newest = 0
-        self._waiting: deque[anyio.Event] = deque()
+        self._waiting = WaitingLine()
 
-    async def turn(self, deadline_s: float) -> int:
+    async def admit(self, deadline_s: float) -> int:
         """Wait until a call may go; returns the number to hand to `answered`.
 
         Raises:
             ModelUnavailable: the limit ends after the deadline.
         """
-        while self._left < 1:
+        while (number := self._take()) is None:
             now_s = clock.monotonic()
-            if now_s >= self._reset_s:
+            wait_s = self._reset_s - now_s
+            if wait_s <= 0:
                 self._left, self._reset_s = self._limit, now_s + self._period_s
             elif self._reset_s >= deadline_s:
-                wait_s = self._reset_s - now_s
                 raise ModelUnavailable(
                     f"{self._url} has a rate limit that is used up for {wait_s:.1f} s, beyond the deadline",
                     stage="model",
                     retry_after_s=wait_s,
                 )
             else:
-                await self._wait(self._reset_s - now_s)
+                with anyio.move_on_after(wait_s):
+                    return await self._waiting.wait(self._take)
+        return number
+
+    def _take(self) -> int | None:
+        if self._left < 1:
+            return None
         self._left -= 1
         self._sent += 1
         return self._sent
@@ -141,16 +149,4 @@ class Pace:
         if found.limit < inf:
             self._limit = found.limit
         # As many as may go now; the others would wake up for nothing.
-        for _ in range(int(min(self._left, len(self._waiting)))):
-            self._waiting.popleft().set()
-
-    async def _wait(self, seconds: float) -> None:
-        turn = anyio.Event()
-        self._waiting.append(turn)
-        try:
-            with anyio.move_on_after(seconds):
-                await turn.wait()
-        finally:
-            # Otherwise `answered` has removed it already.
-            if not turn.is_set():
-                self._waiting.remove(turn)
+        self._waiting.wake(int(min(self._left, len(self._waiting))))

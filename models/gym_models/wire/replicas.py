@@ -23,10 +23,10 @@ from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, N
 from gym_runtime.logs import logger
 
 from gym_models.wire import endpoint, preflight, routing
+from gym_models.wire.discovery import ReplicaSources
 from gym_models.wire.replica import E, Replica, T
-from gym_models.wire.replica_sources import ReplicaSources
 from gym_models.wire.routing import ReplicaState
-from gym_models.wire.turns import Turns
+from gym_models.wire.waiting_line import WaitingLine
 
 LOOK_S = 1.0
 HEALTH_LIMIT_S = 5.0
@@ -68,7 +68,7 @@ class Replicas(Generic[E]):
         self._sources = ReplicaSources(settings, at)
         self._replicas: dict[str, Replica[E]] = {}
         self._started = False
-        self._turns = Turns()
+        self._waiting = WaitingLine()
 
     async def __aenter__(self) -> Self:
         # Entered by hand: the adapter is a context manager, which cannot hold a block open.
@@ -125,12 +125,12 @@ class Replicas(Generic[E]):
         replica = self._choose(context)
         if replica is None:
             with anyio.move_on_after(max(0.0, context.deadline_s - clock.monotonic())):
-                replica = await self._turns.wait(lambda: self._choose(context))
+                replica = await self._waiting.wait(lambda: self._choose(context))
         if replica is None:
             states = self.states()
             raise DeadlineExceeded(
                 f"none of {len(states)} replicas had room before the deadline: "
-                f"{sum(one.in_flight for one in states)} calls are in flight, {len(self._turns)} wait",
+                f"{sum(one.in_flight for one in states)} calls are in flight, {len(self._waiting)} wait",
                 stage="model",
             )
         return replica
@@ -147,7 +147,7 @@ class Replicas(Generic[E]):
         replica.state.in_flight -= 1
         if replica.state.leaving:
             replica.look.set()
-        self._turns.wake(1)
+        self._waiting.wake(1)
 
     def _suspect(self, replica: Replica[E], error: ModelUnavailable) -> None:
         # A single replica stays in use: there is no other, and a retried call is a check, too. One that
@@ -263,7 +263,7 @@ class Replicas(Generic[E]):
         else:
             replica.state.missed = 0
             replica.state.up = True
-            self._turns.wake()
+            self._waiting.wake()
 
     def _take_out(self, replica: Replica[E], reason: str) -> None:
         replica.state.up = False
@@ -286,4 +286,4 @@ class Replicas(Generic[E]):
             self._take_out(
                 replica, f"{state.url} left {state.missed} health checks in a row without an answer"
             )
-        self._turns.wake()
+        self._waiting.wake()

@@ -2,12 +2,12 @@
 
 A harness, which is any program with the `openai` or `anthropic` client or a similar one, gets a base URL and
 a key. Its request in one of three dialects becomes a `ModelCall` to a model pool, and the answer goes back in
-the same dialect, as a stream if requested. `server` has the HTTP side, `responses`, `chat` and `messages` the
-dialects, and `capture` the calls of each rollout. `gym_faces.recordings` has the transcripts and the files.
+the same dialect (`gym_faces.dialects`), as a stream if requested. `gateway_server` has the HTTP side, and
+`capture` the calls of each rollout. `gym_faces.recordings` has the transcripts and the files.
 """
 
 from gym_data.web.listener import serving as serving
 
 from gym_faces.gateway.admission import Admission as Admission
 from gym_faces.gateway.gateway_server import Gateway as Gateway
-from gym_faces.gateway.question import Question as Question
+from gym_faces.gateway.model_pools import Question as Question

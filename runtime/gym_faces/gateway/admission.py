@@ -1,4 +1,8 @@
-"""Limits of a gateway: on calls in progress, on their bytes in memory, on the time of bodies and of answers.
+"""Which requests a gateway accepts, and its limits: calls in progress, their bytes in memory, time.
+
+A page in a browser can send requests to this machine, and DNS rebinding can make them look same-origin. So
+a request that a browser makes for a page (it has an ``Origin``) is refused, and one whose ``Host`` is foreign
+(`gym_data.web.host_names`). Headers that are not UTF-8 are refused, so that no other code meets them.
 
 A call is admitted before its body is read. A body's bytes count when they arrive, not when they are
 announced, and until its call is over, because a call consists of slices of its body.
@@ -6,14 +10,15 @@ announced, and until its call is over, because a call consists of slices of its 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 import anyio
 from aiohttp import web
+from gym_data.web.host_names import foreign_host
 from gym_runtime.timing import RETRY_AFTER_S, WRITE_S
 
-from gym_faces.gateway.dialect import Problem, Refusal
+from gym_faces.dialects.dialect import Problem, Refusal
 
 BODY_S = 60.0
 """How long a client may take to send a request's body."""
@@ -21,6 +26,26 @@ BODY_S = 60.0
 MAX_BODY_BYTES = 32 * 2**20
 """As Anthropic has it."""
 MAX_HELD_BYTES = 512 * 2**20
+
+
+def check_caller(request: web.BaseRequest, names: Iterable[str]) -> None:
+    """
+    Raises:
+        Refusal: the request is a web page's, its ``Host`` is not one of the gateway's names, or a header is
+            not UTF-8.
+    """
+    for name, value in request.raw_headers:
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            what = f"the header {name.decode('ascii', 'replace')[:100]!r} is not UTF-8"
+            raise Refusal(Problem(kind="invalid", message=what)) from None
+    # Browsers send it even where they leave out the origin; other clients send neither.
+    site = request.headers.get("sec-fetch-site", "none").lower()
+    if "origin" in request.headers or site not in ("none", "same-origin"):
+        raise _forbidden("the gateway does not answer requests of web pages (with an Origin)")
+    if problem := foreign_host(request, names):
+        raise _forbidden(problem)
 
 
 class Admission:
@@ -146,3 +171,7 @@ def _check_type(request: web.Request) -> None:
 
 def _full(message: str) -> Refusal:
     return Refusal(Problem(kind="rate_limit", message=message, retry_after_s=RETRY_AFTER_S))
+
+
+def _forbidden(message: str) -> Refusal:
+    return Refusal(Problem(kind="forbidden", message=message))

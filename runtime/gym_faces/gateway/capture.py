@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import msgspec
-from gym_runtime.messages.calls import ModelCall, Tokens
+from gym_runtime.adapters import ModelCall, Tokens
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gym_faces.recordings.calls_file import CallsFile
-from gym_faces.recordings.entry import CallEntry, encode_entry
+from gym_faces.recordings.calls_file import CallEntry, CallsFile, encode_entry
 from gym_faces.recordings.transcript import Transcript, off_loop
 
 MAX_BYTES = 256 * 2**20

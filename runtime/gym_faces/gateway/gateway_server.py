@@ -31,22 +31,22 @@ import anyio.to_thread
 from aiohttp import web
 from gym_data.web.listener import own_names
 from gym_runtime import clock
+from gym_runtime.adapters import ModelAnswer, ModelCall
 from gym_runtime.errors import GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
 from gym_runtime.timing import WRITE_S
 
-from gym_faces.gateway import callers, captured
-from gym_faces.gateway.admission import Admission, write, written
+from gym_faces.dialects.chat_answer import CHAT
+from gym_faces.dialects.dialect import ApiDialect, Asked, Problem, Refusal
+from gym_faces.dialects.messages_api import MESSAGES
+from gym_faces.dialects.pieces import encode
+from gym_faces.dialects.responses_api import RESPONSES
+from gym_faces.gateway.admission import Admission, check_caller, write, written
 from gym_faces.gateway.capture import Captures
-from gym_faces.gateway.chat_api import CHAT
-from gym_faces.gateway.dialect import ApiDialect, Asked, Problem, Refusal
 from gym_faces.gateway.http_errors import id_headers, problem_of, refusal
-from gym_faces.gateway.messages_api import MESSAGES
-from gym_faces.gateway.question import Ask, Question
-from gym_faces.gateway.responses_api import RESPONSES
-from gym_faces.gateway.rollout_names import RolloutNames
-from gym_faces.recordings.entry import make_entry
+from gym_faces.gateway.model_pools import Ask, Question
+from gym_faces.gateway.rollout_names import KEY, RolloutNames
+from gym_faces.recordings.calls_file import make_entry
 
 QUIET_S = 15.0
 """How often a stream that waits for the engine sends a comment, so that proxies keep it open."""
@@ -115,7 +115,9 @@ class Gateway:
                 app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
             app.router.add_get(f"{prefix}/v1/models", self._list_models)
             app.router.add_get(prefix + "/v1/models/{model}", self._show_model)
-        captured.add_routes(app, self.names, self._captures, self.admission, self._write_s)
+        app.router.add_post("/rollouts/{rollout}", self._name_rollout)
+        app.router.add_get("/rollouts/{rollout}/calls", self._show_calls)
+        app.router.add_delete("/rollouts/{rollout}/calls", self._forget_calls)
         app.router.add_get("/health", self._show_health)
         # Last: the first route that fits answers.
         app.router.add_route("*", "/{path:.*}", self._nothing_here)
@@ -125,7 +127,7 @@ class Gateway:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse web pages; write every refusal in the dialect of the path."""
         try:
-            callers.check(request, self._hosts)
+            check_caller(request, self._hosts)
             return await handler(request)
         except Refusal as error:
             return refusal(_dialect(request), error.problem)
@@ -139,7 +141,7 @@ class Gateway:
     async def _serve(self, dialect: ApiDialect, request: web.Request) -> web.StreamResponse:
         key = uuid4().hex
         try:
-            rollout = self.names.whose(*captured.said(request))
+            rollout = self.names.whose(*_said(request))
             if not rollout and not self._anonymous:
                 message = "this gateway answers only calls that name a rollout in their path or their key"
                 raise Refusal(Problem(kind="unauthorized", message=message))
@@ -251,17 +253,46 @@ class Gateway:
             return call
         return await self._captures.continued(rollout, call)
 
+    # -- captured calls, and names for the launcher -----------------------------------------------------
+
+    async def _name_rollout(self, request: web.Request) -> web.Response:
+        self.names.require_launcher(_said(request)[1])
+        rollout = request.match_info["rollout"]
+        made = self.names.of(rollout)
+        return _json({"rollout_id": rollout, "name": made, "key": KEY + made})
+
+    async def _show_calls(self, request: web.Request) -> web.Response:
+        rollout = self.names.whose(*_said(request))
+        calls = self._captures.calls(rollout) if self._captures is not None else None
+        if calls is None:
+            why = f"no call of rollout '{rollout}' is known: none was made, or it was forgotten"
+            return refusal(RESPONSES, Problem(kind="not_found", message=why))
+        # Joined, not encoded again: the calls are JSON already, and may be hundreds of megabytes.
+        with self.admission.admitted() as place:
+            place.hold(sum(map(len, calls)))
+            body = b'{"rollout_id":%b,"calls":[%b]}' % (encode(rollout), b",".join(calls))
+            whole = web.Response(body=body, content_type="application/json")
+            await write(request, whole, self._write_s)
+        return whole
+
+    async def _forget_calls(self, request: web.Request) -> web.Response:
+        self.names.require_launcher(_said(request)[1])
+        rollout = self.names.whose(*_said(request))
+        return _json({"forgotten": self._captures.forget(rollout) if self._captures is not None else 0})
+
+    # -- models, health ---------------------------------------------------------------------------------
+
     async def _list_models(self, request: web.Request) -> web.Response:
-        return captured.json({"object": "list", "data": list(self._models.values()), "has_more": False})
+        return _json({"object": "list", "data": list(self._models.values()), "has_more": False})
 
     async def _show_model(self, request: web.Request) -> web.Response:
         if (name := request.match_info["model"]) in self._models:
-            return captured.json(self._models[name])
+            return _json(self._models[name])
         message = f"there is no model '{name}'; use one of {', '.join(self._models)}"
         return refusal(RESPONSES, Problem(kind="not_found", message=message))
 
     async def _show_health(self, request: web.Request) -> web.Response:
-        return captured.json({"in_use": self.admission.in_use, "capacity": self.admission.capacity})
+        return _json({"in_use": self.admission.in_use, "capacity": self.admission.capacity})
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
         hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's client"
@@ -269,8 +300,19 @@ class Gateway:
         return refusal(_dialect(request), problem)
 
 
+def _said(request: web.Request) -> tuple[str, str]:
+    """The rollout's name in a request's path, and the request's key."""
+    # Anthropic's clients send the one header, OpenAI's the other.
+    key = request.headers.get("x-api-key") or request.headers.get("authorization", "")
+    return request.match_info.get("rollout", ""), key.removeprefix("Bearer ").strip()
+
+
+def _json(document: object) -> web.Response:
+    return web.Response(body=encode(document), content_type="application/json")
+
+
 def _bug(error: Exception) -> RuntimeFault:
-    """What a client is told of an error that should not be; the log has the rest."""
+    """What a client reads of a bug; the log has the rest."""
     logger().exception("the gateway raised")
     return RuntimeFault(f"{type(error).__name__}; see the gateway's log")
 

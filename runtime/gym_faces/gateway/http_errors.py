@@ -31,7 +31,7 @@ from gym_runtime.errors import (
 )
 from gym_runtime.timing import RETRY_AFTER_S
 
-from gym_faces.gateway.dialect import ApiDialect, Problem
+from gym_faces.dialects.dialect import ApiDialect, Problem
 
 LONGEST_WAIT_S = 3600
 """The longest `Retry-After` that is passed on from an engine."""

@@ -1,14 +1,33 @@
-"""Sends a gateway's calls to the model workers, over the bus."""
+"""A call for a model as the gateway hands it on, and the pools of model workers that answer it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from gym_runtime.messages import calls
+from gym_runtime.adapters import ModelAnswer, ModelCall
+from gym_runtime.messages import Request, decode_model_answer
 from gym_runtime.rpc import RetryBudget, Router
 
-from gym_faces.gateway.question import Question
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A call for a model.
+
+    Attributes:
+        rollout: its id; empty if the client named none.
+        model: the name that the client used.
+        key: unique, also the id of the captured call.
+    """
+
+    rollout: str
+    model: str
+    call: ModelCall
+    key: str
+    deadline_s: float
+
+
+Ask = Callable[[Question], Awaitable[ModelAnswer]]
 
 
 class Pools:
@@ -24,13 +43,13 @@ class Pools:
         self._names = tuple(names)
         self._return_tokens = return_tokens
 
-    async def ask(self, question: Question) -> calls.ModelAnswer:
+    async def ask(self, question: Question) -> ModelAnswer:
         """
         Raises:
             GymError: as `Router.ask`.
         """
         call = msgspec.structs.replace(question.call, return_tokens=self._return_tokens)
-        request = calls.Request(
+        request = Request(
             body=call,
             deadline_s=question.deadline_s,
             key=f"gateway.{question.key}",
@@ -39,4 +58,4 @@ class Pools:
         # Harnesses often have a model name of their own that cannot be changed.
         pool = question.model if question.model in self._names else self._names[0]
         answer = await self._router.ask("model", pool, request, RetryBudget())
-        return calls.decode_model_answer(answer.body)
+        return decode_model_answer(answer.body)

@@ -14,7 +14,7 @@ import secrets
 
 from gym_runtime.errors import TaskError, UsageError
 
-from gym_faces.gateway.dialect import Problem, Refusal
+from gym_faces.dialects.dialect import Problem, Refusal
 
 KEY = "gym-"
 LEAST_SECRET_CHARS = 16

@@ -2,9 +2,9 @@
 
 One process at one address is head server, agents and resources servers at once. `gym_http_server` has the
 routes, and `agent_directory` what clients read first: which agents there are, and where.
-`served_environments` tells which environment a request means. `asked_runs` makes the rollouts of ``/run``,
-each once however often it is asked for; `seeded_sessions` holds what ``/seed_session`` opens; `row_answers`
-writes rows and metrics, `http_answers` errors.
+`served_environments` tells which environment a request means. `asked_runs` runs the rollouts of ``/run``,
+each once however often it is asked for; `seeded_sessions` holds what ``/seed_session`` opens; `answers`
+writes rows, verdicts, metrics and errors.
 """
 
 from gym_faces.gym_server.agent_directory import agents_yaml as agents_yaml

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment import LoadedEnvironment
 
 Blocks = dict[str, dict[str, dict[str, dict[str, Any]]]]
 _encode = msgspec.json.Encoder().encode

@@ -1,11 +1,11 @@
-"""The rollouts of ``/run``: a retry gets the rollout that was asked for first, a new request one of its own.
+"""The rollouts of ``/run``: a retry gets the rollout of the first request, a new request gets a new rollout.
 
 NeMo Gym's clients say nothing by which a retry could be told from a new request. A trainer whose dataset is
 small sends the very same body in its next step, numbers of tasks and rollouts included, and several jobs may
 send it at the same time. But a client asks again only when it has lost its connection. So:
 
 - A request joins an earlier one with the same body whose client has left without the answer: it gets the
-  rollout that is being made, or its result.
+  rollout in progress, or its result.
 - What a client has had, no other request gets, and clients that wait at the same time get a rollout each. So
   no rollout is trained on twice. A client that loses its connection with the end of its answer, or so that
   this side does not notice, gets another rollout of its row.
@@ -27,7 +27,7 @@ from gym_runtime.errors import GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.timing import RUN_KEPT_S
 
-from gym_faces.gym_server.http_answers import Answer, of_error
+from gym_faces.gym_server.answers import Answer, of_error
 
 RUNS_SWEPT_S = 5.0
 """How often such results and rollouts are looked at."""
@@ -64,7 +64,7 @@ class Runs:
     """
     Args:
         tasks: lasts longer than every request.
-        kept_s: how long a result is kept that was asked for, and a rollout made that no client waits for.
+        kept_s: how long a result is kept, and a rollout goes on that no client waits for.
     """
 
     def __init__(self, tasks: TaskGroup, *, kept_s: float = RUN_KEPT_S) -> None:
@@ -77,11 +77,11 @@ class Runs:
 
     @asynccontextmanager
     async def asked(self, key: bytes, work: Work, *, named: bool) -> AsyncGenerator[AskedRun]:
-        """The rollout of a request, made; the caller sets ``delivered`` when the client has the answer.
+        """The finished rollout of a request; the caller sets ``delivered`` when the client has the answer.
 
         Args:
             key: the same for the same request.
-            work: makes the rollout, if no earlier request has begun it.
+            work: runs the rollout, if no earlier request has begun it.
         """
         run = next((one for one in self._known.get(key, ()) if one.joinable), None)
         if run is None:

@@ -31,17 +31,19 @@ from gym_data.web.listener import own_names
 from gym_runtime.client import Client, StandingRun, background
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
+from gym_data.web.host_names import own_names
+from gym_runtime import RolloutSettings
+from gym_runtime.client import Client, StandingRun, background
+from gym_runtime.environment import NOT_FOUND, SERVER_ERROR, VALIDATION, LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger
-from gym_runtime.messages.rollout_settings import RolloutSettings
 
-from gym_faces.gateway import callers
-from gym_faces.gateway.admission import Admission, Place, write
-from gym_faces.gateway.dialect import Problem, Refusal
+from gym_faces.dialects.dialect import Problem, Refusal
+from gym_faces.gateway.admission import Admission, Place, check_caller, write
 from gym_faces.gateway.gateway_server import LARGE_BYTES
-from gym_faces.gym_server import agent_directory, row_answers
+from gym_faces.gym_server import agent_directory, answers
+from gym_faces.gym_server.answers import Answer, of_error, refused
 from gym_faces.gym_server.asked_runs import Runs
-from gym_faces.gym_server.http_answers import Answer, of_error, refused
 from gym_faces.gym_server.seeded_sessions import COOKIE, SeededSessions
 from gym_faces.gym_server.served_environments import Asked, Served
 
@@ -59,7 +61,7 @@ class GymServer:
     Args:
         client: is open as long as the server.
         environments: those that are served.
-        settings: how the rollouts of ``/run`` are made; ``repeats`` is 1.
+        settings: how the rollouts of ``/run`` are run; ``repeats`` is 1.
         key: what requests must have; empty for none.
         hosts: host names of the server, in addition to addresses and the machine's own names.
         admission: the limits on requests and their bytes.
@@ -128,7 +130,7 @@ class GymServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse web pages and requests without the key; write every error in the same form."""
         try:
-            callers.check(request, self._hosts)
+            check_caller(request, self._hosts)
             if self._key and not hmac.compare_digest(_key(request), self._key.encode()):
                 message = "this server wants its key: Authorization: Bearer KEY, or gym:KEY@HOST as its host"
                 raise Refusal(Problem(kind="unauthorized", message=message))
@@ -184,11 +186,11 @@ class GymServer:
         assert self._standing is not None
         record = await self._standing.rollout(asked.row)
         if len(record.row) > LARGE_BYTES:
-            return await anyio.to_thread.run_sync(row_answers.of_record, record, asked.fields)
-        return row_answers.of_record(record, asked.fields)
+            return await anyio.to_thread.run_sync(answers.of_record, record, asked.fields)
+        return answers.of_record(record, asked.fields)
 
     async def _aggregate(self, request: web.Request, place: Place, body: bytes) -> web.StreamResponse:
-        return (await anyio.to_thread.run_sync(row_answers.of_batch, body)).response()
+        return (await anyio.to_thread.run_sync(answers.of_batch, body)).response()
 
     # -- a resources server ---------------------------------------------------------------------------
 
@@ -217,13 +219,13 @@ class GymServer:
         environment = asked.environment
         if environment.definition.shape == "verify" or not cookie:
             verdict = await self._client.verify(asked.row, bytes(response), environment=environment.name)
-            return row_answers.of_verdict(verdict, asked.fields).response()
+            return answers.of_verdict(verdict, asked.fields).response()
         seeded = self.sessions.get(cookie, environment.name)
         key = _hash(body)
         async with seeded.judging:
             if seeded.verdict is None:
                 verdict = await seeded.session.verify(bytes(response))
-                await self.sessions.end(seeded, key, row_answers.of_verdict(verdict, asked.fields))
+                await self.sessions.end(seeded, key, answers.of_verdict(verdict, asked.fields))
         known, answer = seeded.verdict or (b"", Answer(503, b"{}"))
         if known != key:
             raise TaskError("the session has had its verdict, on another response: seed another session")

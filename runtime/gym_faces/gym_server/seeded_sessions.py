@@ -15,7 +15,7 @@ from gym_runtime.client import Client, EnvironmentSession
 from gym_runtime.errors import Busy, SessionLost, TaskError
 from gym_runtime.timing import RUN_KEPT_S
 
-from gym_faces.gym_server.http_answers import Answer
+from gym_faces.gym_server.answers import Answer
 from gym_faces.gym_server.served_environments import Asked
 
 SEEDED_SWEPT_S = 15.0
@@ -99,7 +99,7 @@ class SeededSessions:
                 now_s = clock.monotonic()
                 await self._release([name for name, one in self._known.items() if one.expires_s < now_s])
         finally:
-            with anyio.CancelScope(shield=True):  # each has a limit of its own
+            with anyio.CancelScope(shield=True):  # each release has a limit
                 await self._release(list(self._known))
 
     async def _release(self, cookies: list[str]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment import LoadedEnvironment, catalogue
 from gym_runtime.errors import UNREADABLE, TaskError
-from gym_runtime.messages.names import SHOWN_CHARS
+from gym_runtime.messages import SHOWN_CHARS
 from msgspec import Raw
 
-from gym_faces.gateway.dialect import Problem, Refusal
+from gym_faces.dialects.dialect import Problem, Refusal
 
 
 class _Ref(msgspec.Struct, frozen=True):

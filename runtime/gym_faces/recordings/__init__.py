@@ -1,10 +1,10 @@
 """Recorded model calls: one call as it is kept, files of them, and transcripts made from them."""
 
 from gym_faces.recordings.calls_file import CallsFile as CallsFile
+from gym_faces.recordings.calls_file import make_entry as make_entry
 from gym_faces.recordings.canonical import digests as digests
 from gym_faces.recordings.canonical import fold as fold
-from gym_faces.recordings.entry import make_entry as make_entry
-from gym_faces.recordings.recording import Recording as Recording
+from gym_faces.recordings.recording import RecordedRollout as RecordedRollout
 from gym_faces.recordings.recording import indices as indices
 from gym_faces.recordings.recording import opening as opening
 from gym_faces.recordings.recording import read as read

@@ -1,4 +1,11 @@
-"""A file of model calls, one `CallEntry` a line, that several processes may append to."""
+"""The record of one model call: the request, the answer, its tokens and its time.
+
+It is the line of a gateway's capture and of the ``record`` adapter's file, which the ``replay`` adapter
+reads. The names of the token fields, ``output_items`` and ``token_item_index`` are those of NeMo Gym's
+token capture. It never has headers or keys.
+
+A file has one entry a line, and several processes may append to it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +13,92 @@ import fcntl
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-from gym_runtime.errors import UsageError
-from gym_runtime.files.appender import Appender, repair_tail
+import msgspec
+from gym_runtime.adapters import ModelAnswer, ModelCall, Tokens, WeightSpan
+from gym_runtime.errors import Fault, UsageError
+from gym_runtime.files import Appender, repair_tail
+from gym_runtime.messages import IncompleteDetails, Usage, decode_response, unpack_ids, unpack_logprobs
 from gym_runtime.own_files import open_own
+from msgspec import Raw
 
-from gym_faces.recordings.entry import CallEntry, encode_entry
+SCHEMA_VERSION = 1
+
+
+class CallEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One call.
+
+    Attributes:
+        rollout_id: the rollout that made the call; empty if the client named none.
+        model_call_id: unique.
+        model: the name in the answer.
+        api: the dialect of a gateway's request: ``responses``, ``chat`` or ``messages``.
+        responses_create_params: as in a dataset row, with the conversation so far as ``input``.
+        output_items: the model's items.
+        token_item_index: the index of the item that the tokens belong to, the last one; None without tokens.
+        prompt_token_ids: shape (prompt tokens,).
+        generation_token_ids, generation_log_probs: shape (generated tokens,).
+        created_at: when the call was made, in seconds since the epoch.
+        error: why there is no answer, or None.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    rollout_id: str = ""
+    attempt: int = 1
+    model_call_id: str
+    model: str = ""
+    api: str = ""
+    responses_create_params: Raw
+    output_items: list[Raw] = []
+    token_item_index: int | None = None
+    prompt_token_ids: list[int] = []
+    generation_token_ids: list[int] = []
+    generation_log_probs: list[float] = []
+    weight_versions: list[WeightSpan] = []
+    response_id: str = ""
+    status: str | None = None
+    incomplete_details: IncompleteDetails | None = None
+    usage: Usage | None = None
+    created_at: float = 0.0
+    duration_s: float = 0.0
+    error: Fault | None = None
+
+
+encode_entry = msgspec.json.Encoder().encode
+decode_entry = msgspec.json.Decoder(CallEntry).decode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def make_entry(
+    call: ModelCall, outcome: ModelAnswer | Fault, *, model_call_id: str, created_at: float, **more: Any
+) -> CallEntry:
+    """The record of a call and its outcome.
+
+    Raises:
+        msgspec.DecodeError: the answer has no response.
+    """
+    params = Raw(encode_entry({**_fields(call.params), "input": call.input}))
+    about: dict[str, Any] = {"model_call_id": model_call_id, "created_at": created_at, **more}
+    if isinstance(outcome, Fault):
+        return CallEntry(responses_create_params=params, error=outcome, **about)
+    response = decode_response(outcome.response)
+    tokens = outcome.tokens or Tokens()
+    return CallEntry(
+        responses_create_params=params,
+        model=response.model,
+        output_items=response.output,
+        token_item_index=len(response.output) - 1 if outcome.tokens and response.output else None,
+        prompt_token_ids=unpack_ids(tokens.prompt_ids),
+        generation_token_ids=unpack_ids(tokens.generation_ids),
+        generation_log_probs=unpack_logprobs(tokens.log_probs),
+        weight_versions=tokens.weights,
+        response_id=response.id,
+        status=response.status,
+        incomplete_details=response.incomplete_details,
+        usage=response.usage,
+        **about,
+    )
 
 
 class CallsFile:

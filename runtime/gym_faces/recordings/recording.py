@@ -15,9 +15,11 @@ import msgspec
 from gym_runtime.messages.call_tokens import pack_ids, pack_logprobs
 from gym_runtime.messages.calls import ModelAnswer, Tokens, WeightSpan
 from gym_runtime.messages.responses import Response, decode_response, user_message
+from gym_runtime.adapters import ModelAnswer, Tokens, WeightSpan
+from gym_runtime.messages import Response, decode_response, pack_ids, pack_logprobs, user_message
 from msgspec import Raw
 
-from gym_faces.recordings.entry import CallEntry, decode_entry
+from gym_faces.recordings.calls_file import CallEntry, decode_entry
 
 _TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 _OURS = (*_TOKEN_FIELDS, "routed_experts", "weight_versions", "token_segment")
@@ -78,7 +80,7 @@ class RecordedTurn(NamedTuple):
     tokens: Raw | None = None
 
 
-class Recording(NamedTuple):
+class RecordedRollout(NamedTuple):
     """A line: its task and rollout, the beginning of its conversation, its turns, and each turn's answer."""
 
     task: int
@@ -97,7 +99,7 @@ _decode_params = msgspec.json.Decoder(_Params).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def read(line: bytes) -> Recording:
+def read(line: bytes) -> RecordedRollout:
     """A line; one without an answer has no turns.
 
     Raises:
@@ -108,16 +110,16 @@ def read(line: bytes) -> Recording:
         entry = decode_entry(line)
         turns = [RecordedTurn([], entry.output_items)] if entry.error is None else []
         began = opening(entry.responses_create_params)
-        return Recording(*indices(entry.rollout_id), began, turns, partial(_answer_of_entry, entry))
+        return RecordedRollout(*indices(entry.rollout_id), began, turns, partial(_answer_of_entry, entry))
     if not bytes(head.response):
         if b'"responses_create_params"' not in line:
             raise msgspec.ValidationError("it has no 'responses_create_params'")
-        return Recording(0, 0, [], [], _no_answer)  # the rollout failed before its first turn
+        return RecordedRollout(0, 0, [], [], _no_answer)  # the rollout failed before its first turn
     row = _decode_row(line)
     response = decode_response(row.response)
     turns = list(_turns(response.output))
     answer = partial(_answer_of_row, response, turns)
-    return Recording(row.task, row.rollout, row.responses_create_params.items, turns, answer)
+    return RecordedRollout(row.task, row.rollout, row.responses_create_params.items, turns, answer)
 
 
 def _no_answer(turn: int) -> ModelAnswer:

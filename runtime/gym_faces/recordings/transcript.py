@@ -17,6 +17,8 @@ import anyio.to_thread
 import msgspec
 from gym_runtime.messages.calls import Prefix, Tokens, prefix_after
 from gym_runtime.messages.responses import FunctionCall, Message, decode_item
+from gym_runtime.adapters import Prefix, Tokens
+from gym_runtime.messages import FunctionCall, Message, decode_item, prefix_after
 from msgspec import Raw
 
 from gym_faces.recordings.canonical import digests, element, fold, fold_with_places

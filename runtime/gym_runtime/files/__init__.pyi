@@ -1,14 +1,14 @@
 from .appender import Appender as Appender
 from .appender import repair_tail as repair_tail
 from .appender import write_whole as write_whole
-from .dataset import MAX_LINE_BYTES as MAX_LINE_BYTES
 from .dataset import Dataset as Dataset
+from .dataset import MAX_LINE_BYTES as MAX_LINE_BYTES
 from .dataset import Source as Source
 from .index import HEADER_BYTES as HEADER_BYTES
-from .index import RECORD_BYTES as RECORD_BYTES
-from .index import IndexedRow as IndexedRow
 from .index import IndexFile as IndexFile
+from .index import IndexedRow as IndexedRow
 from .index import Packer as Packer
+from .index import RECORD_BYTES as RECORD_BYTES
 from .index import end_of as end_of
 from .index import index_path as index_path
 from .index import indices as indices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gym_faces.gateway.dialect import ApiDialect, Asked
+from gym_faces.dialects.dialect import ApiDialect, Asked
 
 USER = {"role": "user", "content": "hi"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from faces.gateway.request_items import USER, chat, items, params, read, said
-from gym_faces.gateway.chat_api import CHAT
+from gym_faces.dialects.chat_answer import CHAT
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 

@@ -13,8 +13,8 @@ import pytest
 from anyio.abc import SocketStream
 from faces.gateway.hostile_requests import ALL, RESPONSES, connection, head, message_of
 from faces.gateway.running_gateway import RunningGateway, standing
+from gym_faces.dialects.dialect import MAX_ITEMS, MAX_OBJECTS
 from gym_faces.gateway.admission import Admission
-from gym_faces.gateway.dialect import MAX_ITEMS, MAX_OBJECTS
 from gym_testing.background import settled
 from gym_testing.small_system import answer
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from faces.gateway.hostile_requests import ALL, ANTHROPIC, RESPONSES, connection, head, message_of
 from faces.gateway.running_gateway import standing
+from gym_faces.dialects.dialect import Problem, Refusal
+from gym_faces.dialects.responses_api import RESPONSES as DIALECT
 from gym_faces.gateway.capture import Captures
-from gym_faces.gateway.dialect import Problem, Refusal
 from gym_faces.gateway.http_errors import refusal
-from gym_faces.gateway.responses_api import RESPONSES as DIALECT
 from gym_faces.gateway.rollout_names import RolloutNames
 from gym_runtime.errors import TaskError, UsageError
 from gym_testing.small_system import Hang, answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from faces.gateway.request_items import anthropic, items, params, read
-from gym_faces.gateway.messages_api import MESSAGES
+from gym_faces.dialects.messages_api import MESSAGES
 
 ANTHROPIC_PARAMS = {
     "sampling": ({"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5, "top_p": 0.9}),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from faces.gateway.request_items import USER, anthropic, chat, items, params, read, said
-from gym_faces.gateway.chat_api import CHAT
-from gym_faces.gateway.dialect import ApiDialect
-from gym_faces.gateway.messages_api import MESSAGES
-from gym_faces.gateway.responses_api import RESPONSES
+from gym_faces.dialects.chat_answer import CHAT
+from gym_faces.dialects.dialect import ApiDialect
+from gym_faces.dialects.messages_api import MESSAGES
+from gym_faces.dialects.responses_api import RESPONSES
 from gym_runtime.errors import TaskError
 
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from gym_faces.gateway.chat_api import CHAT
-from gym_faces.gateway.dialect import ApiDialect
-from gym_faces.gateway.messages_api import MESSAGES
-from gym_faces.gateway.responses_api import RESPONSES
+from gym_faces.dialects.chat_answer import CHAT
+from gym_faces.dialects.dialect import ApiDialect
+from gym_faces.dialects.messages_api import MESSAGES
+from gym_faces.dialects.responses_api import RESPONSES
 from gym_faces.recordings.canonical import fold
 from gym_runtime.messages.calls import ModelCall
 from hypothesis import given, settings

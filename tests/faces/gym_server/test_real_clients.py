@@ -23,7 +23,7 @@ from faces.gym_server.running_server import (
 )
 from gym_data.web.listener import serving
 from gym_faces.gateway.gateway_server import Gateway
-from gym_faces.gateway.question import Question
+from gym_faces.gateway.model_pools import Question
 from gym_faces.gym_server.agent_directory import agents_yaml
 from gym_models.scripted import Adapter
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelSettings

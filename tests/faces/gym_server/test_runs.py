@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 from faces.gym_server.running_server import COUNTER, RunningServer, choice_row, counter_row, running_server
+from gym_faces.gym_server.answers import Answer
 from gym_faces.gym_server.asked_runs import AskedRun, Runs
-from gym_faces.gym_server.http_answers import Answer
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.errors import ModelRefused, TaskError
 from gym_runtime.messages.rollout_settings import RolloutSettings

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from gym_models.wire.chat_request import ChatVariant
+from gym_faces.dialects.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_runtime.errors import ModelUnavailable

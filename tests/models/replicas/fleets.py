@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-from gym_models.wire.chat_request import ChatVariant
+from gym_faces.dialects.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_models.wire.replicas import Replicas

@@ -1,4 +1,4 @@
-"""A completion and its token ids and log-probabilities, where the engine gives them.
+"""An engine's completion with its token ids and log-probabilities, for training or to be shown.
 
 vLLM gives ``prompt_token_ids``, ``token_ids`` and ``logprobs``; llama.cpp has the generated ids within
 ``logprobs``; others write ``token_id:17`` in place of a token's text. A missing field stays empty.
@@ -18,9 +18,9 @@ from gym_runtime.adapters import ConversationNotes, Tokens
 from gym_runtime.messages import pack_ids, pack_json_ids, pack_logprobs
 from msgspec import Raw
 
-from gym_models.wire.chat_answer import Choice, Completion, checked
-from gym_models.wire.native_responses import ForeignAnswer
-from gym_models.wire.pieces import is_null
+from gym_faces.dialects.chat_answer import Choice, Completion, checked
+from gym_faces.dialects.dialect import ForeignAnswer
+from gym_faces.dialects.pieces import encode, is_null
 
 _PREFIX = "token_id:"
 _PROMPT = b'"prompt_token_ids":'
@@ -97,7 +97,7 @@ _decode = msgspec.json.Decoder(_Completion).decode
 _decode_named = msgspec.json.Decoder(_Named).decode
 
 
-def decode(body: bytes, notes: ConversationNotes | None = None) -> tuple[Completion[Choice], Tokens]:
+def read_answer(body: bytes, notes: ConversationNotes | None = None) -> tuple[Completion[Choice], Tokens]:
     """The completion, and the token ids and log-probabilities of its first choice.
 
     ``notes`` are those of the conversation.
@@ -135,9 +135,9 @@ def decode(body: bytes, notes: ConversationNotes | None = None) -> tuple[Complet
 
 
 def _without_prompt(body: bytes, past: _Past | None) -> tuple[bytes, _Prompt | None]:
-    """A body whose prompt has no ids, and these, if they stand in it once. JSON is read faster without them.
+    """A body without the ids of its prompt, and these ids, if the body has them once: JSON is read faster so.
 
-    The name cannot stand in a text, where its quotes would be escaped.
+    No text can contain the name, because its quotes would be escaped.
     """
     at = body.find(_PROMPT)
     start = at + len(_PROMPT)
@@ -167,3 +167,50 @@ def _id(name: _Name) -> int | None:
     if name.id is None and name.token.startswith(_PREFIX):
         return int(name.token.removeprefix(_PREFIX))
     return name.id
+
+
+# -- log-probabilities that a call asks for -------------------------------------------------------------
+
+
+# `gc=False`: an answer may have tens of thousands, and none is part of a cycle.
+class _Candidate(msgspec.Struct, gc=False):
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class _Entry(_Candidate):
+    top_logprobs: list[_Candidate] = []
+
+
+class _Shown(msgspec.Struct):
+    content: list[_Entry] | None = None
+
+
+class _ShownChoice(msgspec.Struct):
+    logprobs: _Shown | None = None
+
+
+class _ShownCompletion(msgspec.Struct):
+    choices: list[_ShownChoice]
+
+
+_decode_shown = msgspec.json.Decoder(_ShownCompletion).decode
+
+
+def shown_logprobs(body: bytes) -> bytes:
+    """The ``logprobs`` of an ``output_text`` part, as JSON: one entry per token, or ``null`` without any.
+
+    Chat Completions has them beside the message, the Responses API in the message's text part.
+
+    Raises:
+        msgspec.DecodeError: the engine writes them in another form.
+    """
+    logprobs = _decode_shown(body).choices[0].logprobs
+    if logprobs is None or not logprobs.content:
+        return b"null"
+    for entry in logprobs.content:
+        for one in (entry, *entry.top_logprobs):
+            if one.bytes is None:  # a client may rely on them
+                one.bytes = list(one.token.encode())
+    return encode(logprobs.content)

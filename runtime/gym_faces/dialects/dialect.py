@@ -1,8 +1,8 @@
-"""A dialect of the gateway: how one API reads requests and writes answers, streams and errors.
+"""What the dialects share: the table of an API for its clients, a request's fields, items, errors, events.
 
-Inside, the gateway uses the Responses API. A request with a field that this API cannot carry is refused with
-the field's name; only hints that no engine here can follow are dropped silently. The model's answer arrives
-whole, so a stream is the answer divided into events, in each dialect's exact order.
+A client's request with a field that cannot be carried is refused with the field's name; only hints that no
+engine here can follow are dropped silently. The model's answer arrives whole, so a stream is the answer
+divided into events, in each dialect's exact order. What an engine answers is read leniently.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
+from gym_runtime.adapters import ModelCall
 from gym_runtime.errors import UNREADABLE, TaskError
-from gym_runtime.messages.calls import ModelCall
 from msgspec import Raw
+
+from gym_faces.dialects.pieces import encode, present
 
 Kind = Literal[
     "invalid",
@@ -43,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         model: the name that the client used.
         stream: the client wants the answer as events.
         include_usage: for a Chat stream: end with the usage.
-        namespaces: the namespace and name of each function that has them; see `namespaces`.
+        namespaces: the namespace and name of each function that has them; see `responses_api`.
     """
 
     call: ModelCall
@@ -90,8 +92,33 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
     error_event: Callable[[Problem], bytes]
 
 
-encode = msgspec.json.Encoder().encode
-_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+class ForeignAnswer(Exception):
+    """What an engine answered is not an answer of this API."""
+
+
+class FailedAnswer(Exception):
+    """An engine's answer has the status ``failed``; `failures.failed` reads the reason."""
+
+
+_OPENAI_ERRORS: dict[Kind, tuple[int, str, str | None]] = {
+    "invalid": (400, "invalid_request_error", None),
+    "unauthorized": (401, "invalid_request_error", "invalid_api_key"),
+    "forbidden": (403, "invalid_request_error", "forbidden"),
+    "slow": (408, "invalid_request_error", "request_timeout"),
+    "media_type": (415, "invalid_request_error", "unsupported_media_type"),
+    "too_large": (413, "invalid_request_error", "request_too_large"),
+    "not_found": (404, "invalid_request_error", "not_found"),
+    "rate_limit": (429, "requests", "rate_limit_exceeded"),
+    "overloaded": (503, "server_error", "server_overloaded"),
+    "timeout": (504, "server_error", "timeout"),
+    "internal": (500, "server_error", None),
+}
+
+
+def openai_error(problem: Problem) -> tuple[int, bytes]:
+    """Status and body of an error as OpenAI's two APIs write it."""
+    status, kind, code = _OPENAI_ERRORS[problem.kind]
+    return status, encode({"error": {"message": problem.message, "type": kind, "param": None, "code": code}})
 
 
 class Fields:
@@ -113,10 +140,9 @@ class Fields:
         if len(body) > MAX_OBJECTS and body.count(b"{") + body.count(b"[") > MAX_OBJECTS:
             raise TaskError(f"the body has more than {MAX_OBJECTS} objects and lists")
         try:
-            fields = _decode_fields(body)
+            self._left = present(body)
         except UNREADABLE as error:
             raise TaskError(f"the body is not a JSON object: {error}") from error
-        self._left = {name: value for name, value in fields.items() if bytes(value) != b"null"}
 
     def take(self, name: str, kind: Any, default: Any = None) -> Any:
         """One field, decoded, or the default.
@@ -156,19 +182,12 @@ class Fields:
         return self._left
 
 
-def side_channel(metadata: Mapping[str, str], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``metadata`` parameter, whose ``extra_body`` has the engine's own settings."""
-    if extra:
-        metadata = {**metadata, "extra_body": encode(extra).decode()}
-    return {"metadata": metadata} if metadata else {}
-
-
 def item(**fields: Any) -> Raw:
     """An item of the fields that are not None."""
     return Raw(encode({name: value for name, value in fields.items() if value is not None}))
 
 
-def reasoning(thought: str) -> Raw:
+def reasoning_item(thought: str) -> Raw:
     """An item with the model's earlier thinking."""
     # The same thinking has the same id in every call, so that a history stays equal byte by byte.
     identity = blake2b(thought.encode(), digest_size=9).hexdigest()

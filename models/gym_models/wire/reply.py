@@ -1,15 +1,45 @@
-"""An engine's answer, read and decompressed up to a size limit.
+"""An HTTP answer, why there is none, and how large one may be: what both HTTP clients share.
 
 An engine, or another program at its address, may send a body without an end, a small one that decompresses to
 gigabytes, or one of millions of empty objects, each of which takes a hundred times its size when it is
-decoded. The call's deadline limits the time (`gym_models.wire.http`), this module the size.
+decoded. The call's deadline limits the time (`gym_models.wire.http`), this module the size, packed and
+unpacked.
 """
 
 from __future__ import annotations
 
 import zlib
+from typing import NamedTuple
 
 from anyio.lowlevel import checkpoint
+
+REFUSED = "nothing listens at {url}"
+UNRESOLVED = "the host of {url} cannot be resolved"
+NO_CONNECTION = "no connection to {url}: {reason}"
+UNTRUSTED = "no trusted TLS connection to {url}: {reason}"
+PROXY = "the proxy on the way to {url} answered {reason}"
+NOT_HTTP = "{url} does not answer in HTTP as it should"
+BROKE = "the connection to {url} broke in mid-answer: {reason}"
+
+
+class NoAnswer(Exception):
+    """``said`` is a sentence of this module, ``reason`` another program's words, which may hold a key."""
+
+    def __init__(self, said: str, reason: str = "") -> None:
+        super().__init__(said)
+        self.said = said
+        self.reason = reason
+
+
+class Reply(NamedTuple):
+    """An HTTP answer, whole and still packed. ``headers``: names in lower case, the first of each."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+# -- how large an answer may be ---------------------------------------------------------------------------
 
 MAX_ANSWER_BYTES = 64 * 2**20
 """20,000 tokens with twenty alternatives each have 40 MiB."""

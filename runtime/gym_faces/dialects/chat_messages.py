@@ -1,4 +1,14 @@
-"""Responses API input items → Chat Completions messages.
+"""Chat Completions' messages and Responses API items, in both directions.
+
+A client's messages become items:
+
+    ====================================  ========================================================
+    system, developer, user               a message with that role; parts become ``input_*`` parts
+    assistant                             reasoning (``reasoning_content``), message, function calls
+    tool                                  ``function_call_output``
+    ====================================  ========================================================
+
+A message's ``name`` is a hint, and is dropped. Items become messages for an engine:
 
     ========================================  ====================================================
     instructions, system, developer           one system message, first
@@ -8,23 +18,163 @@
     function_call_output                      tool
     ========================================  ====================================================
 
-Only the structure is written again: texts and arguments are passed on as the JSON that they are.
+For an engine only the structure is written again: texts and arguments are passed on as the JSON that they
+are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
-from gym_runtime import TaskError
 from gym_runtime.adapters import ConversationNotes
+from gym_runtime.errors import UNREADABLE, TaskError
 from msgspec import Raw
 
-from gym_models.wire import pieces
-from gym_models.wire.pieces import Bytes, decode_text, encode, is_null, is_string
+from gym_faces.dialects.dialect import assistant_message, item, output_text, reasoning_item
+from gym_faces.dialects.pieces import Bytes, array, decode_text, encode, is_null, is_string
 
 Reasoning = Literal["reasoning_content", "reasoning", "think", "drop"]
+
+
+# -- a client's messages become items -------------------------------------------------------------------
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str = "{}"
+
+
+class _Call(msgspec.Struct):
+    id: str
+    function: _Function | None = None
+    type: str = "function"
+
+
+class Message(msgspec.Struct):
+    """A client's message."""
+
+    role: str
+    content: Raw = Raw(b"null")
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+    function_call: dict[str, Any] | None = None
+    audio: dict[str, Any] | None = None
+
+
+class _Image(msgspec.Struct):
+    url: str
+    detail: str | None = None
+
+
+class _ChatPart(msgspec.Struct):
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: _Image | None = None
+    input_audio: dict[str, Any] | None = None
+    file: dict[str, Any] | None = None
+
+
+_decode_content = msgspec.json.Decoder[str | list[_ChatPart] | None](str | list[_ChatPart] | None).decode
+
+
+def read_messages(messages: list[Message]) -> list[Raw]:
+    """The items of a client's messages.
+
+    Raises:
+        TaskError: a message cannot be carried; the error has its place.
+    """
+    items: list[Raw] = []
+    for place, message in enumerate(messages):
+        try:
+            items += _items_of(message)
+        except (TaskError, *UNREADABLE) as error:
+            raise TaskError(f"messages[{place}]: {error}") from error
+    return items
+
+
+def _items_of(message: Message) -> list[Raw]:
+    match message.role:
+        case "system" | "developer" | "user":
+            return [item(role=message.role, content=_input_content(message.content))]
+        case "assistant":
+            return _assistant(message)
+        case "tool":
+            if not message.tool_call_id:
+                raise TaskError("tool_call_id: this field is required")
+            output = _input_content(message.content)
+            return [item(type="function_call_output", call_id=message.tool_call_id, output=output)]
+        case "function":
+            raise TaskError("role: 'function' is deprecated; use 'tool' with a 'tool_call_id'")
+        case other:
+            raise TaskError(f"role: '{other}' is unknown; use system, developer, user, assistant or tool")
+
+
+def _assistant(message: Message) -> list[Raw]:
+    if message.function_call:
+        raise TaskError("function_call: use 'tool_calls'")
+    if message.audio:
+        raise TaskError("audio: an answer in sound cannot be carried")
+    items: list[Raw] = []
+    if thought := message.reasoning_content or message.reasoning:
+        items.append(reasoning_item(thought))
+    parts = [output_text(text) for text in _said_texts(message.content)]
+    if message.refusal:
+        parts.append({"type": "refusal", "refusal": message.refusal})
+    # A message that only makes calls has no text, and so it needs no item.
+    if parts:
+        items.append(assistant_message(parts))
+    for call in message.tool_calls or ():
+        if call.type != "function" or call.function is None:
+            raise TaskError(f"tool_calls: a call of type '{call.type}' cannot be carried, only functions")
+        function = call.function
+        items.append(
+            item(type="function_call", call_id=call.id, name=function.name, arguments=function.arguments)
+        )
+    return items
+
+
+def _said_texts(content: Raw) -> list[str]:
+    decoded: str | list[_ChatPart] | None = _decode_content(content)
+    if decoded is None or isinstance(decoded, str):
+        return [decoded] if decoded else []
+    texts: list[str] = []
+    for part in decoded:
+        text = part.refusal if part.type == "refusal" else part.text
+        if text is None:
+            raise TaskError(f"content: an assistant's part of type '{part.type}' cannot be carried")
+        texts.append(text)
+    return texts
+
+
+def _input_content(content: Raw) -> str | list[dict[str, Any]]:
+    decoded = _decode_content(content)
+    if decoded is None:
+        raise TaskError("content: this field is required")
+    return decoded if isinstance(decoded, str) else [_input_part(part) for part in decoded]
+
+
+def _input_part(part: _ChatPart) -> dict[str, Any]:
+    match part:
+        case _ChatPart(type="text", text=str(text)):
+            return {"type": "input_text", "text": text}
+        case _ChatPart(type="image_url", image_url=_Image(url=url, detail=detail)):
+            # The Responses API needs a detail.
+            return {"type": "input_image", "image_url": url, "detail": detail or "auto"}
+        case _ChatPart(type="input_audio", input_audio=dict(audio)):
+            return {"type": "input_audio", "input_audio": audio}
+        case _ChatPart(type="file", file=dict(file)):
+            return {"type": "input_file", **file}
+        case _:
+            raise TaskError(f"content: a part of type '{part.type}' that lacks its content or is unknown")
+
+
+# -- items become messages for an engine ----------------------------------------------------------------
 
 
 class _Entry(msgspec.Struct):
@@ -56,7 +206,7 @@ _decode_entry = msgspec.json.Decoder(_Entry).decode
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
 
-def messages(
+def write_messages(
     items: Sequence[Raw],
     instructions: str | None,
     reasoning: Reasoning,
@@ -163,7 +313,7 @@ class _Messages:
         elif thoughts and self._reasoning != "drop":
             fields += b',"%b":%b' % (self._reasoning.encode(), encode(thoughts))
         if self._calls:
-            fields += b',"tool_calls":' + pieces.array(self._calls)
+            fields += b',"tool_calls":' + array(self._calls)
         if not (texts or fields):
             return []
         # As OpenAI has it: null only beside calls.
@@ -176,12 +326,12 @@ class _Messages:
 
     def whole(self) -> list[Bytes]:
         """All messages; more items may be added later, to an assistant's message at the end, too."""
-        pieces = [*self._done, *self._merged()]
+        whole = [*self._done, *self._merged()]
         if self._system:
             # One message: many templates take only one system message, and only as the first.
             text = "\n\n".join(text for text in self._system if text)
-            pieces.insert(0, b',{"role":"system","content":%b}' % encode(text))
-        return [bytes(pieces[0])[1:], *pieces[1:]] if pieces else []
+            whole.insert(0, b',{"role":"system","content":%b}' % encode(text))
+        return [bytes(whole[0])[1:], *whole[1:]] if whole else []
 
 
 def _joined(content: Raw) -> str:
@@ -203,7 +353,7 @@ def _content(content: Raw) -> Bytes:
     parts = _decode_parts(content)
     if len(parts) == 1 and not is_null(parts[0].text):
         return parts[0].text
-    return pieces.array(map(_part, parts))
+    return array(map(_part, parts))
 
 
 def _part(part: _Part) -> bytes:

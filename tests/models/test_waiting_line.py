@@ -1,10 +1,10 @@
-"""Callers that wait: nobody overtakes, nobody's turn is lost."""
+"""Callers that wait: nobody overtakes, nobody's place is lost."""
 
 from __future__ import annotations
 
 import anyio
 import pytest
-from gym_models.wire.turns import Turns
+from gym_models.wire.waiting_line import WaitingLine
 
 pytestmark = pytest.mark.anyio
 
@@ -13,12 +13,12 @@ class Room:
     """So many places, and who has taken one."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.line = WaitingLine()
         self.places = 0
         self.taken: list[int] = []
 
     async def enter(self, caller: int) -> None:
-        await self.turns.wait(self.take)
+        await self.line.wait(self.take)
         self.taken.append(caller)
 
     def take(self) -> bool | None:
@@ -35,15 +35,15 @@ async def test_who_is_woken_for_nothing_keeps_its_place() -> None:
             tasks.start_soon(room.enter, caller)
         await anyio.wait_all_tasks_blocked()
         for _ in range(3):
-            room.turns.wake()
+            room.line.wake()
             await anyio.wait_all_tasks_blocked()
-            assert len(room.turns) == 5
+            assert len(room.line) == 5
         for _ in range(5):
             room.places += 1
-            room.turns.wake(1)
+            room.line.wake(1)
             await anyio.wait_all_tasks_blocked()
     assert room.taken == [0, 1, 2, 3, 4]
-    assert len(room.turns) == 0
+    assert len(room.line) == 0
 
 
 async def test_two_places_wake_two_who_have_not_been_told_yet() -> None:
@@ -53,12 +53,12 @@ async def test_two_places_wake_two_who_have_not_been_told_yet() -> None:
             tasks.start_soon(room.enter, caller)
         await anyio.wait_all_tasks_blocked()
         room.places = 2
-        room.turns.wake(1)
-        room.turns.wake(1)
+        room.line.wake(1)
+        room.line.wake(1)
         await anyio.wait_all_tasks_blocked()
         assert room.taken == [0, 1]
         room.places = 1
-        room.turns.wake(7)
+        room.line.wake(7)
     assert room.taken == [0, 1, 2]
 
 
@@ -77,5 +77,5 @@ async def test_the_turn_of_one_who_leaves_goes_to_the_next() -> None:
         await anyio.wait_all_tasks_blocked()
         room.places = 1
         leaving.cancel()
-        room.turns.wake(1)
+        room.line.wake(1)
     assert room.taken == [1]

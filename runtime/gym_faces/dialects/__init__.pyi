@@ -1,0 +1,11 @@
+from . import chat_answer as chat_answer
+from . import chat_request as chat_request
+from . import chat_tokens as chat_tokens
+from . import pieces as pieces
+from . import responses_api as responses_api
+from . import side_channel as side_channel
+from .chat_messages import Reasoning as Reasoning
+from .chat_request import ChatVariant as ChatVariant
+from .chat_tokens import Logprobs as Logprobs
+from .dialect import FailedAnswer as FailedAnswer
+from .dialect import ForeignAnswer as ForeignAnswer
