@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import anyio
 from aiohttp import web
-from gym_data.web.host_names import foreign_host
+from gym_data.web.listener import foreign_host
 from gym_runtime.timing import RETRY_AFTER_S, WRITE_S
 
 from gym_faces.dialects.dialect import Problem, Refusal

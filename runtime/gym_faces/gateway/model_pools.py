@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
-from gym_runtime.messages import calls
 from gym_runtime.adapters import ModelAnswer, ModelCall
 from gym_runtime.messages import Request, decode_model_answer
 from gym_runtime.rpc import RetryBudget, Router

@@ -28,10 +28,6 @@ import msgspec
 from aiohttp import web
 from anyio.abc import TaskStatus
 from gym_data.web.listener import own_names
-from gym_runtime.client import Client, StandingRun, background
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
-from gym_data.web.host_names import own_names
 from gym_runtime import RolloutSettings
 from gym_runtime.client import Client, StandingRun, background
 from gym_runtime.environment import NOT_FOUND, SERVER_ERROR, VALIDATION, LoadedEnvironment

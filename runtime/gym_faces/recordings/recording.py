@@ -12,9 +12,6 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-from gym_runtime.messages.call_tokens import pack_ids, pack_logprobs
-from gym_runtime.messages.calls import ModelAnswer, Tokens, WeightSpan
-from gym_runtime.messages.responses import Response, decode_response, user_message
 from gym_runtime.adapters import ModelAnswer, Tokens, WeightSpan
 from gym_runtime.messages import Response, decode_response, pack_ids, pack_logprobs, user_message
 from msgspec import Raw

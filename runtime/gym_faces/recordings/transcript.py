@@ -15,8 +15,6 @@ from typing import TypeVar
 
 import anyio.to_thread
 import msgspec
-from gym_runtime.messages.calls import Prefix, Tokens, prefix_after
-from gym_runtime.messages.responses import FunctionCall, Message, decode_item
 from gym_runtime.adapters import Prefix, Tokens
 from gym_runtime.messages import FunctionCall, Message, decode_item, prefix_after
 from msgspec import Raw

@@ -10,7 +10,6 @@ from .environment import Split as Split
 from .examples import Example as Example
 from .isolated import judge_recorded as judge_recorded
 from .isolated import verify_isolated as verify_isolated
-from .offered import offered_packs as offered_packs
 from .replayed_session import session_of as session_of
 from .requirements import offered_packs as offered_packs
 from .resource import Resource as Resource
@@ -22,7 +21,6 @@ from .roles import RoleLog as RoleLog
 from .roles import Scripted as Scripted
 from .roles import ScriptedAnswers as ScriptedAnswers
 from .roles import create_params as create_params
-from .schema_examples import example_call as example_call
 from .schemas import example_call as example_call
 from .schemas import schema_problems as schema_problems
 from .settings import filled as filled

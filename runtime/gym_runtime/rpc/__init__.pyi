@@ -7,5 +7,3 @@ from .members import announce as announce
 from .members import drained_on_request as drained_on_request
 from .members import fresh as fresh
 from .meter import Meter as Meter
-from .retry_budget import RetryBudget as RetryBudget
-from .router import Router as Router
