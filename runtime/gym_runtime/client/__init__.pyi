@@ -1,5 +1,4 @@
 from .client import Client as Client
-from .client import Lifetime as Lifetime
 from .connecting import connect as connect
 from .connecting import make_pools as make_pools
 from .rows import AnyRow as AnyRow
@@ -15,6 +14,7 @@ from .status import RunProgress as RunProgress
 from .status import Status as Status
 from .status import queues as queues
 from .stored_results import stored_results as stored_results
+from .streaming import Lifetime as Lifetime
 from .streaming import background as background
 from .sync import SyncClient as SyncClient
 from .sync import SyncSession as SyncSession

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
@@ -11,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
@@ -24,6 +22,7 @@ from gym_runtime.client.runs import Runs
 from gym_runtime.client.session import Environments, EnvironmentSession, Said
 from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.client.status import RunProgress, Status, look, queues
+from gym_runtime.client.streaming import Lifetime
 from gym_runtime.client.tracking import track_rollouts
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
@@ -61,67 +60,6 @@ class Joined(NamedTuple):
 
 
 Joining = Callable[[], AbstractAsyncContextManager[Joined]]
-
-
-class Lifetime:
-    """Holds a context open in a task of its own, from `open` to `close`.
-
-    A context with a task group must be left by the task that entered it.
-    """
-
-    def __init__(self, context: AbstractAsyncContextManager[Any]) -> None:
-        self._context = context
-        self._opened = anyio.Event()
-        self._closing = anyio.Event()
-        self._closed = anyio.Event()
-        self._failure: Exception | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    async def open(self) -> None:
-        """Enter the context.
-
-        Raises:
-            Exception: what the context raises.
-        """
-        # A notebook has no task group that outlives a cell, so this task is a root; the event loop holds it
-        # only weakly, hence the reference.
-        self._task = asyncio.get_running_loop().create_task(self._hold())
-        try:
-            await self._opened.wait()
-        # Otherwise the task would hold the context open for ever.
-        except asyncio.CancelledError:
-            self._closing.set()
-            raise
-        # It ended while it was entered: `close` raises why.
-        if self._closed.is_set():
-            await self.close()
-
-    async def close(self) -> None:
-        """Leave the context, and return when that is done.
-
-        Raises:
-            Exception: what the context raises, or what ended it before.
-        """
-        self._closing.set()
-        await self._closed.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    def end(self) -> None:
-        """Have the context left, without waiting for it; tasks within the context may call it."""
-        self._closing.set()
-
-    async def _hold(self) -> None:
-        try:
-            async with self._context:
-                self._opened.set()
-                await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - not handled: raised by `open` or `close`
-            self._failure = error
-        finally:
-            # Before `_opened`, so that `open` sees it when it wakes up.
-            self._closed.set()
-            self._opened.set()
 
 
 class Client:
