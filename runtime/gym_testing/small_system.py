@@ -40,9 +40,7 @@ from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import GymError
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
-from gym_runtime.messages.outcomes import RolloutRecord, read_record
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.messages import ModelAnswer, ModelCall, RolloutRecord, RolloutSpec, encode_spec, read_record
 from gym_runtime.rollout.agent import Agent
 from gym_runtime.rpc.announcing import announce
 from gym_runtime.rpc.registry import Heartbeat

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.client.sync import SyncSession
-from gym_runtime.messages.conversations import chat_messages, response_items
+from gym_runtime.messages.transcripts import chat_messages, response_items
 from msgspec import Raw
 
 from gym_trainers.hermes import said, tools_prompt

@@ -22,8 +22,8 @@ from gym_runtime.client.row_sources import AnyRow, line
 from gym_runtime.client.sync import SyncClient
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
-from gym_runtime.messages.conversations import conversation
 from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.transcripts import conversation
 from gym_runtime.timing import WORKERS_BACK_S
 
 from gym_trainers.trl_ahead import Ahead

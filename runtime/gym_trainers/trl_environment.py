@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from gym_runtime.client.sync import SyncClient, SyncSession
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
-from gym_runtime.messages.conversations import response_items
+from gym_runtime.messages.transcripts import response_items
 
 RESERVED = ("reset", "get_reward")
 _KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}

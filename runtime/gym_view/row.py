@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
-from gym_runtime.messages.conversations import (
+from gym_runtime.messages.transcripts import (
     ReadableItem,
     as_list,
     as_object,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gym_runtime.messages.conversations import readable_items, tool_error
+from gym_runtime.messages.transcripts import readable_items, tool_error
 from gym_view.row import card
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -19,9 +19,9 @@ from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
 from gym_runtime.errors import UNREADABLE, ResourceError, SessionLost, TaskError
 from gym_runtime.messages import calls
-from gym_runtime.messages.conversations import encoded
 from gym_runtime.messages.responses import encode_item
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.transcripts import encoded
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_session import RemoteSession

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import anyio
 from gym_runtime import clock
 from gym_runtime.environment.roles import Asker, Role
-from gym_runtime.messages.calls import ModelCall
+from gym_runtime.messages import ModelCall
 from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.system.worker_process import adapter_of
+from gym_runtime.system import adapter_of
 from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
 from gym_runtime.workers.model_worker import EngineHealth, Notices, ask_engine
 from msgspec import Raw

@@ -33,9 +33,8 @@ from gym_runtime.errors import (
     UsageError,
     from_fault,
 )
-from gym_runtime.files.merging import StoredInputs
-from gym_runtime.messages.calls import ComparedVerdict
-from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.files import StoredInputs
+from gym_runtime.messages import Candidate, ComparedVerdict
 from msgspec import Raw
 
 from gym_testing.checks.judged_file import JudgedFile, column_of, next_lines, skip_lines

@@ -10,7 +10,7 @@ from gym_runtime.environment.role_answers import RoleAnswers
 from gym_runtime.environment.roles import RoleLog
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import Fault
-from gym_runtime.messages.calls import RoleAnswer
+from gym_runtime.messages import RoleAnswer
 from msgspec import Raw
 
 TOLERANCE = 1e-9

@@ -15,7 +15,7 @@ from gym_runtime.environment.role_answers import ScriptedAnswers
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.verdict import Pending, Verdict, make_response
 from gym_runtime.errors import from_fault
-from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.messages import Candidate
 
 SILENCE = make_response()
 

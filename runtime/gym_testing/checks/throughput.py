@@ -23,7 +23,7 @@ from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import UsageError, leaf
-from gym_runtime.messages.responses import FunctionCall, decode_items, decode_response
+from gym_runtime.messages import FunctionCall, decode_items, decode_response
 
 SILENCE = make_response()
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.messages.conversations import ReadableItem, readable_items
+from gym_runtime.messages.transcripts import ReadableItem, readable_items
 
 MAX_CHARACTERS = 4000
 
