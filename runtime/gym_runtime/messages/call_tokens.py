@@ -322,7 +322,7 @@ def _other_fields(call: CallTokens) -> dict[str, Any]:
 class _Written(Past):
     """The tokens of a conversation so far and their JSON, in pieces without brackets.
 
-    Each call's prompt holds all tokens before it. If their JSON were made again for each call, the cost would
+    Each call's prompt holds all tokens before it. If their JSON were written again for each call, the cost would
     grow with the square of the number of calls.
     """
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from gym_runtime import Completed
 from gym_runtime.client import Client, connect
 from gym_runtime.errors import RuntimeFault, UsageError
-from gym_runtime.messages.outcomes import Completed
 from gym_runtime.workers.adapter import ModelSettings
 from gym_sandbox.processes.tree import members
 
