@@ -4,8 +4,8 @@ It makes large files open at once on the page of ``gym-runtime view``: a reader 
 without parsing, and reads a row by its offset. It is a cache of this machine, in a folder that only its user
 can write; what stands beside the rows is never believed. It is of one file in one state: device, inode, size
 and time of change are in its header. Of a file that has grown since it is continued, by whole records, after
-a look at the file's beginning and at the end of the last indexed row; of any other it is built again and takes
-the old one's place. It is written after the rows it describes, so it never runs ahead.
+a look at the file's beginning and at the end of the last indexed row; for any other it is built again and
+replaces the old one. It is written after the rows it describes, so it never runs ahead.
 
     header     8 bytes magic, version and record size (u16 each), checksum of the file's first `START_BYTES`
                (u32), a number that is another for each index (u64), and of the rows: device, inode, size in
