@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
 from gym_runtime.errors import Fault
-from gym_runtime.messages import (
-    calls,
-    comparison,
-    declaration,
-    figures,
-    outcomes,
-    rollout_spec,
-    run_info,
-    weights_record,
-)
+from gym_runtime.messages import calls, figures, outcomes, rollout_spec, stored_records
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.registry import Heartbeat
 
@@ -31,17 +22,17 @@ CHAPTERS = {
         (rollout_spec.RolloutSpec, "`task.<agent>.>` in the stream TASKS"),
         (outcomes.RolloutRecord, "`rollout.<run>.<task>.<rollout>` in the stream ROLLOUTS, stored once"),
         (outcomes.Waiting, ""),
-        (comparison.GroupSpan, ""),
-        (comparison.Candidate, ""),
-        (comparison.Comparison, "in an `RpcReply`, and in the record of a comparison"),
-        (comparison.ComparedVerdict, ""),
+        (rollout_spec.GroupSpan, ""),
+        (rollout_spec.Candidate, ""),
+        (calls.Comparison, "in an `RpcReply`, and in the record of a comparison"),
+        (calls.ComparedVerdict, ""),
         (outcomes.Completed, ""),
         (outcomes.Truncated, ""),
         (outcomes.Failed, ""),
         (outcomes.Cancelled, ""),
         (Fault, ""),
-        (run_info.RunInfo, "`runs.<run>` in the stream RUNS"),
-        (weights_record.CurrentWeights, "`runs.weights.<pool>` in the stream RUNS"),
+        (stored_records.RunInfo, "`runs.<run>` in the stream RUNS"),
+        (stored_records.CurrentWeights, "`runs.weights.<pool>` in the stream RUNS"),
     ],
     "Requests": [
         (calls.Request, "`model.<pool>`, `model.<pool>.<worker>`, and the same with `resource`"),
@@ -66,8 +57,8 @@ CHAPTERS = {
         (calls.ToolAnswer, "in an `RpcReply`"),
         (calls.StepAnswer, "in an `RpcReply`"),
         (calls.Declare, "in a `Request`"),
-        (declaration.Declaration, "in an `RpcReply`"),
-        (declaration.DeclaredRole, ""),
+        (calls.Declaration, "in an `RpcReply`"),
+        (calls.DeclaredRole, ""),
     ],
     "The journal": [
         (TurnRecord, "`journal.<run>.<block>.<task>.<rollout>` in the stream JOURNAL, one per turn"),
