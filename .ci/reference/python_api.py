@@ -27,6 +27,8 @@ CHAPTERS: tuple[tuple[str, str, str], ...] = (
     ("Errors", "gym_runtime", "gym_runtime.errors"),
     ("Trainers", "gym_trainers", ""),
 )
+BOUND = "a decoder's method"
+"""Has no module; it belongs to the first chapter of its package."""
 INTRODUCTION = """# Python
 
 Importing a package loads nothing else: each name is loaded when it is first used.
@@ -43,7 +45,7 @@ def page() -> str:
     shown: set[tuple[str, str]] = set()
     for title, module, home in CHAPTERS:
         known = {getattr(import_module(where), name) for where, name in shown}
-        names = [name for name in _names(module) if _home(module, name).startswith(home)]
+        names = [name for name in _names(module) if _home(module, name).startswith((home, BOUND))]
         names = [name for name in names if getattr(import_module(module), name) not in known]
         parts += [f"## {title}", f"From `{module}`."]
         parts += [entry(name, getattr(import_module(module), name)) for name in names]
@@ -71,7 +73,7 @@ def _names(module: str) -> list[str]:
 
 def _home(module: str, name: str) -> str:
     thing = getattr(import_module(module), name)
-    return getattr(thing, "__module__", "") or ""
+    return getattr(thing, "__module__", "") or (BOUND if hasattr(thing, "__self__") else "")
 
 
 def entry(name: str, thing: Any) -> str:
