@@ -6,6 +6,7 @@ from docstrings import fields_table, parsed, prose
 from gym_runtime.environment.declared import declaration
 from gym_runtime.errors import Fault
 from gym_runtime.messages import call_tokens, calls, figures, outcomes, rollout_spec, stored_records
+from gym_runtime.messages import calls, figures, outcomes, rollout_spec, stored_records
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.members import Heartbeat
 
@@ -58,8 +59,8 @@ CHAPTERS = {
         (calls.ToolAnswer, "in an `RpcReply`"),
         (calls.StepAnswer, "in an `RpcReply`"),
         (calls.Declare, "in a `Request`"),
-        (declaration.Declaration, "in an `RpcReply`"),
-        (declaration.DeclaredRole, ""),
+        (calls.Declaration, "in an `RpcReply`"),
+        (calls.DeclaredRole, ""),
     ],
     "The journal": [
         (TurnRecord, "`journal.<run>.<block>.<task>.<rollout>` in the stream JOURNAL, one per turn"),

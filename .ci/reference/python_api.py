@@ -6,7 +6,7 @@ import inspect
 from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 from docstrings import fields_table, one_line, parsed, prose, short, table
@@ -20,11 +20,15 @@ CHAPTERS: tuple[tuple[str, str, str], ...] = (
     ("Tools and prompts in detail", "gym_runtime.environment", ""),
     ("Running what models write", "gym_sandbox", ""),
     ("Writing agents and model adapters", "gym_runtime.adapters", ""),
-    ("Items and responses", "gym_runtime.messages", ""),
+    ("Items and responses", "gym_runtime.messages", "gym_runtime.messages.responses"),
+    ("Sampling of rows", "gym_runtime.messages", "gym_runtime.messages.rollout_settings"),
+    ("Token ids, packed", "gym_runtime.messages", "gym_runtime.messages.call_tokens"),
     ("Files that are not shipped", "gym_runtime", "gym_runtime.assets"),
     ("Errors", "gym_runtime", "gym_runtime.errors"),
     ("Trainers", "gym_trainers", ""),
 )
+BOUND = "a decoder's method"
+"""Has no module; it belongs to the first chapter of its package."""
 INTRODUCTION = """# Python
 
 Importing a package loads nothing else: each name is loaded when it is first used.
@@ -40,7 +44,9 @@ def page() -> str:
     parts = [INTRODUCTION]
     shown: set[tuple[str, str]] = set()
     for title, module, home in CHAPTERS:
-        names = [name for name in _names(module) if _home(module, name).startswith(home)]
+        known = {getattr(import_module(where), name) for where, name in shown}
+        names = [name for name in _names(module) if _home(module, name).startswith((home, BOUND))]
+        names = [name for name in names if getattr(import_module(module), name) not in known]
         parts += [f"## {title}", f"From `{module}`."]
         parts += [entry(name, getattr(import_module(module), name)) for name in names]
         shown |= {(module, name) for name in names}
@@ -59,13 +65,15 @@ def _names(module: str) -> list[str]:
     return [
         name
         for name, thing in things
-        if callable(thing) or (inspect.ismodule(thing) and module != "gym_runtime")
+        # Not an alias of a type, which has no signature.
+        if (callable(thing) and get_origin(thing) is None)
+        or (inspect.ismodule(thing) and module != "gym_runtime")
     ]
 
 
 def _home(module: str, name: str) -> str:
     thing = getattr(import_module(module), name)
-    return getattr(thing, "__module__", "") or ""
+    return getattr(thing, "__module__", "") or (BOUND if hasattr(thing, "__self__") else "")
 
 
 def entry(name: str, thing: Any) -> str:

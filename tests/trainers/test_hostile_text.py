@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gym_runtime.environment.verdict import Reply, make_response
 from gym_runtime.errors import TaskError
-from gym_runtime.messages.conversations import encoded, response_items, tool_error
+from gym_runtime.messages.transcripts import encoded, response_items, tool_error
 from gym_trainers.hermes import said
 
 DEEP = "[" * 100_000

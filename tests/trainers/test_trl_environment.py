@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.conversations import chat_messages, response_items
+from gym_runtime.messages.transcripts import chat_messages, response_items
 from gym_testing.small_system import function_call, message, reasoning
 from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
 from msgspec import Raw

@@ -38,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PreparedPart(msgspec.Struct, kw_only=True):
-    """One environment's share of a split, and all rows of its source as files of their own.
+    """One environment's share of a split, and all rows of its source in separate files.
 
     Attributes:
         dataset: None if the share is nothing.

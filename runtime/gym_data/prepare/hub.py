@@ -34,7 +34,7 @@ def fetch(source: DatasetSource, *, commit: str | None = None, report: Report | 
 
     Args:
         commit: take this one, instead of what the source's revision stands for now.
-        report: is told the bytes that are there and the bytes that there will be (0: not known).
+        report: is called with the bytes that have arrived and the bytes in all (0: not known).
 
     Raises:
         UsageError: no such repository, revision or file; no access to it; the hub cannot be reached; the

@@ -104,7 +104,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({host} if host else ())
 
     def located(self, url: str) -> str:
-        """One of its own URLs, at the place that the operator named."""
+        """One of its URLs, at the place that the operator named."""
         return f"{self.base_url}{URL(url).raw_path_qs}" if self.private_hosts else url
 
     @property

@@ -33,6 +33,7 @@ from gym_runtime.messages.responses import encode_item
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import new_run_id
+from gym_runtime.messages.transcripts import encoded
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.session import RemoteSession

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import ResourceError
-from gym_runtime.messages.conversations import encoded
 from gym_runtime.messages.responses import (
     FunctionCall,
     FunctionCallOutput,
@@ -22,6 +21,7 @@ from gym_runtime.messages.responses import (
     decode_response,
     encode_item,
 )
+from gym_runtime.messages.transcripts import encoded
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):

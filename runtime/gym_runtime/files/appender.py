@@ -37,7 +37,7 @@ class Appender:
 
     Attributes:
         lines: how many were appended.
-        end_bytes: where the next line will stand in the file.
+        end_bytes: the offset of the next line in the file.
     """
 
     def __init__(self, path: Path) -> None:

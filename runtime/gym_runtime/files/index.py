@@ -4,8 +4,8 @@ It makes large files open at once on the page of ``gym-runtime view``: a reader 
 without parsing, and reads a row by its offset. It is a cache of this machine, in a folder that only its user
 can write; what stands beside the rows is never believed. It is of one file in one state: device, inode, size
 and time of change are in its header. Of a file that has grown since it is continued, by whole records, after
-a look at the file's beginning and at the end of the last indexed row; of any other it is made again and takes
-the old one's place. It is written after the rows it describes, so it never runs ahead.
+a look at the file's beginning and at the end of the last indexed row; for any other it is built again and
+replaces the old one. It is written after the rows it describes, so it never runs ahead.
 
     header     8 bytes magic, version and record size (u16 each), checksum of the file's first `START_BYTES`
                (u32), a number that is another for each index (u64), and of the rows: device, inode, size in
@@ -105,7 +105,7 @@ def names_in(records: bytes) -> Iterator[tuple[int, str]]:
 
 
 INDEX_KEPT_S = 30 * 24 * 3600.0
-"""How long an index of the viewer is kept after it was last written; it can be made again at any time."""
+"""How long an index of the viewer is kept after it was last written; it can be built again at any time."""
 
 
 MAGIC = b"GYMINDEX"
@@ -177,7 +177,7 @@ class Packer:
         return record
 
     def take(self, records: bytes) -> None:
-        """Go on after the records of an index that is there."""
+        """Go on after the records of an existing index."""
         for table, name in names_in(records):
             (self._faults if table == FAULTS else self._environments).add(name)
         # Byte 51 is the kind, in both layouts.
@@ -305,7 +305,7 @@ def state_of(rows: Path) -> RowsState:
 
 
 def matching_bytes(index_fd: int, rows: Path) -> int:
-    """How much of an index, header included, is of the rows that are there now; 0 if nothing is.
+    """How much of an index, header included, describes the present rows; 0 if nothing does.
 
     The file must be the one that was indexed, unchanged or longer than then; the last record must end where a
     row ends. Raises OSError.

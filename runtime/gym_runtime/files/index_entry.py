@@ -1,4 +1,4 @@
-"""What the index keeps of one result row: where it stands in its file, and what one filters and sorts by.
+"""What the index keeps of one result row: its place in the file, and what one filters and sorts by.
 
 `read_entry` takes rows of this runtime and of NeMo Gym, rollouts and failures, and lines that are neither.
 """

@@ -62,7 +62,7 @@ class KeyCounts:
 
 
 def repeated(keys: array[int]) -> dict[int, int]:
-    """How often the keys are there that are there more than once.
+    """The keys that occur more than once, and how often each does.
 
     They are sorted in parts, so that a large dataset needs little.
     """

@@ -1,7 +1,7 @@
 """Result files of several runs as those of one: each rollout's row once, metrics computed again.
 
 Rollouts are told apart by their numbers (``_ng_task_index``, ``_ng_rollout_index``), so the files must be of
-the same rows: several parts of one run, or runs whose rows bring numbers of their own. A rollout that failed
+the same rows: several parts of one run, or runs whose rows bring their numbers. A rollout that failed
 in one file and has a row in another is no failure.
 
 `StoredInputs` finds the inputs of stored rollouts. NeMo Gym's result rows lack the dataset's fields that a
@@ -47,7 +47,7 @@ class Merged(msgspec.Struct, frozen=True):
 def merge(paths: Sequence[Path], output: OutputFiles, metrics: Metrics) -> Merged:
     """Write the files of ``output`` from those of several runs. Hold its `Lock` while you call it.
 
-    Rows stand in the order of the files. Failures of rollouts without a row are kept, each line once. There
+    Rows keep the order of the files. Failures of rollouts without a row are kept, each line once. There
     is no manifest: what is merged cannot be resumed.
 
     Args:
@@ -136,7 +136,7 @@ def _recovered(paths: Sequence[Path], done: KeyCounts) -> Iterator[tuple[int, in
 def refuse_missing(paths: Sequence[Path]) -> None:
     """
     Raises:
-        UsageError: one of the files is not there, or is named twice.
+        UsageError: one of the files does not exist, or is named twice.
     """
     for position, path in enumerate(paths):
         if not path.is_file():

@@ -39,9 +39,9 @@ class RecordedRun:
         settings: what else changes results, such as the models in roles; all of it must be the same when the
             run is resumed.
         notes: what may change between its parts. Never a secret.
-        resume: go on with the rows that are there; without files it is a new run.
+        resume: go on with the rows in the files; without files it is a new run.
         extend: a run that is resumed may have more rows and repeats than before.
-        retry_failed: failures of a run that is resumed that are final otherwise are made again.
+        retry_failed: rollouts of a resumed run whose failure would be final are run again.
         overwrite: the files of an earlier run are removed.
 
     Attributes:
@@ -95,7 +95,7 @@ class RecordedRun:
 
     @property
     def missing(self) -> int:
-        """How many rollouts are still to be made."""
+        """How many rollouts are still to be run."""
         return self.manifest.rollouts - len(self.progress)
 
     def rename(self, run: str) -> None:
@@ -104,7 +104,7 @@ class RecordedRun:
         msgspec.structs.replace(self.manifest, run=run).save(self.files.manifest)
 
     def summarize(self) -> Summary:
-        """Write what the run comes to so far: metrics, profiles of the rewards, counts in the manifest.
+        """Write the run's results so far: metrics, profiles of the rewards, counts in the manifest.
 
         Raises:
             UsageError: the disk is full or broken.
@@ -261,7 +261,7 @@ class RunPlan:
     settings: RolloutSettings
 
     def specs(self, run: str, *, attached: bool) -> Iterator[RolloutSpec]:
-        """The rollouts to be made, in the order of the rows.
+        """The rollouts to run, in the order of the rows.
 
         Args:
             attached: they stop when their client disappears.
@@ -286,10 +286,10 @@ class RunPlan:
         return list(found.values())
 
     def info(self, run: str, total: int, model: str = "") -> RunInfo:
-        """What others are told of the run.
+        """The description of the run that others can read.
 
         Args:
-            total: rollouts to be made.
+            total: rollouts to run.
             model: ``PROVIDER/NAME``; by default the pool that serves it.
         """
         agents = self.dataset.agents if self.settings.agent is None else [self.settings.agent]

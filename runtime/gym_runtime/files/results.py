@@ -16,7 +16,6 @@ import fcntl
 import os
 from collections.abc import Collection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -118,9 +117,7 @@ class ResultWriter:
     def __enter__(self) -> ResultWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def write(self, record: RolloutRecord) -> None:
@@ -170,9 +167,7 @@ class InputWriter:
     def __enter__(self) -> InputWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(self, task: RolloutSpec) -> None:
@@ -341,9 +336,7 @@ class Lock:
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """Starting a run on its output files, or going on with one that was interrupted.
 
-A rollout is done when the rollouts file has it. A failed one is made again, unless its failure is
-terminal or stands in the failures file `MAX_FAILURES` times, or its group was compared without it. Outages
-(`gym_runtime.errors.Fault.outage`) do not count towards that limit, and cancelled rollouts are always made
-again. With ``retry_failed`` all failed ones are made again whose group was not compared without them. Going
+A rollout is done when the rollouts file has it. A failed one is run again, unless its failure is
+terminal or is in the failures file `MAX_FAILURES` times, or its group was compared without it. Outages
+(`gym_runtime.errors.Fault.outage`) do not count towards that limit, and cancelled rollouts are always run
+again. With ``retry_failed`` all failed ones are run again whose group was not compared without them. Going
 on needs the same input rows and the same settings, or more rows and repeats where the run is to grow
 (`gym_runtime.files.resume`). No row of an earlier run is removed, unless the new one is to replace it.
 
@@ -64,7 +64,7 @@ class Progress:
     Attributes:
         previous: the manifest of the part before this one, or None.
         done: rollouts with a verdict.
-        given_up: failed rollouts that are not made again.
+        given_up: failed rollouts that are not run again.
         notices: what the user should know, one line each.
     """
 
@@ -82,7 +82,7 @@ class Progress:
         return len(self.done) + len(self.given_up)
 
     def settled(self, task_index: int, rollout_index: int) -> bool:
-        """The rollout is not to be made again."""
+        """The rollout is not to be run again."""
         key = (task_index, rollout_index)
         return key in self.done or key in self.given_up
 
@@ -91,7 +91,7 @@ class Progress:
         return self._attempts.get(task_index, rollout_index)
 
     def remaining(self, tasks: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
-        """The rollouts that are still to be made, with the attempts already spent on them."""
+        """The rollouts that are still to be run, with the attempts already spent on them."""
         for task in tasks:
             if not self.settled(task.task_index, task.rollout_index):
                 spent = self._attempts.get(task.task_index, task.rollout_index)
@@ -187,10 +187,10 @@ def start_run(
         manifest: of the run to be started.
         extend: a run that is resumed may have more rows and repeats than before; needs ``dataset`` (opened
             with the earlier part's ``earlier_rows``) and ``tasks``.
-        retry_failed: failures that are final otherwise are made again.
+        retry_failed: rollouts whose failure would be final are run again.
         overwrite: the files of an earlier run are removed.
         metrics: takes in what is settled already.
-        dataset, tasks: the rows and the rollouts made of them, to name the rows that changed.
+        dataset, tasks: the rows and their rollouts, to name the rows that changed.
 
     Raises:
         UsageError: there are rows and neither ``resume`` nor ``overwrite`` is set; or ``resume`` is set, and

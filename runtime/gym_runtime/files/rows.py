@@ -1,4 +1,4 @@
-"""How rows become rollouts to be made.
+"""How rows become rollouts.
 
 Numbering, as NeMo Gym's: rows with the same text are one task; tasks count from 0 in the order of their
 first appearance; a row's own ``_ng_task_index`` is kept. Rollouts count from 0 within the task, also when the
@@ -46,10 +46,10 @@ class Numbering:
     """Gives rows their task and rollout indices, in the order in which it is asked.
 
     Args:
-        first: the first index for rows that bring none of their own.
+        first: the first index for rows that bring none.
         repeated: the `row_key` hashes (or own task indices) that come more than once, with how often, if
             known; what comes once needs no memory.
-        apart: each row is a task of its own, whatever its text and its own task index.
+        apart: each row is a separate task, whatever its text and task index.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ def expand(
     declared: Mapping[str, LoadedEnvironment] | None = None,
     **keywords: Any,
 ) -> Iterator[RolloutSpec]:
-    """The rollouts to be made of some rows: each row's repeats together, in the order of the rows.
+    """The rollouts of some rows: each row's repeats together, in the order of the rows.
 
     It is lazy; lines are checked as they come, `Row` s were checked where they were read.
 

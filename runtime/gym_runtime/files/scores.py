@@ -71,7 +71,7 @@ class PassScores:
         self.tasks = 0
 
     def add(self, rewards: Sequence[float]) -> None:
-        """Take one group in; its rewards stand in the order of its rollouts. It may have none."""
+        """Take one group in; its rewards are in the order of its rollouts. It may have none."""
         self.tasks += 1
         self.rewards.add(rewards)
         for k, passes in self._passes.items():

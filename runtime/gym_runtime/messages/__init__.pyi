@@ -68,3 +68,13 @@ from .rollout_spec import encode_spec as encode_spec
 from .rollout_spec import is_comparison as is_comparison
 from .stored_records import RUNS as RUNS
 from .stored_records import RunInfo as RunInfo
+from .transcripts import ReadableItem as ReadableItem
+from .transcripts import as_list as as_list
+from .transcripts import as_object as as_object
+from .transcripts import as_text as as_text
+from .transcripts import chat_messages as chat_messages
+from .transcripts import content_text as content_text
+from .transcripts import conversation as conversation
+from .transcripts import readable_items as readable_items
+from .transcripts import response_items as response_items
+from .transcripts import tool_error as tool_error

@@ -322,8 +322,8 @@ def _other_fields(call: CallTokens) -> dict[str, Any]:
 class _Written(Past):
     """The tokens of a conversation so far and their JSON, in pieces without brackets.
 
-    Each call's prompt holds all tokens before it. If their JSON were made again for each call, the cost would
-    grow with the square of the number of calls.
+    Each call's prompt holds all tokens before it. If each call wrote their JSON again, the cost would grow
+    with the square of the number of calls.
     """
 
     def __init__(self) -> None:

@@ -239,7 +239,7 @@ class Draining(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SessionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The fields of every call to a session.
 
-    The first call carries the task, which opens the session: opening costs no request of its own.
+    The first call carries the task, which opens the session: opening costs no extra request.
     """
 
     session: str = ""

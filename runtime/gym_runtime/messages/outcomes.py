@@ -11,10 +11,10 @@ from msgspec import Raw
 from gym_runtime.errors import Fault
 from gym_runtime.messages.call_tokens import CallTokens, row_with_tokens
 from gym_runtime.messages.calls import Comparison, RoleUse
-from gym_runtime.messages.conversations import conversation, html_table, html_transcript, row_parts
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.messages.sequences import TokenSequence, packed_sequences, token_sequences
 from gym_runtime.messages.stored_records import Stored
+from gym_runtime.messages.transcripts import conversation, html_table, html_transcript, row_parts
 
 
 class Completed(msgspec.Struct, tag_field="type", tag="completed", frozen=True, kw_only=True):

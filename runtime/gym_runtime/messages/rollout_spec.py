@@ -45,7 +45,7 @@ def is_comparison(rollout_index: int | str) -> bool:
 
 
 class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rollout to be made.
+    """One rollout to run.
 
     Attributes:
         row: the dataset row, with the run's sampling settings already in its

@@ -18,7 +18,7 @@ _waiting: list[subprocess.Popen[bytes]] = []
 
 
 def spawn() -> subprocess.Popen[bytes]:
-    """A new supervisor. It is in a session of its own: a Ctrl-C in a terminal is its owner's to handle."""
+    """A new supervisor. It leads a separate session: a Ctrl-C in a terminal is its owner's to handle."""
     return subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
 

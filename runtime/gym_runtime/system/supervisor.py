@@ -151,7 +151,7 @@ class Supervisor:
         for slot in self._slots:
             if slot.asked_s and time.monotonic() >= slot.asked_s + ALONE_S and not self._stopping:
                 slot.tell()
-        # A system with a broker of its own stays: other workers may use it, or come.
+        # A system with a private broker stays: other workers may use it, or come.
         if self._slots and self._broker is None and all(slot.retired for slot in self._slots):
             self._stop("")
 

@@ -1,6 +1,6 @@
 """Start a private system: the supervisor as a child process, and the events that it reports.
 
-The child is in a session of its own, so that only the owner receives a Ctrl-C on a terminal and decides what
+The child leads a separate session, so that only the owner receives a Ctrl-C on a terminal and decides what
 to do. The child's standard input is its lifeline: when the owner has ended, for any reason, the system stops.
 """
 
@@ -129,7 +129,7 @@ class System:
 
 
 def launch(system: SystemSpec) -> System:
-    """Start a supervisor; returns at once. A broker without a directory of its own gets a temporary one."""
+    """Start a supervisor; returns at once. A broker without a directory gets a temporary one."""
     temporary = ""
     if not system.nats and not system.state_dir:
         temporary = tempfile.mkdtemp(prefix="gym-runtime-")

@@ -2,7 +2,7 @@
 
 A verifier that computes without ``await`` stops the event loop of its worker, and the worker does not answer
 when it is asked whether it is alive. It is not lost: its calls go on afterwards. If it were declared gone,
-its requests would be executed twice, and each would count a death. So a thread with a connection of its own
+its requests would be executed twice, and each would count a death. So a thread with a second connection
 answers until the loop goes on, for `STOOD_IN_AT_MOST_S` seconds at most, and says where the loop is blocked
 (``blocked`` in the heartbeat's details). Code that keeps the interpreter's lock, such as one search for a
 regular expression, stops the thread too.

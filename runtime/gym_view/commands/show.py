@@ -18,6 +18,7 @@ from rich.text import Text
 
 from gym_view.find import find_rollout
 from gym_view.row import Card, card
+from gym_runtime.messages.transcripts import ReadableItem, readable_items
 
 MAX_CHARACTERS = 4000
 RESULTS = Path("results")

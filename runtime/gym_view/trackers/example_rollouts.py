@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages.conversations import readable_items
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.transcripts import readable_items
 
 MOST_ROWS = 100
 MOST_STRATA = 200

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import Fault
-from gym_runtime.messages.conversations import MOST_CHARACTERS
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
+from gym_runtime.messages.transcripts import MOST_CHARACTERS
 from gym_runtime.rollout.groups import Group
 from hypothesis import given
 from hypothesis import strategies as st
