@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
-from gym_runtime.environment.declared import declaration
 from gym_runtime.errors import Fault
 from gym_runtime.messages import call_tokens, calls, figures, outcomes, rollout_spec, stored_records
-from gym_runtime.messages import calls, figures, outcomes, rollout_spec, stored_records
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.members import Heartbeat
 

@@ -43,14 +43,6 @@ from gym_runtime.errors import GymError
 from gym_runtime.messages import RolloutSpec, encode_spec, read_record
 from gym_runtime.rpc import Heartbeat, announce
 from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
-from gym_runtime.messages import ModelAnswer, ModelCall, RolloutRecord, RolloutSpec, encode_spec, read_record
-from gym_runtime.rollout.agent import Agent
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.workers.adapter import Adapter, CallContext
-from gym_runtime.workers.agent_worker import AgentWorker
-from gym_runtime.workers.model_worker import ModelWorker
-from gym_runtime.workers.resource_worker import ResourceWorker
 from msgspec import Raw
 
 from gym_testing.background import SOON_S, Mailbox, background, hosting

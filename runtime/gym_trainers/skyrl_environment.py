@@ -17,8 +17,6 @@ from typing import Any
 import msgspec
 from gym_runtime.client import SyncSession
 from gym_runtime.messages import chat_messages, response_items
-from gym_runtime.client.sync import SyncSession
-from gym_runtime.messages.transcripts import chat_messages, response_items
 from msgspec import Raw
 
 from gym_trainers.hermes import said, tools_prompt

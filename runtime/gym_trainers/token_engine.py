@@ -33,14 +33,6 @@ from gym_runtime.messages import (
     pack_logprobs,
     unpack_ids,
 )
-from gym_runtime.messages.call_tokens import pack_ids, pack_logprobs, unpack_ids
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, Tokens, WeightSpan
-from gym_runtime.messages.responses import CreateParams, IncompleteDetails, Response, Usage, decode_params
-from gym_runtime.messages.transcripts import chat_messages
-from gym_runtime.rpc.announcing import announce
-from gym_runtime.rpc.draining import drained_on_request
-from gym_runtime.rpc.registry import Heartbeat
-from gym_runtime.timing import TRAINER_DRAIN_S
 from gym_runtime.workers import splice
 from msgspec import Raw
 

@@ -23,8 +23,6 @@ from gym_runtime import RolloutSettings
 from gym_runtime.client import AnyRow, SyncClient, line
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
-from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.transcripts import conversation
 from gym_runtime.timing import WORKERS_BACK_S
 
 from gym_trainers.training_rollouts import dataset_rows

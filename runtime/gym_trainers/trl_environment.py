@@ -11,7 +11,6 @@ from gym_runtime.client import SyncClient, SyncSession
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import response_items
-from gym_runtime.messages.transcripts import response_items
 
 RESERVED = ("reset", "get_reward")
 _KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}

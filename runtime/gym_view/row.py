@@ -12,14 +12,6 @@ from typing import Any, cast
 import msgspec
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import ReadableItem, as_list, as_object, as_text, content_text, readable_items
-from gym_runtime.messages.transcripts import (
-    ReadableItem,
-    as_list,
-    as_object,
-    as_text,
-    content_text,
-    readable_items,
-)
 
 _OWN = {
     "responses_create_params",

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import msgspec
 from gym_runtime.messages import as_list, as_object, content_text
-from gym_runtime.messages.transcripts import as_list, as_object, content_text
 
 Chat = dict[str, Any]
 """``role`` and ``content``; of an assistant also ``reasoning_content`` and ``tool_calls``, of a tool

@@ -23,9 +23,6 @@ import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import OUTCOMES, IndexedRow
 from gym_runtime.messages import as_object
-from gym_runtime.files.index import IndexedRow
-from gym_runtime.files.index_entry import OUTCOMES
-from gym_runtime.messages.transcripts import as_object
 from msgspec import Raw
 
 from gym_view import selection

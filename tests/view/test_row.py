@@ -6,10 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.messages.conversations import tool_error
+from gym_runtime.messages.transcripts import tool_error
 from gym_view.row import card, card_json
-from gym_runtime.messages.transcripts import readable_items, tool_error
-from gym_view.row import card
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from view import node

@@ -28,7 +28,6 @@ from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import decode_declaration
-from gym_runtime.messages.conversations import encoded
 from gym_runtime.messages.responses import encode_item
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec

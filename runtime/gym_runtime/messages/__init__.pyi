@@ -17,16 +17,6 @@ from .calls import ModelCall as ModelCall
 from .calls import Request as Request
 from .calls import RoleAnswer as RoleAnswer
 from .calls import decode_model_answer as decode_model_answer
-from .conversations import ReadableItem as ReadableItem
-from .conversations import as_list as as_list
-from .conversations import as_object as as_object
-from .conversations import as_text as as_text
-from .conversations import chat_messages as chat_messages
-from .conversations import content_text as content_text
-from .conversations import conversation as conversation
-from .conversations import readable_items as readable_items
-from .conversations import response_items as response_items
-from .conversations import tool_error as tool_error
 from .figures import Count as Count
 from .figures import Distribution as Distribution
 from .figures import Figures as Figures

@@ -35,7 +35,6 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.transcripts import MOST_ROWS, html_table, html_transcript
-from gym_runtime.rollout.advantage import Advantage, advantages
 from gym_runtime.rollout.comparisons import COMPARE
 from gym_runtime.statistics import bounded, deviation, mean
 

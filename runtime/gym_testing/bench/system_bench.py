@@ -23,9 +23,6 @@ from gym_runtime import Completed
 from gym_runtime.adapters import ModelSettings
 from gym_runtime.client import Client, connect
 from gym_runtime.errors import RuntimeFault, UsageError
-from gym_runtime.client import Client, connect
-from gym_runtime.errors import RuntimeFault, UsageError
-from gym_runtime.workers.adapter import ModelSettings
 from gym_sandbox.processes.tree import members
 
 from gym_testing.bench import instant_engine, loop

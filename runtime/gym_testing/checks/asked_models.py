@@ -12,13 +12,6 @@ from gym_runtime.environment import Asker
 from gym_runtime.rpc import RetryBudget
 from gym_runtime.system import adapter_of
 from gym_runtime.workers import EngineHealth, Notices, ask_engine
-from gym_runtime import clock
-from gym_runtime.environment.roles import Asker, Role
-from gym_runtime.messages import ModelCall
-from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.system import adapter_of
-from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
-from gym_runtime.workers.model_worker import EngineHealth, Notices, ask_engine
 from msgspec import Raw
 
 RETRIES = 8

@@ -12,13 +12,12 @@ from cyclopts import Parameter
 from gym_runtime.cli import AsJson, formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.messages.conversations import ReadableItem, readable_items
+from gym_runtime.messages.transcripts import ReadableItem, readable_items
 from rich.console import Console
 from rich.text import Text
 
 from gym_view.find import find_rollout
 from gym_view.row import Card, card
-from gym_runtime.messages.transcripts import ReadableItem, readable_items
 
 MAX_CHARACTERS = 4000
 RESULTS = Path("results")
