@@ -24,9 +24,9 @@ from gym_runtime.messages.items import encode_item
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
-from gym_runtime.rollout.session import RemoteSession
+from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 Said = str | bytes | Raw | Mapping[str, Any] | Sequence[Mapping[str, Any] | str]
 """What a model said: the text of a message; output items, where a string is a message; or a whole response of

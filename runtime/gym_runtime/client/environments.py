@@ -12,8 +12,8 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages import calls
 from gym_runtime.messages.declaration import decode_declaration
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.members import all_workers
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 DECLARED_S = 10.0
 """How long a resource worker may take to say what its environment declares."""
