@@ -109,7 +109,7 @@ assert 1.5 * RETRY_PAUSE_S[1] < PLACE_KEPT_S, (
     "a suspect would lose its place before it is asked again (jitter 1.5)"
 )
 
-# -- sessions (`gym_runtime.workers.sessions`, `gym_runtime.workers.resource`) ---------------------
+# -- sessions (`gym_runtime.workers.sessions`, `gym_runtime.workers.resource_worker`) ---------------------
 
 SESSIONS_SWEPT_S = 15.0
 """How often a resource worker looks for sessions to close: overdue ones, and those whose rollout is over."""

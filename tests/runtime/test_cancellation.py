@@ -13,7 +13,7 @@ from gym_runtime.cancellation import contained
 from gym_runtime.errors import ResourceError, RuntimeFault
 from gym_runtime.messages.calls import Request
 from gym_runtime.rpc.answer import Service
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.memory import MemoryBroker
 from msgspec import Raw
 

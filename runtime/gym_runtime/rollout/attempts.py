@@ -47,7 +47,7 @@ from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.record import Facts, make_record
 from gym_runtime.rollout.rollout import Agent, Rollout
-from gym_runtime.rpc.interface import Actors
+from gym_runtime.rpc.actors import Actors
 
 ATTEMPT_PAUSES = Pauses(first_s=0.1, longest_s=5.0)
 """Between two attempts of a rollout."""

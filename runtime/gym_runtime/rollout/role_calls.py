@@ -23,8 +23,8 @@ from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
 from gym_runtime.messages import calls
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.interface import Actors
+from gym_runtime.rpc.actors import Actors
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 # Over all rollouts of the process, because `worker` need not be different for each of them.
 _numbers = itertools.count()

@@ -34,12 +34,12 @@ from gym_runtime.messages.responses import (
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
-from gym_runtime.rollout.model import Answered, RemoteModel
 from gym_runtime.rollout.record import Facts, RolloutTimes
+from gym_runtime.rollout.remote_model import Answered, RemoteModel
+from gym_runtime.rollout.remote_session import RemoteSession, ToolCalls, ToolFailure, tool_failure
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
-from gym_runtime.rollout.session import RemoteSession, ToolCalls, ToolFailure, tool_failure
-from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.interface import Actors
+from gym_runtime.rpc.actors import Actors
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 Options = TypeVar("Options", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode

@@ -1,5 +1,4 @@
 from .ask import Router as Router
-from .budget import RetryBudget as RetryBudget
 from .members import HEARTBEATS as HEARTBEATS
 from .members import Heartbeat as Heartbeat
 from .members import all_workers as all_workers
@@ -7,3 +6,4 @@ from .members import announce as announce
 from .members import drained_on_request as drained_on_request
 from .members import fresh as fresh
 from .meter import Meter as Meter
+from .retry_budget import RetryBudget as RetryBudget

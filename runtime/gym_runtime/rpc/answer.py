@@ -35,10 +35,10 @@ from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, encode, receive_request
 from gym_runtime.messages.metric_names import REFUSED
 from gym_runtime.messages.names import token
-from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.lost import decode_keys, encode_keys
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.quarantine import ALONE_AT, CallPlace
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 Handle = Callable[[str, Request[Raw], RetryBudget], Awaitable[Raw]]

@@ -36,12 +36,12 @@ from gym_runtime.messages.calls import CloseSession, Request, RpcReply, decode_r
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.retrying import Backoff, Pauses
-from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.interface import RoutedReply
+from gym_runtime.rpc.actors import RoutedReply
 from gym_runtime.rpc.lost import InFlightRequest, LostAnswers
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, quarantined
 from gym_runtime.rpc.registry import WorkerRegistry
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import MEMBER_ANSWER_S, RETRY_PAUSE_S
 
@@ -65,7 +65,7 @@ _PAUSES = Pauses(*RETRY_PAUSE_S)
 
 
 class Router:
-    """Requests to pools of workers over one bus: `gym_runtime.rpc.interface.Actors`.
+    """Requests to pools of workers over one bus: `gym_runtime.rpc.actors.Actors`.
 
     Args:
         kinds: the kinds of workers that it asks; all without any.

@@ -1,7 +1,7 @@
 """Workers: what the processes that host agents, resources and models do.
 
-`agent`, `resource` and `model` are the three kinds; the other modules are parts of one of them.
-`gym_runtime.system.worker_process` runs a worker in a process.
+`agent_worker`, `resource_worker` and `model_worker` are the three kinds; the other modules are parts of one
+of them. `gym_runtime.system.worker_process` runs a worker in a process.
 """
 
 from gym_runtime.public import public_names

@@ -1,8 +1,8 @@
-from .agent import AgentWorker as AgentWorker
+from .agent_worker import AgentWorker as AgentWorker
 from .engine_health import EngineHealth as EngineHealth
 from .engine_health import Notices as Notices
-from .model import ModelWorker as ModelWorker
-from .model import ask_engine as ask_engine
+from .model_worker import ModelWorker as ModelWorker
+from .model_worker import ask_engine as ask_engine
 from .prefixes import moved as moved
 from .prefixes import splice as splice
-from .resource import ResourceWorker as ResourceWorker
+from .resource_worker import ResourceWorker as ResourceWorker

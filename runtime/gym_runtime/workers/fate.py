@@ -23,7 +23,7 @@ from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.attempts import Attempts
 from gym_runtime.rollout.journal import Journal, journal_subject
 from gym_runtime.rollout.rollout import Agent
-from gym_runtime.rpc.interface import Actors
+from gym_runtime.rpc.actors import Actors
 
 
 def record_subject(task: RolloutSpec) -> str:

@@ -18,7 +18,7 @@ from gym_runtime.environment.shapes import as_features
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import ResourceError
 from gym_runtime.rollout.role_calls import RoleCalls
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 _encode = msgspec.json.Encoder().encode
 _asking: ContextVar[RoleCalls] = ContextVar("what the call in progress asks models in roles")

@@ -14,7 +14,7 @@ from gym_data.web.listener import serving
 from gym_faces.gateway.gateway_server import Gateway
 from gym_runtime.errors import NoWorker, PayloadTooLarge, RuntimeFault
 from gym_runtime.messages.calls import ModelAnswer, Request, pack
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import settled
 from gym_testing.small_system import Hang, answer
 from msgspec import Raw

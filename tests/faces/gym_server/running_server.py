@@ -14,7 +14,7 @@ from gym_faces.gym_server import GymServer
 from gym_faces.gym_server.asked_runs import Runs
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.workers.resource import ResourceWorker
+from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_testing.small_system import Engine, SmallSystem, Turn, answer, function_call, small_system
 
 COUNTER = "example_session_state_mgmt"

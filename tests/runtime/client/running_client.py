@@ -14,7 +14,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.workers.resource import ResourceWorker
+from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_testing.background import hosting, settled
 from gym_testing.small_system import (
     Engine,

@@ -12,7 +12,7 @@ from gym_runtime import Environment, Episode, Model, Reply, Step, Task, Verdict
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import DeadlineExceeded, ResourceError, TaskError, UsageError
-from gym_runtime.workers.resource import ResourceWorker
+from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_testing.background import settled
 from gym_testing.small_system import (
     Engine,

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime.rollout.account import CLEARED_AT_MOST, NOTES, Account, Spent
-from gym_runtime.rpc.budget import RETRIES
+from gym_runtime.rpc.retry_budget import RETRIES
 from gym_testing.memory import MemoryBroker, MemoryBus
 from gym_testing.virtual_clock import BACKEND
 

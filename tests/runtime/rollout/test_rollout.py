@@ -16,7 +16,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall, decode_params, decode_response, user_message
 from gym_runtime.rollout.rollout import Turn
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import answer, function_call, message, reasoning, rollout_spec, row

@@ -13,7 +13,7 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, ResourceError
 from gym_runtime.messages import calls
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND

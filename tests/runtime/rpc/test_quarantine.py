@@ -14,9 +14,9 @@ from gym_runtime.errors import GymError, ResourceError
 from gym_runtime.messages import calls
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.members import Heartbeat, announce
 from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import hosting
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND

@@ -11,8 +11,8 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.messages import calls
 from gym_runtime.rpc.answer import Handle, Service
-from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.members import Heartbeat, announce
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import SOON_S, Mailbox, background, hosting
 from msgspec import Raw
 

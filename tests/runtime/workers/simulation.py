@@ -23,9 +23,9 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec, encode_spec
 from gym_runtime.rpc.members import Heartbeat, announce
 from gym_runtime.timing import SESSIONS_SWEPT_S
-from gym_runtime.workers.agent import AgentWorker
-from gym_runtime.workers.model import ModelWorker
-from gym_runtime.workers.resource import SESSION_KEPT_S, ResourceWorker
+from gym_runtime.workers.agent_worker import AgentWorker
+from gym_runtime.workers.model_worker import ModelWorker
+from gym_runtime.workers.resource_worker import SESSION_KEPT_S, ResourceWorker
 from gym_testing import virtual_clock
 from gym_testing.background import background, hosting
 from gym_testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing

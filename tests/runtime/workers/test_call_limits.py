@@ -15,7 +15,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.responses import Response, Usage
 from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.call_limits import LEARNED_FROM, SHORTEST_S, TIMES_SLOWEST
-from gym_runtime.workers.model import ModelWorker
+from gym_runtime.workers.model_worker import ModelWorker
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import Engine
 from gym_testing.virtual_clock import BACKEND

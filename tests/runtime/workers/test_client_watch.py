@@ -18,7 +18,7 @@ from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.lost import STALL_LOOK_S, STALL_S
 from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.adapter import CallContext
-from gym_runtime.workers.resource import SESSION_IDLE_S
+from gym_runtime.workers.resource_worker import SESSION_IDLE_S
 from gym_testing.background import Mailbox, background, hosting, settled
 from gym_testing.memory import MemoryBus
 from gym_testing.small_system import Engine, Hang, answer

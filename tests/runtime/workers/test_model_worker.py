@@ -18,7 +18,7 @@ from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable
 from gym_runtime.messages import calls, metric_names
 from gym_runtime.messages.responses import Response, Usage, decode_response
 from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
-from gym_runtime.workers.model import MAX_TRIES, ModelWorker
+from gym_runtime.workers.model_worker import MAX_TRIES, ModelWorker
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND

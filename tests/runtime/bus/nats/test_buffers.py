@@ -14,8 +14,8 @@ from gym_runtime.errors import ConnectionLost, DeadlineExceeded, PayloadTooLarge
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.members import Heartbeat
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.system.private_broker import Broker
 from msgspec import Raw
 from runtime.bus.conftest import StartServer, frozen, linked

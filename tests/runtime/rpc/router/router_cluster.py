@@ -8,11 +8,11 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 from gym_runtime.messages import calls
+from gym_runtime.rpc.actors import RoutedReply
 from gym_runtime.rpc.answer import Handle, Service
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.interface import RoutedReply
 from gym_runtime.rpc.members import Heartbeat, announce
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import settled
 from gym_testing.memory import MemoryBroker, MemoryBus
 from msgspec import Raw

@@ -15,9 +15,9 @@ from gym_runtime.errors import (
     NoWorker,
 )
 from gym_runtime.messages import calls
+from gym_runtime.rpc.actors import RoutedReply
 from gym_runtime.rpc.ask import NO_WORKER_GRACE_S
-from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.interface import RoutedReply
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_testing.background import background, settled
 from gym_testing.virtual_clock import BACKEND

@@ -13,7 +13,7 @@ from gym_runtime.errors import (
     SessionLost,
 )
 from gym_runtime.rpc.ask import SESSION_GRACE_S, Router
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_testing.background import settled
 from gym_testing.virtual_clock import BACKEND

@@ -14,7 +14,7 @@ from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, settled
 from gym_testing.small_system import (
     Engine,

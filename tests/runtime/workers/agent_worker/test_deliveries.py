@@ -10,9 +10,9 @@ from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.stored_records import RunInfo, encode_run
 from gym_runtime.rollout.rollout import Agent
-from gym_runtime.rpc.budget import RETRIES
 from gym_runtime.rpc.members import Heartbeat, announce
 from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED
+from gym_runtime.rpc.retry_budget import RETRIES
 from gym_runtime.timing import JOURNAL_FRESH_S
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.small_system import (

@@ -14,7 +14,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
-from gym_runtime.workers.resource import ResourceWorker
+from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_testing.background import Mailbox
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import row

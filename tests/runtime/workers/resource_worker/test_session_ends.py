@@ -15,7 +15,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_runtime.timing import SESSIONS_SWEPT_S
-from gym_runtime.workers.resource import SESSION_KEPT_S
+from gym_runtime.workers.resource_worker import SESSION_KEPT_S
 from gym_testing.background import Mailbox, background
 from gym_testing.small_system import environment
 from gym_testing.virtual_clock import BACKEND

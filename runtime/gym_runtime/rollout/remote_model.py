@@ -21,8 +21,8 @@ from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
-from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.interface import Actors
+from gym_runtime.rpc.actors import Actors
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 
 class Answered(NamedTuple):

@@ -28,7 +28,7 @@ from gym_runtime.messages.call_tokens import shortened
 from gym_runtime.messages.names import token
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.answer import Service
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
 from gym_runtime.workers.call_limits import CallLimits, CallTimeout, Pace
 from gym_runtime.workers.conversations import Conversations

@@ -28,8 +28,8 @@ from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest
-from gym_runtime.rpc.budget import RetryBudget
-from gym_runtime.rpc.interface import Actors, RoutedReply
+from gym_runtime.rpc.actors import Actors, RoutedReply
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 
 class _Past(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from gym_runtime.messages.stored_records import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
+from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
 from gym_runtime.workers.sessions import HeldSession, Sessions

@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.messages.calls import Request
-from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.meter import Meter
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 
 class RoutedReply(msgspec.Struct, frozen=True):
