@@ -19,7 +19,7 @@ from gym_runtime.rpc.members import announce, drained_on_request
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.timing import TRAINER_DRAIN_S
 from gym_runtime.workers.adapter import Adapter
-from gym_runtime.workers.model import ModelWorker
+from gym_runtime.workers.model_worker import ModelWorker
 
 CAPACITY = 4096
 """Calls in flight; the engine has a queue of its own."""

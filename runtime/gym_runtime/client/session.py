@@ -37,8 +37,8 @@ from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.budget import RetryBudget
 from gym_runtime.rpc.members import all_workers
+from gym_runtime.rpc.retry_budget import RetryBudget
 
 CLIENT_CLOSE_S = 2.0
 """How long a client that leaves may take to close a session."""

@@ -25,8 +25,6 @@ import msgspec
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.messages.stored_records import Stored
-from gym_runtime.rpc.budget import RETRIES, RetryBudget
-from gym_runtime.messages.stored import Stored
 from gym_runtime.rpc.retry_budget import RETRIES, RetryBudget
 
 NOTES = 16

@@ -84,7 +84,7 @@ async def hosted_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> 
 
 
 def _agent_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> HostedWorker:
-    from gym_runtime.workers.agent import AgentWorker
+    from gym_runtime.workers.agent_worker import AgentWorker
 
     agents = {catalogue.known_name("agents", name): _made("agents", name) for name in pool.names}
     hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, crashed=crashed)
@@ -134,7 +134,7 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
 def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
 
     from gym_runtime.environment.isolated import start_ahead
-    from gym_runtime.workers.resource import ResourceWorker
+    from gym_runtime.workers.resource_worker import ResourceWorker
 
     # One after the other: imports hold the interpreter's lock, so that threads gain nothing, and some may
     # only be made in the main thread. What isolated verifications need, their processes import side by side.
@@ -200,7 +200,7 @@ async def _has_callers(bus: Bus) -> bool:
 
 @asynccontextmanager
 async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator[HostedWorker]:
-    from gym_runtime.workers.model import ModelWorker
+    from gym_runtime.workers.model_worker import ModelWorker
 
     if pool.model is None:
         raise UsageError(
