@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from gym_runtime.errors import UsageError
-from gym_runtime.files import IndexedRow, load_manifest
+from gym_runtime.files import load_manifest
 
+from gym_view.index import IndexedRow
 from gym_view.indexing import indexed
 from gym_view.run_files import Run, find_runs
 

@@ -16,7 +16,10 @@ from typing import BinaryIO
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.files import MAX_LINE_BYTES, OUTCOMES, IndexedRow, IndexFile, Packer, read_entry
+from gym_runtime.files import MAX_LINE_BYTES
+
+from gym_view.index import IndexedRow, IndexFile, Packer
+from gym_view.index_entry import OUTCOMES, read_entry
 
 SLICE_BYTES = 8 * 2**20
 FIRST_SLICE_BYTES = 2**19  # the first rows are to be there at once

@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UsageError
-from gym_runtime.files import HEADER_BYTES, IndexedRow, read_index, write_whole
+from gym_runtime.files import write_whole
 
+from gym_view.index import HEADER_BYTES, IndexedRow, read_index
 from gym_view.indexing import index_of
 from gym_view.page_figures import page_figures
 from gym_view.row import card_json

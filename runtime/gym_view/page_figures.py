@@ -10,9 +10,10 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from gym_runtime.files import OUTCOMES, IndexedRow
 from gym_runtime.statistics import Total, bounded, deviation, mean
 
+from gym_view.index import IndexedRow
+from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed
 from gym_view.run_figures import GroupFigures, Reader, RunFigures, figures_of, rows_of
 from gym_view.run_files import Run

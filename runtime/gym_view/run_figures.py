@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from gym_runtime.files import OUTCOMES, IndexedRow, PassScores, steps
+from gym_runtime.files import PassScores, steps
 from gym_runtime.statistics import Total, mean
 
+from gym_view.index import IndexedRow
+from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed
 from gym_view.run_files import Run
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gym_runtime.files import IndexedRow
+from gym_view.index import IndexedRow
 
 
 class Place(NamedTuple):

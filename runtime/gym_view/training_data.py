@@ -21,11 +21,12 @@ from typing import Any, BinaryIO
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files import OUTCOMES, IndexedRow
 from gym_runtime.messages import as_object
 from msgspec import Raw
 
 from gym_view import selection
+from gym_view.index import IndexedRow
+from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed
 from gym_view.parquet import NESTED, Form, Writer, arrow
 from gym_view.row_messages import Unusable, completion, prompt, tools

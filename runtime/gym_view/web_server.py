@@ -23,9 +23,13 @@ import anyio.to_thread
 import msgspec
 from aiohttp import web
 from gym_runtime.errors import GymError, UsageError
-from gym_runtime.files import (
+from gym_runtime.files import MAX_LINE_BYTES
+from gym_runtime.own_files import open_own, private_folder
+from gym_runtime.timing import HEADERS_S
+
+from gym_view.access import Access
+from gym_view.index import (
     HEADER_BYTES,
-    MAX_LINE_BYTES,
     RECORD_BYTES,
     IndexedRow,
     end_of,
@@ -35,10 +39,6 @@ from gym_runtime.files import (
     read_index,
     sound,
 )
-from gym_runtime.own_files import open_own, private_folder
-from gym_runtime.timing import HEADERS_S
-
-from gym_view.access import Access
 from gym_view.indexing import IndexProgress
 from gym_view.page_figures import page_figures
 from gym_view.row import card_json

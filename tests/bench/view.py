@@ -26,7 +26,7 @@ from measure import memory_bytes, print_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 from chromium import Chromium, Page
-from gym_runtime.files.index import index_path
+from gym_view.index import index_path
 from gym_view.indexing import complete_index
 
 WORDS = (  # noqa: SIM905 - shorter so

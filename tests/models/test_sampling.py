@@ -12,7 +12,7 @@ from gym_faces.dialects.chat_request import ChatVariant
 from gym_models import azure, embedded, hosted, openai, vllm
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
-from gym_runtime.client.rows import check_engine
+from gym_runtime.client.row_sources import check_engine
 from gym_runtime.errors import ModelRefused, TaskError, UsageError
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, Sampling

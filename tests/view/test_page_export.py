@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files.index import HEADER_BYTES, read_index
 from gym_view import page_export
+from gym_view.index import HEADER_BYTES, read_index
 from gym_view.run_files import find_runs
 
 

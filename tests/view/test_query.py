@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.files.index import read_index
+from gym_view.index import read_index
 from gym_view.indexing import index_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -15,9 +15,9 @@ import aiohttp
 import anyio
 import pytest
 from gym_runtime.errors import UsageError
-from gym_runtime.files.index import index_path, read_index
 from gym_view import web_server
 from gym_view.access import Access
+from gym_view.index import index_path, read_index
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from gym_runtime.cli.models import EMBEDDED_CONCURRENCY, POLICY, fetch_weights, 
 from gym_runtime.cli.options import BrokerOptions, ModelOptions, RoleOptions
 from gym_runtime.cli.remote import ask
 from gym_runtime.client import make_pools
-from gym_runtime.client.rows import require_declared, require_roles, served_model
+from gym_runtime.client.row_sources import require_declared, require_roles, served_model
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_settings import RolloutSettings

@@ -1,9 +1,9 @@
 from .client import Client as Client
 from .connecting import connect as connect
 from .connecting import make_pools as make_pools
-from .rows import AnyRow as AnyRow
-from .rows import line as line
-from .rows import new_run_id as new_run_id
+from .row_sources import AnyRow as AnyRow
+from .row_sources import line as line
+from .row_sources import new_run_id as new_run_id
 from .runs import RunInfo as RunInfo
 from .serving import serve_model as serve_model
 from .session import EnvironmentSession as EnvironmentSession

@@ -14,9 +14,17 @@ from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client import standing_run, weights
-from gym_runtime.client.groups import InputOrder, run_groups
+from gym_runtime.client.collected_groups import InputOrder, run_groups
 from gym_runtime.client.recorded_runs import Expecting, recording, run_recorded
-from gym_runtime.client.rows import POLICY, AnyRow, NewRuns, RowSources, line, served_model, with_served_roles
+from gym_runtime.client.row_sources import (
+    POLICY,
+    AnyRow,
+    NewRuns,
+    RowSources,
+    line,
+    served_model,
+    with_served_roles,
+)
 from gym_runtime.client.run import IN_FLIGHT, collect, run_rollouts
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.session import Environments, EnvironmentSession, Said

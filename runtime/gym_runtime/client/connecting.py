@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client.client import Client, Joined
-from gym_runtime.client.rows import POLICY, require_declared, require_roles
+from gym_runtime.client.row_sources import POLICY, require_declared, require_roles
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError

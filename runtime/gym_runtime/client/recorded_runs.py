@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 
 from gym_runtime.client.recovery import Remains, take_up
-from gym_runtime.client.rows import POLICY, NewRuns
+from gym_runtime.client.row_sources import POLICY, NewRuns
 from gym_runtime.client.run import Keep, run_rollouts
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import background

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock
-from gym_runtime.client.rows import AnyRow, Declared, line
+from gym_runtime.client.row_sources import AnyRow, Declared, line
 from gym_runtime.client.runs import Runs
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.declared import loaded

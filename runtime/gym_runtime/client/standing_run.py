@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from gym_runtime.client.rows import AnyRow
+from gym_runtime.client.row_sources import AnyRow
 from gym_runtime.client.run import Run
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import background

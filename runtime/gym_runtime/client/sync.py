@@ -22,7 +22,7 @@ from anyio.from_thread import start_blocking_portal
 
 from gym_runtime.client.client import Client
 from gym_runtime.client.connecting import connect, rejoin
-from gym_runtime.client.rows import AnyRow
+from gym_runtime.client.row_sources import AnyRow
 from gym_runtime.client.session import EnvironmentSession, Observation, Said
 from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.environment.verdict import Verdict

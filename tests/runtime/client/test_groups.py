@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_runtime.client.groups import InputOrder
+from gym_runtime.client.collected_groups import InputOrder
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from msgspec import Raw
 

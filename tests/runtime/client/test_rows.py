@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_runtime.client.rows import served_model
+from gym_runtime.client.row_sources import served_model
 from gym_runtime.rpc.members import Heartbeat
 
 WORKERS = [

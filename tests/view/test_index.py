@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.files.index import (
+from gym_view.index import (
     HEADER_BYTES,
     RECORD_BYTES,
     IndexedRow,
@@ -18,7 +18,7 @@ from gym_runtime.files.index import (
     index_path,
     read_index,
 )
-from gym_runtime.files.index_entry import OUTCOMES, IndexEntry, pattern, read_entry
+from gym_view.index_entry import OUTCOMES, IndexEntry, pattern, read_entry
 from gym_view.indexing import complete_index, index_of, indexed
 from hypothesis import given
 from hypothesis import strategies as st

@@ -37,8 +37,9 @@ from typing import NamedTuple
 
 from gym_runtime.assets import cache_folder
 from gym_runtime.errors import UsageError
-from gym_runtime.files.index_entry import OUTCOMES, IndexEntry, read_entry
 from gym_runtime.own_files import open_own, private_folder
+
+from gym_view.index_entry import OUTCOMES, IndexEntry, read_entry
 
 RECORD_BYTES = 56
 NAME = 1

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from gym_runtime.client.rows import RowSources
+from gym_runtime.client.row_sources import RowSources
 from gym_runtime.client.run import Run, Window
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import ResultStream

@@ -12,9 +12,8 @@ import zlib
 from typing import Any
 
 import msgspec
-from msgspec import Raw
-
 from gym_runtime.errors import UNREADABLE
+from msgspec import Raw
 
 OUTCOMES = ("completed", "truncated", "failed", "cancelled", "unreadable")
 """An entry's outcome is a position in this list. ``unreadable``: the line is no JSON object."""
