@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import anyio
+from gym_runtime.bus.nats import NatsBus
 from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.bus.nats_bus import NatsBus
 from gym_runtime.client.client import Client
 from gym_runtime.client.connecting import connect
 from gym_runtime.client.lifetime import Lifetime

@@ -8,8 +8,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime import tracing
-from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Headers
+from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import background
 from gym_runtime.client.window import Window
@@ -48,7 +48,7 @@ class Publishing(Runs):
 
         # `cancel=False`: it ends when all are stored.
         async with background(cancel=False) as group:
-            crew = Crew(group)
+            crew = TaskPool(group)
             for task in tasks:
                 if task.agent not in self._queues:
                     await self._open_queue(task.agent)

@@ -28,7 +28,7 @@ arrived."""
 ABANDONED_S = 24 * 3600
 """A run without a client is closed by others after so long."""
 CLIENT_RECONNECT_S = 5.0
-"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
+"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.link`."""
 
 NOT_OPEN = "the client is not open: async with connect(...) as gym, or await gym.open()"
 LATE_RUNS = 16

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
-from gym_runtime.bus.interface import Bus, Headers
-from gym_runtime.bus.stop import Stopped
+from gym_runtime.bus.interface import Bus, Headers, Stopped
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, GymError, NoWorker, from_fault
 from gym_runtime.messages.calls import Request, RpcReply, decode_reply, encode_request
 from gym_runtime.messages.names import token

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.bus.stop import Stop
+from gym_runtime.bus.interface import Stop
 from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 from gym_runtime.messages.names import Token

@@ -22,8 +22,7 @@ from gym_sandbox.processes import disturbances
 from msgspec.structs import replace
 
 from gym_runtime import clock, logs, tracing
-from gym_runtime.bus.nats import connect
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import RuntimeFault
 from gym_runtime.messages.figures import Count, Figures
