@@ -21,7 +21,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -125,7 +125,7 @@ def public_key(seed: str) -> str:
         _, raw = nkeys.decode_seed(seed.encode())
         if nkeys.encode_seed(raw, nkeys.PREFIX_BYTE_USER).decode() != seed:  # nkeys checks no checksum
             raise ValueError("its checksum does not match, or it is not the seed of a user (SU…)")
-        return nkeys.from_seed(seed.encode()).public_key.decode()
+        return cast("bytes", nkeys.from_seed(seed.encode()).public_key).decode()
     except nkeys.NkeysError as error:
         raise ValueError(str(error)) from error
 

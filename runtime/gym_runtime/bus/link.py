@@ -172,7 +172,7 @@ class Link:
         self._echo = f"{inbox}.r.{secrets.token_hex(11)}.echo"
         self._nowhere = f"{inbox}.r.{secrets.token_hex(11)}.none"
         self._sending = Sending(self._echo, lambda: self._lost.set())
-        self.listen(self._echo, lambda *_: self._sending.echoed())
+        self.listen(self._echo, self._on_echo)
 
     # -- connecting
 
@@ -372,6 +372,9 @@ class Link:
             await discard(client)
 
     # -- what the broker says beside messages
+
+    def _on_echo(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+        self._sending.echoed()
 
     def _on_error(self, text: str) -> None:
         found = _DENIED.search(text.lower())

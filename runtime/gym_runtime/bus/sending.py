@@ -83,7 +83,9 @@ class Sending:
         """The client is gone. Messages that wait are kept; echoes end; the next client is subscribed."""
         self._client = None
         ended = [echo for _, echo in self._echoes]
-        ended += [entry for entry, _ in self._waiting if isinstance(entry, asyncio.Future)]
+        ended += [
+            entry for entry, _ in self._waiting if not isinstance(entry, Message) and not callable(entry)
+        ]
         self._echoes.clear()
         self._waiting = deque(item for item in self._waiting if isinstance(item[0], Message))
         for echo in ended:
@@ -99,12 +101,12 @@ class Sending:
                 entry, size = self._waiting[0]  # it stays there meanwhile, so that no message overtakes it
                 if isinstance(entry, Message):
                     self._hand(client, entry, size)
-                elif isinstance(entry, asyncio.Future):
-                    self._ask_echo(client, entry)
-                else:
+                elif callable(entry):
                     await entry(client)
                     if self._client is not client:
                         return
+                else:
+                    self._ask_echo(client, entry)
                 del entry  # it may be large
                 self._waiting.popleft()
                 self.waiting_bytes -= size

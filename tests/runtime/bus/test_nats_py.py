@@ -35,8 +35,10 @@ AS_THE_LINK = {
 async def client(url: str, **options: Any) -> AsyncGenerator[Client]:
     one = Client()
     await one.connect([url], **AS_THE_LINK, **options)
-    yield one
-    await one.close()
+    try:
+        yield one
+    finally:
+        await one.close()
 
 
 class Sink(asyncio.Future[Msg]):
