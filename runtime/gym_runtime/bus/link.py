@@ -433,9 +433,8 @@ class Link:
 
     async def _unsubscribe(self, interest: Interest, client: Client) -> None:
         if interest.at_client is not None:
-            with suppress(NatsError):  # it is lost, and the subscription with it
-                await interest.at_client.unsubscribe()
-            interest.at_client = None
+            subscription, interest.at_client = interest.at_client, None
+            await subscription.unsubscribe()
 
     def mute(self, sid: int) -> None:
         """Ask the broker to end a subscription, but hand over what is still on its way.

@@ -93,7 +93,7 @@ class Sending:
         self._next_of_crowd()
 
     async def run(self) -> None:
-        """Send what waits to the present client, until cancelled."""
+        """Send what waits to the present client, until it is lost or this is cancelled."""
         client = self._client
         assert client is not None
         while True:
@@ -102,7 +102,11 @@ class Sending:
                 if isinstance(entry, Message):
                     self._hand(client, entry, size)
                 elif callable(entry):
-                    await entry(client)
+                    try:
+                        await entry(client)
+                    except NatsError:  # it was closed; the next client has all subscriptions
+                        self._lost()
+                        return
                     if self._client is not client:
                         return
                 else:
