@@ -172,7 +172,7 @@ class Link:
         self._echo = f"{inbox}.r.{secrets.token_hex(11)}.echo"
         self._nowhere = f"{inbox}.r.{secrets.token_hex(11)}.none"
         self._sending = Sending(self._echo, lambda: self._lost.set())
-        self.listen(self._echo, self._on_echo)
+        self._echo_sid = self.listen(self._echo, self._on_echo)
 
     # -- connecting
 
@@ -200,15 +200,15 @@ class Link:
                         await self._drop(BROKE)
                         # A wrong password or certificate stays wrong; a refused connection may be a broker
                         # that still starts.
-                        if dialling.is_final(error):
+                        if dialling.is_final(error) or self.denied(self._echo_sid):
                             break
                         await anyio.sleep(RECONNECT_S[0])
+            if self.denied(sid) or self.denied(self._echo_sid):
+                raise dialling.unheard(self._where.shown, inbox)
             if not self._is_up.is_set():
                 raise dialling.unreachable(self._where.shown, failure)
             if self.max_payload < dialling.MIN_MAX_PAYLOAD:
                 raise dialling.too_small(self._where.shown, self.max_payload)
-            if self.denied(sid):
-                raise dialling.unheard(self._where.shown, inbox)
         # `close` is not called after a failed dial, or one that was cancelled; so the client must go here.
         except BaseException:
             await self._drop(CLOSED)
@@ -261,10 +261,11 @@ class Link:
 
     def _events(self, server: Server, lost: asyncio.Event) -> Events:
         async def failed(error: Exception) -> None:
-            if isinstance(error, OSError | UnexpectedEOF):
-                lost.set()
-            else:
+            if not isinstance(error, OSError | UnexpectedEOF):
                 self._on_error(str(error))
+                if not self.denied(self._echo_sid):  # without echoes nothing is known of the broker
+                    return
+            lost.set()
 
         async def gone() -> None:
             lost.set()
@@ -279,25 +280,37 @@ class Link:
         return Events(failed, gone, leaving, learnt)
 
     async def run(self) -> None:
-        """Keep the connection until `close`, which must follow: a cancellation alone does not end it, so
-        that what is buffered can be sent."""
-        with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as discarded:
-                with self._running:
-                    while True:
-                        async with anyio.create_task_group() as self._tasks:
-                            self._tasks.start_soon(self._sending.run)
-                            await self._until_lost()
-                            self._tasks.cancel_scope.cancel()
-                        client = self._client
-                        self._set_down(BROKE)
-                        if client is not None:
-                            discarded.start_soon(discard, client)
-                        await self._reconnect()
-                        self._is_up.set()
-                        # A copy: a watcher may end its watch in the call.
-                        for changed in list(self._watchers):
-                            changed(True)
+        """Keep the connection until `close`; when cancelled, for as long as `close` may take to send."""
+        async with anyio.create_task_group() as outside:
+            with anyio.CancelScope(shield=True) as scope:
+                outside.start_soon(self._limit, scope)
+                async with anyio.create_task_group() as discarded:
+                    with self._running:
+                        await self._keep(discarded)
+            outside.cancel_scope.cancel()
+
+    @staticmethod
+    async def _limit(scope: anyio.CancelScope) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            scope.deadline = anyio.current_time() + 2 * DISCONNECT_S
+
+    async def _keep(self, discarded: TaskGroup) -> None:
+        while True:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._sending.run)
+                await self._until_lost()
+                self._tasks.cancel_scope.cancel()
+            client = self._client
+            self._set_down(BROKE)
+            if client is not None:
+                discarded.start_soon(discard, client)
+            await self._reconnect()
+            self._is_up.set()
+            # A copy: a watcher may end its watch in the call.
+            for changed in list(self._watchers):
+                changed(True)
 
     async def _until_lost(self) -> None:
         """Return when the client is lost, or the broker has not answered for too long."""
@@ -381,9 +394,8 @@ class Link:
         if found is None:
             return
         kind, subject = found.groups()
-        if subject == self._echo.lower():  # its refusal is an answer, too
-            if kind == "publish":
-                self._sending.echoed()
+        if kind == "publish" and subject == self._echo.lower():  # its refusal is an answer, too
+            self._sending.echoed()
             return
         log.warning("broker error", error=text)
         # nats-py hands over the text in small letters.

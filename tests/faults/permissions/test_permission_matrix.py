@@ -192,7 +192,8 @@ class Probe(Link):
             attempt(subject)
         await self.settle()
         assert self.up
-        return sorted(set(subjects) - self.refused)
+        # nats-py tells them in small letters.
+        return sorted(subject for subject in set(subjects) if subject.lower() not in self.refused)
 
 
 @asynccontextmanager
@@ -206,8 +207,10 @@ async def probing(url: str, folder: Path, role: Role) -> AsyncGenerator[Probe]:
     await probe.dial()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(probe.run)
-        yield probe
-        await probe.close()
+        try:
+            yield probe
+        finally:
+            await probe.close()
 
 
 @pytest.mark.anyio

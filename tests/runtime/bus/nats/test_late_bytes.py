@@ -1,4 +1,4 @@
-"""What was on its way to a broker that froze arrives when it thaws, after its sender left: it harms nothing."""
+"""What was on its way to a broker that froze arrives when it thaws, and harms nothing."""
 
 from __future__ import annotations
 
