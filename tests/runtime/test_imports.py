@@ -39,8 +39,8 @@ HEAVY = {
     "typer",
     "xllamacpp",
 }
-BROUGHT_ALONG = {"rich"}
-"""What structlog imports by itself."""
+BROUGHT_ALONG = {"rich", "aiohttp"}
+"""What structlog and nats-py (for WebSockets) import by themselves."""
 
 
 def modules() -> list[tuple[str, Path]]:

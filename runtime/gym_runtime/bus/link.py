@@ -16,7 +16,7 @@ Two uses of nats-py 2.16 are not documented; ``tests/runtime/bus/test_nats_py.py
 * ``subscribe(future=…)`` hands each message of the subscription to ``set_result`` from the read loop, without
   a queue and without a task (`Sink`).
 * ``Subscription.drain`` sends its PING before its UNSUB, unless the queue of flushes, of length one, is full
-  (`Link._drain`). Messages that came in between would be lost.
+  (`Subscriptions`). Messages that came in between would be lost.
 """
 
 from __future__ import annotations
@@ -27,29 +27,26 @@ import secrets
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import Context
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import UnexpectedEOF
 
-from gym_runtime.bus import dialling
+from gym_runtime.bus import handshake
 from gym_runtime.bus.addresses import Addresses, Server, Servers
-from gym_runtime.bus.dialling import DISCONNECT_S, Dialler, Events, Info, Refused, discard
+from gym_runtime.bus.handshake import DISCONNECT_S, Dialler, Events, Info, Refused, discard
 from gym_runtime.bus.headers import NO_HEADERS, size_bytes, status
 from gym_runtime.bus.interface import Headers, Stop
 from gym_runtime.bus.requests import RawAnswer, Requests, stopped
 from gym_runtime.bus.round_trip import RoundTrips
 from gym_runtime.bus.sending import Message, Sending
+from gym_runtime.bus.subscriptions import Listener, Subscriptions, Traffic
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge, UsageError
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, PING_INTERVAL_S, RECONNECT_S
@@ -67,59 +64,6 @@ _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^
 
 Role = Literal["client", "agent", "resource", "model"]
 """What a connection is for; brokers may let each role do less than all."""
-
-
-class Listener(Protocol):
-    """Takes one message of a subscription: subject, reply subject, headers, payload. Never blocks."""
-
-    def __call__(self, subject: str, reply: str, headers: Headers, payload: bytes, /) -> None: ...
-
-
-class Traffic:
-    """Bytes of subjects, payloads and sent headers; nats-py counts payloads only."""
-
-    received_bytes = sent_bytes = 0
-
-
-@dataclass(eq=False)
-class Interest:
-    """One subscription.
-
-    Attributes:
-        at_client: the present client's, while there is one.
-        denied: whether the broker refused it.
-        ended: nothing is handed over any more.
-    """
-
-    subject: str
-    queue: str
-    listener: Listener
-    at_client: Subscription | None = None
-    denied: bool = False
-    ended: bool = False
-
-
-class Sink(asyncio.Future[Msg]):
-    """The ``future`` of a nats-py subscription that gets every message, not the first one."""
-
-    def __init__(self, interest: Interest, traffic: Traffic, context: Context) -> None:
-        super().__init__()
-        self._interest, self._traffic, self._context = interest, traffic, context
-
-    def set_result(self, message: Msg, /) -> None:
-        interest = self._interest
-        if interest.ended:  # the broker sends until it has read the UNSUB
-            return
-        subject, payload = message.subject, message.data
-        self._traffic.received_bytes += len(subject) + len(payload)
-        headers = message.headers
-        try:
-            self._context.run(
-                interest.listener, subject, message.reply, NO_HEADERS if headers is None else headers, payload
-            )
-        except Exception:
-            # The boundary to a subscriber: its bug must not end nats-py's reading for all the others.
-            log.exception("receive failed", subject=subject)
 
 
 class Link:
@@ -156,22 +100,19 @@ class Link:
         self._is_up = asyncio.Event()
         self._finished = False
         self._running = anyio.CancelScope()
-        self._tasks: TaskGroup  # of the present client
         self._watchers: list[Callable[[bool], None]] = []
         self._round_trips = RoundTrips(self._on_pace)
-        # Empty, so that nothing of who connected leaks into what handles a message.
-        self._context = Context()
-        self._interests: dict[int, Interest] = {}
-        self._drains: set[asyncio.Event] = set()
-        self._sid = self._inboxes = 0
+        self._inboxes = 0
         # Two inboxes: one that only the broker may write to, and one for the answers of other clients.
         self._inbox_root = f"{inbox}.s.{secrets.token_hex(11)}"
         self._answers = f"{inbox}.r.{secrets.token_hex(11)}"
         self._requests = Requests(f"{self._answers}.")
         # We write to it ourselves; it cannot be guessed from where answers go.
         self._echo = f"{inbox}.r.{secrets.token_hex(11)}.echo"
-        self._nowhere = f"{inbox}.r.{secrets.token_hex(11)}.none"
         self._sending = Sending(self._echo, lambda: self._lost.set())
+        self._subscriptions = Subscriptions(
+            self._sending.change, self.traffic, nowhere=f"{inbox}.r.{secrets.token_hex(11)}.none"
+        )
         self._echo_sid = self.listen(self._echo, self._on_echo)
 
     # -- connecting
@@ -200,15 +141,15 @@ class Link:
                         await self._drop(BROKE)
                         # A wrong password or certificate stays wrong; a refused connection may be a broker
                         # that still starts.
-                        if dialling.is_final(error) or self.denied(self._echo_sid):
+                        if handshake.is_final(error) or self.denied(self._echo_sid):
                             break
                         await anyio.sleep(RECONNECT_S[0])
             if self.denied(sid) or self.denied(self._echo_sid):
-                raise dialling.unheard(self._where.shown, inbox)
+                raise handshake.unheard(self._where.shown, inbox)
             if not self._is_up.is_set():
-                raise dialling.unreachable(self._where.shown, failure)
-            if self.max_payload < dialling.MIN_MAX_PAYLOAD:
-                raise dialling.too_small(self._where.shown, self.max_payload)
+                raise handshake.unreachable(self._where.shown, failure)
+            if self.max_payload < handshake.MIN_MAX_PAYLOAD:
+                raise handshake.too_small(self._where.shown, self.max_payload)
         # `close` is not called after a failed dial, or one that was cancelled; so the client must go here.
         except BaseException:
             await self._drop(CLOSED)
@@ -243,10 +184,7 @@ class Link:
         with anyio.fail_after(CONNECT_TIMEOUT_S):
             client, info = await self._dialler.connect(server, self._events(server, lost))
             try:
-                # Listeners that are added meanwhile are found by the next look.
-                while missing := [one for one in self._interests.values() if one.at_client is None]:
-                    for interest in missing:
-                        await self._subscribe(interest, client)
+                await self._subscriptions.attach(client)
             except BaseException as error:
                 await discard(client)
                 if isinstance(error, NatsError):
@@ -298,10 +236,11 @@ class Link:
 
     async def _keep(self, discarded: TaskGroup) -> None:
         while True:
-            async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._sending.run)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._sending.run)
+                tasks.start_soon(self._subscriptions.run, self._lost)
                 await self._until_lost()
-                self._tasks.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
             client = self._client
             self._set_down(BROKE)
             if client is not None:
@@ -349,12 +288,9 @@ class Link:
         was_up = self._is_up.is_set()
         self._is_up.clear()
         self._client = None
-        for interest in self._interests.values():
-            interest.at_client = None
+        self._subscriptions.detach()
         self._requests.fail(why)
         self._sending.detach()
-        for drained in self._drains:
-            drained.set()
         if was_up:
             for changed in list(self._watchers):
                 changed(False)
@@ -401,10 +337,8 @@ class Link:
         # nats-py hands over the text in small letters.
         if kind == "publish":
             self._requests.deny(subject, f"the broker does not let these credentials publish to {subject!r}")
-        for interest in self._interests.values():
-            # No `break`: several subscriptions may have the same subject.
-            if kind == "subscription" and interest.subject.lower() == subject:
-                interest.denied = True
+        else:
+            self._subscriptions.deny(subject)
 
     def _on_pace(self) -> None:
         round_trip_s = round(self.round_trip_s, 2)
@@ -422,64 +356,27 @@ class Link:
 
     def listen(self, subject: str, listener: Listener, *, queue: str = "") -> int:
         """Subscribe; survives reconnections. Returns the subscription's id."""
-        self._sid += 1
-        interest = self._interests[self._sid] = Interest(subject, queue, listener)
-        self._sending.change(partial(self._subscribe, interest))
-        return self._sid
-
-    async def _subscribe(self, interest: Interest, client: Client) -> None:
-        if not interest.ended:
-            sink = Sink(interest, self.traffic, self._context)
-            interest.at_client = await client.subscribe(interest.subject, interest.queue, future=sink)
+        return self._subscriptions.add(subject, listener, queue)
 
     def denied(self, sid: int) -> bool:
         """Whether the broker refused a subscription; known after a `settle`."""
-        return self._interests[sid].denied
+        return self._subscriptions.denied(sid)
 
     def unlisten(self, sid: int) -> None:
         """End a subscription at once; what arrives afterwards is dropped."""
-        interest = self._interests.pop(sid, None)
-        if interest is not None:
-            interest.ended = True
-            self._sending.change(partial(self._unsubscribe, interest))
-
-    async def _unsubscribe(self, interest: Interest, client: Client) -> None:
-        if interest.at_client is not None:
-            subscription, interest.at_client = interest.at_client, None
-            await subscription.unsubscribe()
+        self._subscriptions.end(sid)
 
     def mute(self, sid: int) -> None:
         """Ask the broker to end a subscription, but hand over what is still on its way.
 
         `unlisten` must follow, after a `settle`.
         """
-        interest = self._interests.get(sid)
-        if interest is not None:
-            self._sending.change(partial(self._mute, interest))
-
-    async def _mute(self, interest: Interest, client: Client) -> None:
-        if interest.at_client is not None:
-            drained = asyncio.Event()
-            self._drains.add(drained)
-            self._tasks.start_soon(self._drain, client, interest.at_client, drained)
-            interest.at_client = None
-
-    async def _drain(self, client: Client, subscription: Subscription, drained: asyncio.Event) -> None:
-        try:
-            # This fills the queue of flushes, so the drain sends its PING after its UNSUB was sent.
-            await client.publish(self._nowhere, b"")
-            await subscription.drain()
-        except NatsError:
-            self._lost.set()  # a PONG that comes after all would end nats-py's reading
-        finally:
-            drained.set()
-            self._drains.discard(drained)
+        self._subscriptions.mute(sid)
 
     async def settle(self) -> None:
         """Return when the broker has acted on everything sent before; at once when disconnected."""
         await self._sending.echo()
-        for drained in list(self._drains):
-            await drained.wait()
+        await self._subscriptions.drained()
 
     # -- sending and asking
 

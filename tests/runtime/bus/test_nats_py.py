@@ -18,7 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error, FlushTimeoutError
 from runtime.bus.conftest import StartServer
-from runtime.bus.test_dialling import INFO, saying
+from runtime.bus.test_handshake import INFO, saying
 
 pytestmark = pytest.mark.asyncio
 

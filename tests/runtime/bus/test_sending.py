@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 from gym_runtime.bus.sending import WINDOW_BYTES, Message, Sending
 from nats.aio.client import Client
-from runtime.bus.test_dialling import INFO, saying
+from runtime.bus.test_handshake import INFO, saying
 from runtime.bus.test_nats_py import client
 
 pytestmark = pytest.mark.asyncio

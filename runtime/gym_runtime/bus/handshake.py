@@ -20,7 +20,6 @@ import anyio
 import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from nats.errors import NoServersError
 
 from gym_runtime.bus.addresses import Addresses, Server
 from gym_runtime.bus.identity import CREDENTIALS, proof
@@ -133,10 +132,10 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
         # Also for a cancellation: a connection that is not kept must not stay open.
         except BaseException as error:
             await discard(client)
-            if isinstance(error, NoServersError):
-                raise ConnectionResetError(str(client.last_error or error)) from error
-            if isinstance(error, NatsError):
+            if isinstance(error, NatsError) and str(error).startswith("nats: '"):  # the broker's own words
                 raise Refused(str(error).removeprefix("nats: ").strip(" '")) from error
+            if isinstance(error, NatsError):
+                raise ConnectionResetError(str(client.last_error or error)) from error
             raise
         return client, info
 

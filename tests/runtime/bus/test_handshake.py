@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
-from gym_runtime.bus import addresses, dialling
+from gym_runtime.bus import addresses, handshake
 from gym_runtime.bus import link as links
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.nats import connect
@@ -101,7 +101,7 @@ async def test_a_connection_that_breaks_right_after_the_greeting_is_made_again(
     then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "CONNECT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(dialling, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(handshake, "CONNECT_TIMEOUT_S", 0.3)
     greeted = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
