@@ -93,8 +93,8 @@ def test_a_modules_name_stands_for_one_thing() -> None:
 
 
 LINES = 500
-TABLES: set[str] = set()
-"""Files with a reason to be longer."""
+TABLES = {"link.py"}
+"""Files with a reason to be longer: the docstrings of `link.py` are the promises that a bus stands on."""
 
 
 def test_no_module_is_too_long() -> None:

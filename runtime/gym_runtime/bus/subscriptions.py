@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ class Subscriptions:
         self._sid = 0
         # Empty, so that nothing of who connected leaks into what handles a message.
         self._context = Context()
-        self._draining: dict[Subscription, tuple[Client, asyncio.Event]] = {}
+        self._muted: deque[tuple[Client, Subscription, asyncio.Event]] = deque()
+        self._draining: set[asyncio.Event] = set()
         self._more = asyncio.Event()
 
     def add(self, subject: str, listener: Listener, queue: str) -> int:
@@ -114,9 +116,10 @@ class Subscriptions:
         """The client is gone."""
         for interest in self._by_sid.values():
             interest.at_client = None
-        for _, drained in self._draining.values():
+        for drained in self._draining:
             drained.set()
         self._draining.clear()
+        self._muted.clear()
 
     def denied(self, sid: int) -> bool:
         return self._by_sid[sid].denied
@@ -146,25 +149,24 @@ class Subscriptions:
 
     async def _mute(self, interest: Interest, client: Client) -> None:
         if interest.at_client is not None:
-            self._draining[interest.at_client] = client, asyncio.Event()
+            drained = asyncio.Event()
+            self._draining.add(drained)
+            self._muted.append((client, interest.at_client, drained))
             interest.at_client = None
             self._more.set()
 
     async def drained(self) -> None:
         """Return when what was muted before has been handed over, or the client is gone."""
-        for _, drained in list(self._draining.values()):
+        for drained in list(self._draining):
             await drained.wait()
 
     async def run(self, lost: asyncio.Event) -> None:
         """Drain what is muted at the present client, until cancelled."""
-        started: set[Subscription] = set()
         async with anyio.create_task_group() as tasks:
             while True:
+                while self._muted:
+                    tasks.start_soon(self._drain, *self._muted.popleft(), lost)
                 self._more.clear()
-                for subscription, (client, drained) in self._draining.items():
-                    if subscription not in started:
-                        started.add(subscription)
-                        tasks.start_soon(self._drain, client, subscription, drained, lost)
                 await self._more.wait()
 
     async def _drain(
@@ -178,4 +180,4 @@ class Subscriptions:
             lost.set()  # a PONG that comes after all would end nats-py's reading
         finally:
             drained.set()
-            self._draining.pop(subscription, None)
+            self._draining.discard(drained)

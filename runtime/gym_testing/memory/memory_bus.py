@@ -28,7 +28,7 @@ from gym_testing.memory.memory_puller import Puller
 
 if TYPE_CHECKING:
     from gym_testing.memory.memory_broker import MemoryBroker
-    from gym_testing.memory.stored import Stream
+    from gym_testing.memory.store import Stream
 
 _INBOX = "_INBOX:"
 _NAMES = Names("gym")
