@@ -32,7 +32,7 @@ listens. Where a worker's watcher dies with it, the watcher's end must be notice
 twice as long."""
 
 RECONNECTED_S = 2.0
-"""The longest pause before a broken connection is dialled again (`gym_runtime.bus.connection`)."""
+"""The longest pause before a broken connection is dialled again (`gym_runtime.bus.link`)."""
 
 UNASKED_S = 5.0
 """A member that no follower asked for so long announces itself again: its announcement was lost, or it was
@@ -125,7 +125,7 @@ it kills those that still run. Longer than `ORPHAN_DRAIN_S`, so that they can gi
 
 assert HASTY_KILL_S > ORPHAN_DRAIN_S, "workers would be killed before they have given their tasks back"
 
-# -- the connection to the broker (`gym_runtime.bus.connection`) ----------------------------------------
+# -- the connection to the broker (`gym_runtime.bus.link`) ----------------------------------------
 
 CONNECT_TIMEOUT_S = 2
 """How long one address may take to connect and greet, before the next address is tried."""

@@ -17,8 +17,7 @@ import anyio
 import psutil
 import uvloop
 from gym_runtime.bus.interface import Incoming
-from gym_runtime.bus.nats import connect
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.system.private_broker import Broker
 
 IN_FLIGHT = 64

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime.bus import connection
+from gym_runtime.bus import link
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import BrokerError
 from gym_runtime.timing import SLOW_LINK_S
@@ -25,7 +25,7 @@ FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 async def test_a_slow_link_between_sites_is_seen_and_an_error_names_the_site_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PING_INTERVAL_S", 0.3)
+    monkeypatch.setattr(link, "PING_INTERVAL_S", 0.3)
     first, second = tmp_path / "first" / "broker", tmp_path / "second" / "broker"
     first.parent.mkdir()
     port, other = free_port(), free_port()

@@ -18,8 +18,8 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime.bus import nats
-from gym_runtime.bus.inline import SMALL_INLINE_BYTES
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
+from gym_runtime.bus.nats import NatsBus
 from gym_runtime.client import Client, RunInfo, runs
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
@@ -48,7 +48,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def little_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is larger than `SMALL_INLINE_BYTES` travels by reference, as at a broker with small buffers."""
-    monkeypatch.setattr("gym_runtime.bus.inline.ROOMY_PAYLOAD_BYTES", 1 << 40)
+    monkeypatch.setattr("gym_runtime.bus.blobs.ROOMY_PAYLOAD_BYTES", 1 << 40)
 
 
 class Buses:
@@ -196,7 +196,7 @@ async def test_nothing_is_left_of_a_published_run_that_was_collected(broker: Bro
 CLIENT = f"""
 import sys, anyio
 from gym_runtime import connect
-from gym_runtime.bus import inline
+from gym_runtime.bus import blobs as inline
 
 inline.ROOMY_PAYLOAD_BYTES = 1 << 40
 

@@ -22,7 +22,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 from aiohttp import web
-from gym_runtime.bus import nkeys
+from gym_runtime.bus import identity
 from gym_runtime.system.private_broker import find_binary
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -215,7 +215,7 @@ async def test_the_brokers_password_is_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 async def test_a_seed_is_nowhere_but_in_its_file(tmp_path: Path) -> None:
-    seed = nkeys.new_seed()
+    seed = identity.new_seed()
     (tmp_path / "me.seed").write_text(seed)
     (tmp_path / "work").mkdir()
     async with tattling() as tattler:

@@ -21,6 +21,7 @@ import anyio.lowlevel
 import pytest
 from gym_runtime import clock, connect
 from gym_runtime.bus.blobs import MAGIC
+from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.link import Link
 from gym_runtime.client import Client, RunInfo, make_pools
 from gym_runtime.client.run import Run
@@ -66,16 +67,15 @@ class Intruder:
         link.listen("gym.>", self._hear)
         link.listen("_INBOX.>", self._hear)
 
-    def _hear(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        name = subject.decode()
-        if header.startswith(b"NATS/1.0\r\nJunk"):
+    def _hear(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+        if "Junk" in headers:
             return
         if len(self._subjects) >= KNOWN:
             del self._subjects[next(iter(self._subjects))]
-        self._subjects[name] = payload[:4096]
+        self._subjects[subject] = payload[:4096]
         if reply and self._random.random() < 0.02:
             # An answer to another caller's request, before the one that is asked.
-            self._send("answer", reply.decode(), self._broken(payload))
+            self._send("answer", reply, self._broken(payload))
 
     async def attack(self) -> None:
         while True:
@@ -103,7 +103,7 @@ class Intruder:
     def _send(self, kind: str, subject: str, payload: bytes) -> None:
         self.sent[kind] += 1
         reply = self._random.choice(["", "", "gym.nowhere", "_INBOX.nobody.1"])
-        self._link.post(subject, payload, reply=reply, header=b"NATS/1.0\r\nJunk: 1\r\n\r\n")
+        self._link.post(subject, payload, reply=reply, headers={"Junk": "1"})
 
     def _bent(self, subject: str) -> str:
         """Another subject of this kind."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.lowlevel
 import pytest
-from gym_runtime.bus.crew import Crew
+from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import ResourceError, RuntimeFault
 from gym_runtime.messages.calls import Request
@@ -79,7 +79,7 @@ async def test_a_cancellation_from_within_is_an_error_with_its_place(code: Code,
 
     ended: list[str] = []
     async with anyio.create_task_group() as group:
-        members = Crew(group)
+        members = TaskPool(group)
         (members.start_soon if crew else group.start_soon)(job)
         members.close()
     assert ended == ["job"]
@@ -101,7 +101,7 @@ async def test_a_job_that_cancels_its_own_task_leaves_no_trace_in_it(code: Code)
         ended.append("job")
 
     async with anyio.create_task_group() as group:
-        crew = Crew(group)
+        crew = TaskPool(group)
         crew.start_soon(job)
         crew.close()
     assert ended == ["job"]
@@ -118,7 +118,7 @@ async def test_a_job_that_ends_as_cancelled_ends_no_other(
         ended.append("other")
 
     async with anyio.create_task_group() as group:
-        crew = Crew(group)
+        crew = TaskPool(group)
         crew.start_soon(other)
         crew.start_soon(code)
         for _ in range(5):

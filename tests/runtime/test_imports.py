@@ -39,8 +39,8 @@ HEAVY = {
     "typer",
     "xllamacpp",
 }
-BROUGHT_ALONG = {"rich"}
-"""What structlog imports by itself."""
+BROUGHT_ALONG = {"rich", "aiohttp"}
+"""What structlog and nats-py (for WebSockets) import by themselves."""
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -100,8 +100,8 @@ def test_a_modules_name_stands_for_one_thing() -> None:
 
 
 LINES = 500
-TABLES = {"client.py"}
-"""Files with a reason to be longer: the client is one face, half of it docstrings."""
+TABLES = {"client.py", "link.py"}
+"""Files with a reason to be longer: the client is one face, half of it docstrings; the link is one state machine."""
 
 
 def test_no_module_is_too_long() -> None:

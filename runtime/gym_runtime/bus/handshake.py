@@ -1,49 +1,216 @@
-"""How a connection begins: the broker's INFO, TLS, who we are, and its first PONG."""
+"""How a link's connection to a broker begins: the broker's INFO, TLS, who we are; and why it fails, in words.
+
+nats-py encrypts where the broker demands it, and sends a password in the clear where a ``tls://`` URL meets
+a broker that does not. So the broker's INFO is read first, over a connection of its own, which also says what
+nats-py does not tell (the cluster, JetStream); and what says who we are is given to nats-py by functions that
+refuse unless there was a TLS handshake.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
-from gym_runtime.bus.identity import Identity
-from gym_runtime.bus.protocol import PING, PONG, Info, OutOfStep, connect_command, decode_info
-from gym_runtime.bus.servers import Server
-from gym_runtime.bus.socket import Socket
+import anyio
+import msgspec
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from gym_runtime.bus.addresses import Addresses, Server
+from gym_runtime.bus.identity import CREDENTIALS, proof
+from gym_runtime.errors import UNREADABLE, BrokerError
+from gym_runtime.timing import CONNECT_TIMEOUT_S
+
+MIN_MAX_PAYLOAD = 512 * 1024
+"""NATS's default is 1 MB; some brokers of others take half of it."""
+MAX_LINE_BYTES = 1024 * 1024
+"""The longest line a broker sends: INFO, which names every server of a cluster."""
+DISCONNECT_S = 2.0
+"""How long a closing connection may take to send what it has buffered."""
+NEVER_S = 10**6
+NO_TLS = "its URL says tls, but it offers none"
 
 
 class Refused(Exception):
-    """The broker does not take this connection, in its own words, or we do not take the broker."""
+    """The broker does not take this connection, in its own words; or we do not take it, or it is none."""
 
 
-async def shake_hands(
-    socket: Socket, server: Server, *, name: str, identity: Identity, tls: ssl.SSLContext | None
-) -> Info:
-    """Introduce the two sides; afterwards subscriptions and messages may be sent.
+class Info(msgspec.Struct, frozen=True):
+    """What a broker says of itself.
+
+    Attributes:
+        connect_urls: ``host:port`` of every server of the cluster.
+        cluster: its name, or empty.
+        jetstream: it stores streams itself; a leaf of another site does not.
+    """
+
+    tls_required: bool = False
+    connect_urls: list[str] = []
+    cluster: str = ""
+    jetstream: bool = False
+
+
+_decode_info = msgspec.json.Decoder(Info).decode
+
+
+class Events(NamedTuple):
+    """What nats-py tells of a client. It awaits these in its read loop, so they never raise."""
+
+    failed: Callable[[Exception], Awaitable[None]]
+    gone: Callable[[], Awaitable[None]]
+    leaving: Callable[[], Awaitable[None]]
+    learnt: Callable[[], Awaitable[None]]
+
+
+class Dialler(msgspec.Struct, frozen=True, kw_only=True):
+    """Who connects, and how.
+
+    Attributes:
+        role: whose key is taken of a file with several.
+        tls: how TLS is spoken; None for the system's certificate authorities.
+    """
+
+    where: Addresses
+    name: str
+    credentials: Path | None
+    role: str
+    tls: ssl.SSLContext | None
+
+    async def connect(self, server: Server, events: Events) -> tuple[Client, Info]:
+        """Introduce the two sides; afterwards subscriptions and messages may be sent.
+
+        Raises:
+            Refused: The broker refuses the connection, demands no TLS where the URL says so, or is no broker.
+            OSError: The connection broke, or its certificate does not hold.
+            UsageError: A file with credentials cannot be used.
+        """
+        info = await look_at(server)
+        if server.tls and not info.tls_required:
+            raise Refused(NO_TLS)
+        context = (self.tls or ssl.create_default_context()) if info.tls_required else None
+        if context is not None:
+            logging.getLogger("asyncio").addFilter(_is_no_noise)
+        handshakes = _handshakes(context)
+
+        def guard() -> None:
+            # What answers now may be another server than the one that was looked at.
+            if context is not None and _handshakes(context) == handshakes:
+                raise Refused(NO_TLS)
+
+        who = proof(self.where, self.credentials, self.role, guard)
+        client = Client()
+        try:
+            await client.connect(
+                [server.url],
+                name=self.name,
+                error_cb=events.failed,
+                disconnected_cb=events.gone,
+                closed_cb=events.gone,
+                lame_duck_mode_cb=events.leaving,
+                discovered_server_cb=events.learnt,
+                tls=context,
+                tls_hostname=server.certified,
+                # One client for each connection: it is thrown away when it is lost, silent or stuck.
+                allow_reconnect=False,
+                reconnect_time_wait=0,
+                max_reconnect_attempts=1,
+                connect_timeout=CONNECT_TIMEOUT_S,
+                ping_interval=NEVER_S,
+                pending_size=0,  # without a limit, so that `publish` waits for nothing
+                flusher_queue_size=1,  # so that a drain waits for its UNSUB (`Link`)
+                skip_subject_validation=True,
+                **who,
+            )
+            guard()
+            if not client.is_connected:  # another line came in place of the first PONG
+                raise ConnectionResetError("no greeting")
+        # Also for a cancellation: a connection that is not kept must not stay open.
+        except BaseException as error:
+            await discard(client)
+            if isinstance(error, NatsError) and str(error).startswith("nats: '"):  # the broker's own words
+                raise Refused(str(error).removeprefix("nats: ").strip(" '")) from error
+            if isinstance(error, NatsError):
+                raise ConnectionResetError(str(client.last_error or error)) from error
+            raise
+        return client, info
+
+
+def _handshakes(context: ssl.SSLContext | None) -> int:
+    return 0 if context is None else context.session_stats()["connect_good"]
+
+
+def _is_no_noise(record: logging.LogRecord) -> bool:
+    # Each TLS connection of nats-py that the broker ends would say so on standard error.
+    return "eof_received() has no effect" not in record.getMessage()
+
+
+async def discard(client: Client) -> None:
+    """Close a client, within `DISCONNECT_S`: nothing public aborts the socket of a frozen broker."""
+    with anyio.move_on_after(DISCONNECT_S, shield=True), suppress(OSError, NatsError):
+        await client.close()
+
+
+async def look_at(server: Server) -> Info:
+    """What a server says of itself before anything is said to it.
 
     Raises:
-        Refused: The broker refuses the connection, or offers no TLS where the URL asks for it.
-        OSError: The connection broke, or its certificate does not hold.
-        OutOfStep: It is no NATS broker.
-        UsageError: A file with credentials cannot be used.
+        Refused: It is no NATS server.
+        OSError: The connection broke.
     """
-    info = decode_info(await socket.readline())
-    # A TLS context that the caller gave is used wherever the broker can, also for nats:// URLs.
-    secure = info.tls_required or ((server.tls or tls is not None) and info.tls_available)
-    if server.tls and not secure:
-        # Credentials would be sent in the clear.
-        raise Refused("its URL says tls, but it offers none")
-    if secure:
-        await socket.start_tls(tls or ssl.create_default_context(), server.certified)
-    # A broker says nothing on a good CONNECT (not verbose): its answer to the PING shows that it was
-    # accepted.
-    socket.write(connect_command(name, identity.proof(info.nonce), tls=secure) + PING)
-    while (line := await socket.readline()) != PONG.rstrip():
-        if line.startswith(b"-ERR"):
-            raise Refused(line[4:].decode("utf-8", "replace").strip(" '"))
-        # A broker may send INFO again at any time, also between CONNECT and PONG.
-        if line.startswith(b"INFO"):
-            info = decode_info(line)
-        elif line == PING.rstrip():
-            socket.write(PONG)
-        elif line != b"+OK":
-            raise OutOfStep(f"{line[:40]!r} instead of PONG")
-    return info
+    reader, writer = await asyncio.open_connection(server.host, server.port, limit=MAX_LINE_BYTES)
+    try:
+        line = await reader.readline()
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    finally:
+        writer.transport.abort()
+    if not line:
+        raise ConnectionResetError("the broker closed the connection")
+    try:
+        return _decode_info(line.removeprefix(b"INFO "))
+    except UNREADABLE as error:
+        raise Refused(f"{line[:40]!r} instead of INFO: {error}") from error
+
+
+def is_final(error: Exception) -> bool:
+    """Whether another attempt to connect would end the same way."""
+    return isinstance(error, Refused | ssl.SSLError)
+
+
+def unreachable(where: str, error: Exception | None) -> BrokerError:
+    """Connecting failed, with the last error; None if nothing answered in time."""
+    text = "" if error is None else str(error).strip()
+    if isinstance(error, Refused) and "authorization" in text.lower():
+        return BrokerError(
+            f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
+            f"that {CREDENTIALS} names",
+            final=True,
+        )
+    if error is not None and is_final(error):
+        return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)
+    return BrokerError(
+        f"no broker at {where} ({text or 'no answer'}): start a system with 'gym-runtime start', or a broker "
+        "alone with 'nats-server -js', or correct the URL",
+        silent=True,
+    )
+
+
+def too_small(where: str, max_payload: int) -> BrokerError:
+    """It takes messages of less than `MIN_MAX_PAYLOAD` bytes only."""
+    return BrokerError(
+        f"the broker at {where} takes messages up to {max_payload} bytes only, at "
+        f"least {MIN_MAX_PAYLOAD} are needed: put 'max_payload: 8MB' into its configuration"
+    )
+
+
+def unheard(where: str, inbox: str) -> BrokerError:
+    """We may not listen where we are answered."""
+    return BrokerError(
+        f"the broker at {where} does not let these credentials listen on {inbox}: "
+        "they are for another kind of worker, or for another prefix"
+    )

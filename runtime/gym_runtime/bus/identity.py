@@ -13,15 +13,18 @@ password or a token is told nothing else: such is the private broker that a run 
 
 from __future__ import annotations
 
+import base64
 import os
 import re
+import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
-from gym_runtime.bus import nkeys
 from gym_runtime.bus.addresses import Addresses
 from gym_runtime.bus.join import seeds_of
 from gym_runtime.errors import UsageError
@@ -30,6 +33,7 @@ CREDENTIALS = "GYM_NATS_CREDENTIALS"
 CA = "GYM_NATS_CA"
 CERTIFICATE = "GYM_NATS_CERTIFICATE"
 KEY = "GYM_NATS_KEY"
+SEED_BYTES = 32
 
 # A seed is 36 bytes in base32: its prefix, 32 secret bytes and a checksum.
 _SEED = re.compile(rb"SU[A-Z2-7]{56}")
@@ -102,41 +106,64 @@ def read_keys(credentials: Path, role: str = "client") -> Keys:
     return Keys(seed[1].decode(), jwt[1].decode() if jwt else "")
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this process is to a broker: a user with a password, a token, a credentials file, or nothing.
+def new_seed() -> str:
+    """A new secret key of a user, as an NKey seed (``SU…``)."""
+    import nkeys
 
-    Attributes:
-        role: whose key is taken of a file with several.
+    return nkeys.encode_seed(secrets.token_bytes(SEED_BYTES), nkeys.PREFIX_BYTE_USER).decode()
+
+
+def public_key(seed: str) -> str:
+    """The public key of a user; brokers are configured with it.
+
+    Raises:
+        ValueError: The seed is not one of a user, or damaged.
+    """
+    import nkeys  # it loads PyNaCl, which takes 30 ms
+
+    try:
+        _, raw = nkeys.decode_seed(seed.encode())
+        if nkeys.encode_seed(raw, nkeys.PREFIX_BYTE_USER).decode() != seed:  # nkeys checks no checksum
+            raise ValueError("its checksum does not match, or it is not the seed of a user (SU…)")
+        return cast("bytes", nkeys.from_seed(seed.encode()).public_key).decode()
+    except nkeys.NkeysError as error:
+        raise ValueError(str(error)) from error
+
+
+def sign(seed: str, nonce: str) -> bytes:
+    """The signature of what a broker asks to be signed, in base64."""
+    import nkeys
+
+    return base64.b64encode(nkeys.from_seed(seed.encode()).sign(nonce.encode()))
+
+
+def proof(where: Addresses, credentials: Path | None, role: str, guard: Callable[[], None]) -> dict[str, Any]:
+    """Who we are, as arguments of nats-py's ``connect``; ``guard`` is called before any of it is sent.
+
+    The file is read for each connection, so that it can be replaced before a JWT expires.
+
+    Raises:
+        UsageError: The credentials file cannot be used.
     """
 
-    user: str | None = None
-    password: str | None = None
-    token: str | None = None
-    credentials: Path | None = None
-    role: str = "client"
+    def guarded(secret: str | None) -> Callable[[], str | None]:
+        def tell() -> str | None:
+            guard()
+            return secret
 
-    def proof(self, nonce: str) -> dict[str, str]:
-        """The fields of CONNECT that say so; keys sign the broker's ``nonce``, if it sent one.
+        return tell
 
-        The file is read for each connection, so that it can be replaced before a JWT expires.
-
-        Raises:
-            UsageError: The credentials file cannot be used.
-        """
-        known = {"user": self.user, "pass": self.password, "auth_token": self.token}
-        proof = {name: value for name, value in known.items() if value is not None}
-        if self.credentials is not None:
-            proof |= self._signed(self.credentials, nonce)
-        return proof
-
-    def _signed(self, credentials: Path, nonce: str) -> dict[str, str]:
-        keys = read_keys(credentials, self.role)
-        if not nonce:
-            # A broker that asks for no keys sends no nonce; a key is no use there, and no harm.
-            return {}
-        try:
-            signature = nkeys.sign(keys.seed, nonce)
-            who = {"jwt": keys.jwt} if keys.jwt else {"nkey": nkeys.public_key(keys.seed)}
-        except ValueError as error:
-            raise UsageError(f"credentials {credentials}: the NKey seed is damaged: {error}") from error
-        return {**who, "sig": signature}
+    # nats-py asks for the token after it has signed, also where there is none.
+    told: dict[str, Any] = {"token": guarded(where.token)}
+    if where.user is not None:
+        told |= {"user": guarded(where.user), "password": guarded(where.password)}
+    if credentials is None:
+        return told
+    keys = read_keys(credentials, role)
+    try:
+        public_key(keys.seed)
+    except ValueError as error:
+        raise UsageError(f"credentials {credentials}: the NKey seed is damaged: {error}") from error
+    if not keys.jwt:
+        return told | {"nkeys_seed_str": keys.seed}
+    return told | {"signature_cb": partial(sign, keys.seed), "user_jwt_cb": keys.jwt.encode}

@@ -1,134 +1,428 @@
-"""The connection as the other parts of the NATS bus see it: subjects, raw headers and bytes.
+"""One connection to a NATS broker, kept up, on the public interface of nats-py: what a `NatsBus` stands on.
 
-Subjects here are those on the wire, with the prefix. `gym_runtime.bus.connection` keeps these promises.
+A nats-py client is used for one connection and thrown away with it; it never reconnects by itself. What
+outlives it is here: the subscriptions, the requests in flight, and what is still to be sent (`Sending`).
+Subjects are those on the wire, with the prefix.
+
+Laws:
+
+1. There is one client at a time. When it is lost, or `PINGS_OUTSTANDING` echoes are not answered, requests in
+   flight fail at once and `run` connects again, to any server of the cluster, for as long as it takes.
+2. What is sent without a client is kept, up to `sending.PENDING_BYTES`, and sent after the subscriptions.
+3. An error of the broker costs one client at most, never the link.
+
+Two uses of nats-py 2.16 are not documented; ``tests/runtime/bus/test_nats_py.py`` watches them:
+
+* ``subscribe(future=…)`` hands each message of the subscription to ``set_result`` from the read loop, without
+  a queue and without a task (`Sink`).
+* ``Subscription.drain`` sends its PING before its UNSUB, unless the queue of flushes, of length one, is full
+  (`Subscriptions`). Messages that came in between would be lost.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
+import secrets
+import ssl
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Literal
 
-from gym_runtime.bus.socket import Traffic
-from gym_runtime.bus.stop import Stop
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
+
+from gym_runtime.bus import handshake
+from gym_runtime.bus.addresses import Addresses, Server, Servers
+from gym_runtime.bus.handshake import DISCONNECT_S, Dialler, Events, Info, Refused, discard
+from gym_runtime.bus.headers import NO_HEADERS, size_bytes, status
+from gym_runtime.bus.interface import Headers, Stop
+from gym_runtime.bus.requests import RawAnswer, Requests, stopped
+from gym_runtime.bus.round_trip import RoundTrips
+from gym_runtime.bus.sending import Message, Sending
+from gym_runtime.bus.subscriptions import Listener, Subscriptions, Traffic
+from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge, UsageError
+from gym_runtime.retrying import Backoff, Pauses
+from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, PING_INTERVAL_S, RECONNECT_S
+
+log = structlog.get_logger(__name__)
+
+DIAL_S = 4.0
+"""How long the first connection may take, over all addresses."""
+LOOK_S = 0.1
+"""How often a client is looked at: nats-py does not call back in every case when its connection is lost."""
+PINGS_OUTSTANDING = 2
+CLOSED = "the connection to the broker is closed"
+BROKE = "the connection to the broker broke"
+_DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"")
 
 Role = Literal["client", "agent", "resource", "model"]
 """What a connection is for; brokers may let each role do less than all."""
 
 
-class RawAnswer(NamedTuple):
-    """What came back on a request: raw headers and payload."""
+class Link:
+    """A connection that comes back by itself: `dial`, then `run` in a task of its own, at the end `close`.
 
-    header: bytes
-    payload: bytes
+    Args:
+        inbox: the root of our reply subjects.
+        far: at a leaf of another site, what counts is how far the other site's broker is.
 
+    Attributes:
+        traffic: what has passed, over all connections to the broker.
+    """
 
-class Listener(Protocol):
-    """Takes one message of a subscription: subject, reply subject, raw headers, payload. Never blocks."""
+    def __init__(
+        self,
+        where: Addresses,
+        *,
+        inbox: str = "_INBOX",
+        name: str = "gym-runtime",
+        credentials: Path | None = None,
+        role: str = "client",
+        tls: ssl.SSLContext | None = None,
+        far: bool = False,
+    ) -> None:
+        self.traffic = Traffic()
+        self._loop = asyncio.get_running_loop()
+        self._where, self._far = where, far
+        self._dialler = Dialler(where=where, name=name, credentials=credentials, role=role, tls=tls)
+        self._servers = Servers(where.urls)
+        self._info = Info()
+        self._max_payload = 1024 * 1024  # asked for with each message, so not through nats-py's property
+        self._client: Client | None = None
+        self._lost = asyncio.Event()
+        self._is_up = asyncio.Event()
+        self._finished = False
+        self._running = anyio.CancelScope()
+        self._watchers: list[Callable[[bool], None]] = []
+        self._round_trips = RoundTrips(self._on_pace)
+        self._inboxes = 0
+        # Two inboxes: one that only the broker may write to, and one for the answers of other clients.
+        self._inbox_root = f"{inbox}.s.{secrets.token_hex(11)}"
+        self._answers = f"{inbox}.r.{secrets.token_hex(11)}"
+        self._requests = Requests(f"{self._answers}.")
+        # We write to it ourselves; it cannot be guessed from where answers go.
+        self._echo = f"{inbox}.r.{secrets.token_hex(11)}.echo"
+        self._sending = Sending(self._echo, lambda: self._lost.set())
+        self._subscriptions = Subscriptions(
+            self._sending.change, self.traffic, nowhere=f"{inbox}.r.{secrets.token_hex(11)}.none"
+        )
+        self._echo_sid = self.listen(self._echo, self._on_echo)
 
-    def __call__(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, /) -> None: ...
+    # -- connecting
 
-
-class Link(Protocol):
-    """A connection that comes back by itself, until it is closed."""
-
-    @property
-    def up(self) -> bool:
-        """Whether the connection is there now."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """The broker connected to now, without credentials; empty while disconnected."""
-        ...
-
-    @property
-    def traffic(self) -> Traffic:
-        """What has passed, over all connections to the broker."""
-        ...
-
-    @property
-    def round_trip_s(self) -> float:
-        """How long pings to the broker take; 0 while that is not known."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed for good."""
-        ...
-
-    @property
-    def clustered(self) -> bool:
-        """Whether the broker is one of several that store together."""
-        ...
-
-    @property
-    def max_payload(self) -> int:
-        """The largest message the broker takes, headers included."""
-        ...
-
-    async def wait_up(self) -> None:
-        """Wait for the connection.
+    async def dial(self) -> None:
+        """Connect for the first time.
 
         Raises:
-            ConnectionLost: The connection is closed for good.
+            BrokerError: It is not reachable, or refuses us, or takes too small messages only.
+            UsageError: The credentials cannot be used.
         """
-        ...
+        failure: Exception | None = None
+        inbox = f"{self._answers}.*"
+        sid = self.listen(inbox, self._requests.answer)  # subscribed by each connection
+        try:
+            with anyio.move_on_after(DIAL_S):
+                while not self._is_up.is_set():
+                    try:
+                        await self._connect()
+                        await self._first_answer()
+                        # Only now: requests that were sent before could not be answered.
+                        self._is_up.set()
+                    # A time-out of `anyio.fail_after` is an OSError, too.
+                    except (Refused, OSError) as error:
+                        failure = error
+                        await self._drop(BROKE)
+                        # A wrong password or certificate stays wrong; a refused connection may be a broker
+                        # that still starts.
+                        if handshake.is_final(error) or self.denied(self._echo_sid):
+                            break
+                        await anyio.sleep(RECONNECT_S[0])
+            if self.denied(sid) or self.denied(self._echo_sid):
+                raise handshake.unheard(self._where.shown, inbox)
+            if not self._is_up.is_set():
+                raise handshake.unreachable(self._where.shown, failure)
+            if self.max_payload < handshake.MIN_MAX_PAYLOAD:
+                raise handshake.too_small(self._where.shown, self.max_payload)
+        # `close` is not called after a failed dial, or one that was cancelled; so the client must go here.
+        except BaseException:
+            await self._drop(CLOSED)
+            raise
 
-    def watch(self, changed: Callable[[bool], None]) -> Callable[[], None]:
-        """Call ``changed`` with False when the connection breaks and True when it is back.
+    async def _first_answer(self) -> None:
+        """Wait until the broker has answered: a refused subscription is known by then."""
+        lost = self._lost
+        with anyio.fail_after(CONNECT_TIMEOUT_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._cancel_when, lost, tasks.cancel_scope)
+                await self.settle()
+                tasks.cancel_scope.cancel()
+        if lost.is_set():
+            raise ConnectionResetError("the connection broke after the greeting")
 
-        Returns a function that ends the watch.
+    @staticmethod
+    async def _cancel_when(event: asyncio.Event, scope: anyio.CancelScope) -> None:
+        await event.wait()
+        scope.cancel()
+
+    async def _connect(self) -> None:
+        """Connect to the next server, and subscribe there.
+
+        Raises:
+            Refused, OSError, UsageError: It failed, as `Dialler.connect` says, or took too long.
         """
-        ...
+        server = self._servers.next()
+        # Before the attempt, so that any end of it counts; `connected` sets it back to 0.
+        server.failures += 1
+        lost = asyncio.Event()
+        with anyio.fail_after(CONNECT_TIMEOUT_S):
+            client, info = await self._dialler.connect(server, self._events(server, lost))
+            try:
+                await self._subscriptions.attach(client)
+            except BaseException as error:
+                await discard(client)
+                if isinstance(error, NatsError):
+                    raise ConnectionResetError(str(error)) from error
+                raise
+        self._servers.connected(server)
+        self._info, self._lost, self._client = info, lost, client
+        self._max_payload = client.max_payload
+        # The second INFO may name more than the first one did.
+        self._servers.learn({*info.connect_urls, *(uri.netloc for uri in client.discovered_servers)})
+        self._sending.attach(client)
+
+    def _events(self, server: Server, lost: asyncio.Event) -> Events:
+        async def failed(error: Exception) -> None:
+            if not isinstance(error, OSError | UnexpectedEOF):
+                self._on_error(str(error))
+                if not self.denied(self._echo_sid):  # without echoes nothing is known of the broker
+                    return
+            lost.set()
+
+        async def gone() -> None:
+            lost.set()
+
+        async def leaving() -> None:
+            server.leaving = True
+
+        async def learnt() -> None:
+            if client := self._client:
+                self._servers.learn(uri.netloc for uri in (*client.discovered_servers, *client.servers))
+
+        return Events(failed, gone, leaving, learnt)
+
+    async def run(self) -> None:
+        """Keep the connection until `close`; when cancelled, for as long as `close` may take to send."""
+        async with anyio.create_task_group() as outside:
+            with anyio.CancelScope(shield=True) as scope:
+                outside.start_soon(self._limit, scope)
+                async with anyio.create_task_group() as discarded:
+                    with self._running:
+                        await self._keep(discarded)
+            outside.cancel_scope.cancel()
+
+    @staticmethod
+    async def _limit(scope: anyio.CancelScope) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            scope.deadline = anyio.current_time() + 2 * DISCONNECT_S
+
+    async def _keep(self, discarded: TaskGroup) -> None:
+        while True:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._sending.run)
+                tasks.start_soon(self._subscriptions.run, self._lost)
+                await self._until_lost()
+                tasks.cancel_scope.cancel()
+            client = self._client
+            self._set_down(BROKE)
+            if client is not None:
+                discarded.start_soon(discard, client)
+            await self._reconnect()
+            self._is_up.set()
+            # A copy: a watcher may end its watch in the call.
+            for changed in list(self._watchers):
+                changed(True)
+
+    async def _until_lost(self) -> None:
+        """Return when the client is lost, or the broker has not answered for too long."""
+        client, lost, sending = self._client, self._lost, self._sending
+        assert client is not None
+        next_look_s = self._loop.time() + PING_INTERVAL_S
+        while not lost.is_set() and client.is_connected:
+            with anyio.move_on_after(LOOK_S):
+                await lost.wait()
+            if self._loop.time() < next_look_s:
+                continue
+            next_look_s = self._loop.time() + PING_INTERVAL_S
+            if sending.unanswered >= PINGS_OUTSTANDING:
+                log.warning("the broker does not answer", url=self.url, pings=sending.unanswered)
+                return
+            echo = sending.look()
+            if not self.measures_far:
+                self._round_trips.measure(echo, lambda: self._client is client and not sending.unanswered)
+        error = client.last_error
+        if error is not None and not isinstance(error, OSError | UnexpectedEOF):
+            log.warning("broker error", error=str(error))
+
+    async def _reconnect(self) -> None:
+        backoff = Backoff(Pauses(*RECONNECT_S))
+        while True:
+            await backoff.wait()
+            try:
+                return await self._connect()
+            # Each restart of a broker causes this. A refusal is a warning, because a person may have to act.
+            except OSError as error:
+                log.debug("not reconnected", error=repr(error))
+            except (Refused, UsageError) as error:
+                log.warning("the broker does not take this connection again", error=str(error))
+
+    def _set_down(self, why: str) -> None:
+        was_up = self._is_up.is_set()
+        self._is_up.clear()
+        self._client = None
+        self._subscriptions.detach()
+        self._requests.fail(why)
+        self._sending.detach()
+        if was_up:
+            for changed in list(self._watchers):
+                changed(False)
+
+    async def _drop(self, why: str) -> None:
+        client = self._client
+        self._set_down(why)
+        if client is not None:
+            await discard(client)
+
+    async def close(self) -> None:
+        """Send what is buffered, for two seconds at most, and disconnect for good."""
+        if self._finished:
+            return
+        # What is crowded is sent to a frozen broker: waiting for it would take all of `DISCONNECT_S`.
+        crowded = self._sending.crowded
+        if not crowded:
+            with anyio.move_on_after(DISCONNECT_S):
+                await self.settle()
+        self._finished = True
+        client = self._client
+        self._set_down(CLOSED)
+        # Wakes those in `wait_up`, who then see that it is closed.
+        self._is_up.set()
+        self._sending.wake()
+        self._running.cancel()
+        if client is not None:
+            await discard(client)
+
+    # -- what the broker says beside messages
+
+    def _on_echo(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+        self._sending.echoed()
+
+    def _on_error(self, text: str) -> None:
+        found = _DENIED.search(text.lower())
+        if found is None:
+            return
+        kind, subject = found.groups()
+        if kind == "publish" and subject == self._echo.lower():  # its refusal is an answer, too
+            self._sending.echoed()
+            return
+        log.warning("broker error", error=text)
+        # nats-py hands over the text in small letters.
+        if kind == "publish":
+            self._requests.deny(subject, f"the broker does not let these credentials publish to {subject!r}")
+        else:
+            self._subscriptions.deny(subject)
+
+    def _on_pace(self) -> None:
+        round_trip_s = round(self.round_trip_s, 2)
+        if self._round_trips.slow:
+            log.warning("the link to the broker is slow", url=self.url, round_trip_s=round_trip_s)
+        else:
+            log.info("the link to the broker is no longer slow", url=self.url, round_trip_s=round_trip_s)
+
+    # -- listening
 
     def inbox(self) -> str:
         """A new subject that no other process uses."""
-        ...
+        self._inboxes += 1
+        return f"{self._inbox_root}.{self._inboxes}"
 
     def listen(self, subject: str, listener: Listener, *, queue: str = "") -> int:
         """Subscribe; survives reconnections. Returns the subscription's id."""
-        ...
+        return self._subscriptions.add(subject, listener, queue)
 
     def denied(self, sid: int) -> bool:
         """Whether the broker refused a subscription; known after a `settle`."""
-        ...
+        return self._subscriptions.denied(sid)
 
     def unlisten(self, sid: int) -> None:
         """End a subscription at once; what arrives afterwards is dropped."""
-        ...
+        self._subscriptions.end(sid)
 
     def mute(self, sid: int) -> None:
         """Ask the broker to end a subscription, but hand over what is still on its way.
 
         `unlisten` must follow, after a `settle`.
         """
-        ...
+        self._subscriptions.mute(sid)
 
     async def settle(self) -> None:
         """Return when the broker has acted on everything sent before; at once when disconnected."""
-        ...
+        await self._sending.echo()
+        await self._subscriptions.drained()
 
-    def post(self, subject: str, payload: bytes, *, reply: str = "", header: bytes = b"") -> None:
+    # -- sending and asking
+
+    def post(self, subject: str, payload: bytes, *, reply: str = "", headers: Headers = NO_HEADERS) -> None:
         """Send without waiting for room in the outgoing buffer: for small control messages."""
-        ...
+        # Clean-up after the close still posts (a task given back, a consumer to delete), and reaches nothing.
+        if self._finished:
+            return
+        size = len(payload) + size_bytes(headers)
+        # Headers count, which nats-py does not see: the broker would close the connection.
+        if size > self.max_payload:
+            raise PayloadTooLarge(
+                f"{len(payload)} bytes and {size - len(payload)} of headers on {subject!r}; the broker takes "
+                f"{self.max_payload}"
+            )
+        size += len(subject)
+        self.traffic.sent_bytes += size
+        self._sending.add(Message(subject, payload, reply, headers), size)
 
-    async def send(self, subject: str, payload: bytes, *, reply: str = "", header: bytes = b"") -> None:
+    async def send(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: Headers = NO_HEADERS
+    ) -> None:
         """Send; waits while the outgoing buffer is full, and can be cancelled there.
 
         Raises:
             PayloadTooLarge: Headers and payload exceed ``max_payload``.
             ConnectionLost: The connection is closed for good.
         """
-        ...
+        if self._finished or self._sending.full:
+            await self._room()
+        self.post(subject, payload, reply=reply, headers=headers)
+
+    async def _room(self) -> None:
+        while not self._finished and self._sending.full:
+            await self._sending.room()
+        if self._finished:
+            raise ConnectionLost(CLOSED)
 
     @property
     def crowded(self) -> bool:
         """Whether what is sent now has to wait for what was sent before."""
-        ...
+        return self._sending.crowded
 
     async def ease(self) -> None:
         """Return when it is not crowded, in the order of the calls; also when the connection breaks."""
-        ...
+        await self._sending.ease()
 
     async def ask(
         self,
@@ -136,7 +430,7 @@ class Link(Protocol):
         payload: bytes,
         *,
         within_s: float,
-        header: bytes = b"",
+        headers: Headers = NO_HEADERS,
         stop: Stop | None = None,
     ) -> RawAnswer:
         """Send and wait for one answer. While disconnected it waits for the connection first.
@@ -149,8 +443,105 @@ class Link(Protocol):
             PayloadTooLarge: As for `send`.
             Stopped: ``stop`` was used.
         """
-        ...
+        if not self._is_up.is_set() or self._finished or self._sending.full:
+            started_s = self._loop.time()
+            with anyio.move_on_after(within_s) as scope:
+                await self.wait_up()
+                await self._room()
+            if scope.cancelled_caught:
+                raise DeadlineExceeded(f"the broker did not come back within {within_s:.1f} s")
+            # What the wait for the connection took is gone from the caller's time.
+            within_s -= self._loop.time() - started_s
+        number, reply, future, timer = self._requests.begin(subject, within_s)
+        try:
+            if stop is not None:
+                stop.calls(partial(stopped, future))
+            self.post(subject, payload, reply=reply, headers=headers)
+            # It may be large, and the answer may take minutes.
+            del payload
+            answer = await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._requests.end(number)
+        # Failures come as results (`Requests`), and are raised in the caller's task only.
+        if not isinstance(answer, RawAnswer):
+            raise answer
+        if status(answer.headers) == 503:
+            raise NoWorker(f"no worker serves {subject!r}")
+        return answer
 
-    async def close(self) -> None:
-        """Send what is buffered, for two seconds at most, and disconnect for good."""
-        ...
+    async def measure_far(self) -> None:
+        """Measure how far the broker that stores is, where that is another one, until cancelled."""
+        while True:
+            await anyio.sleep(PING_INTERVAL_S)
+            if self._is_up.is_set() and self.measures_far:
+                await self._ask_far()
+
+    async def _ask_far(self) -> None:
+        answered = self._loop.create_future()
+        self._round_trips.measure(answered, lambda: not answered.cancelled())
+        try:
+            with suppress(DeadlineExceeded):  # it takes that long at least
+                await self.ask("$JS.API.INFO", b"", within_s=API_ANSWER_S)
+            answered.set_result(None)
+        except (NoWorker, ConnectionLost):
+            pass  # it cannot be reached
+        finally:
+            answered.cancel()
+
+    # -- how it is
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._is_up.is_set() and not self._finished
+
+    @property
+    def url(self) -> str:
+        """The broker connected to now, without credentials; empty while disconnected."""
+        server = self._servers.current
+        return server.url if server is not None and self._client is not None else ""
+
+    @property
+    def round_trip_s(self) -> float:
+        """How long the broker takes to answer, in seconds; 0 while that is not known."""
+        return self._round_trips.seconds
+
+    @property
+    def measures_far(self) -> bool:
+        """Whether the link is measured up to the broker that stores, beyond the one connected to."""
+        return self._far and not self._info.jetstream
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._finished
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the broker is one of several that store together."""
+        return bool(self._info.cluster)
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message the broker takes, headers included."""
+        return self._max_payload
+
+    async def wait_up(self) -> None:
+        """Wait for the connection.
+
+        Raises:
+            ConnectionLost: The connection is closed for good.
+        """
+        await self._is_up.wait()
+        if self._finished:
+            raise ConnectionLost(CLOSED)
+
+    def watch(self, changed: Callable[[bool], None]) -> Callable[[], None]:
+        """Call ``changed`` with False when the connection breaks and True when it is back.
+
+        Returns a function that ends the watch.
+        """
+        self._watchers.append(changed)
+        return lambda: self._watchers.remove(changed)

@@ -1,22 +1,298 @@
-"""`connect` joins a NATS broker, or one of a cluster, and makes a `NatsBus` of it."""
+"""`connect` joins a NATS broker, or one of a cluster, and makes a `NatsBus` of it.
+
+`NatsBus` has the methods of `gym_runtime.bus.interface.Bus`, each a few lines over the parts: streams,
+reader, puller, blobs. A payload that travels by reference is fetched before it is handed over,
+so a large message may arrive after smaller ones that were sent later.
+"""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import structlog
+from anyio.abc import TaskGroup
 
-from gym_runtime.bus import addresses
+from gym_runtime import clock
+from gym_runtime.bus import addresses, consumers
 from gym_runtime.bus.addresses import Addresses
-from gym_runtime.bus.connection import Connection
+from gym_runtime.bus.blobs import Blobs, Damaged, Inline, is_reference
+from gym_runtime.bus.headers import NO_HEADERS, checked
 from gym_runtime.bus.identity import credentials_for, trust
+from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop
+from gym_runtime.bus.jetstream import Kept
 from gym_runtime.bus.join import names_file, read_join
-from gym_runtime.bus.link import Role
-from gym_runtime.bus.nats_bus import NatsBus
-from gym_runtime.bus.subjects import Names
+from gym_runtime.bus.link import Link, Role, Traffic
+from gym_runtime.bus.puller import Puller
+from gym_runtime.bus.slots import Slots, own_or_shared
+from gym_runtime.bus.stream_reader import Reader
+from gym_runtime.bus.streams import Streams
+from gym_runtime.bus.subjects import Names, is_pattern
+from gym_runtime.errors import BrokerError, DeadlineExceeded
+from gym_runtime.timing import TASK_ACK_WAIT_S
+
+SETTLE_S = 2.0
+"""How long an ended subscription waits for the messages that the broker had already sent to it."""
+
+log = structlog.get_logger(__name__)
+
+FETCHES = 8
+"""Large incoming messages that are fetched at the same time."""
+
+
+class NatsBus:
+    """A `gym_runtime.bus.interface.Bus` over one connection; made by `connect`."""
+
+    def __init__(
+        self, link: Link, names: Names, replicas: int | None, tasks: TaskGroup, *, patient: bool = False
+    ) -> None:
+        self._link = link
+        self._names = names
+        self._streams = Streams(link, names, replicas, patient=patient)
+        self._blobs = Blobs(link, self._streams)
+        self._inline = Inline()
+        self._tasks = tasks
+        # `fast_acquire`: no turn of the event loop is spent where a place is free.
+        self._fetching = anyio.Semaphore(FETCHES, fast_acquire=True)
+
+    @property
+    def url(self) -> str:
+        """The broker connected to now, without credentials; empty while disconnected."""
+        return self._link.url
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes received from the broker and sent to it."""
+        return self._link.traffic
+
+    @property
+    def round_trip_s(self) -> float:
+        """How long pings to the broker take, in seconds; 0 while that is not known."""
+        return self._link.round_trip_s
+
+    @property
+    def crowded(self) -> bool:
+        return self._link.crowded
+
+    @property
+    def refused(self) -> str:
+        return self._streams.refused
+
+    async def stores(self) -> None:
+        await self._streams.stores()
+
+    async def ease(self, deadline_s: float) -> None:
+        with anyio.move_on_after(deadline_s - clock.monotonic()):
+            await self._link.ease()
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        deadline_s: float,
+        headers: Headers | None = None,
+        run: str = "",
+        stop: Stop | None = None,
+    ) -> bytes:
+        within_s = deadline_s - clock.monotonic()
+        if within_s <= 0:
+            raise DeadlineExceeded(f"the deadline passed before {subject!r} was asked")
+        fits = self._inline.takes_request(len(payload), self._link.max_payload)
+        # An inline payload that begins like a reference would be taken for one by its receiver.
+        if not fits or is_reference(payload):
+            payload = await self._before(deadline_s, subject, self._blobs.put(subject, payload, run=run))
+            within_s = deadline_s - clock.monotonic()
+        headers = checked(headers) if headers else NO_HEADERS
+        # After `put`: a reference in place of a large payload counts nothing.
+        counted = self._inline.sent(len(payload))
+        asking = self._link.ask(
+            self._names.subject(subject), payload, within_s=within_s, headers=headers, stop=stop
+        )
+        # What is sent is not held until the answer is there.
+        del payload
+        try:
+            answer = await asking
+        finally:
+            self._inline.waiting_bytes -= counted
+        if is_reference(answer.payload):
+            return await self._before(deadline_s, subject, self._blobs.fetch(answer.payload))
+        return answer.payload
+
+    def _is_inline(self, payload: bytes) -> bool:
+        """Whether a payload travels inline; one that looks like a reference does not, whatever its size."""
+        return self._inline.takes(len(payload), self._link.max_payload) and not is_reference(payload)
+
+    async def _before(self, deadline_s: float, subject: str, work: Awaitable[bytes]) -> bytes:
+        with anyio.move_on_after(deadline_s - clock.monotonic()):
+            return await work
+        raise DeadlineExceeded(f"the deadline passed while a large payload for {subject!r} was on its way")
+
+    async def publish(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, run: str = ""
+    ) -> None:
+        if not self._is_inline(payload):
+            payload = await self._blobs.put(subject, payload, run=run)
+        headers = checked(headers) if headers else NO_HEADERS
+        await self._link.send(self._names.subject(subject), payload, headers=headers)
+
+    @asynccontextmanager
+    async def serve(
+        self, subject: str, receive: Callable[[Incoming], None], *, queue: str = ""
+    ) -> AsyncGenerator[None]:
+        """Receive until the context ends; what the broker has sent by then is still received.
+
+        Raises:
+            BrokerError: We may not listen there.
+        """
+        names = self._names
+
+        def listener(subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+            incoming = Incoming(names.bare(subject), payload, reply, headers or None)
+            if is_reference(payload):
+                self._tasks.start_soon(self._fetch, incoming, receive)
+            else:
+                receive(incoming)
+
+        sid = self._link.listen(names.pattern(subject), listener, queue=names.subject(queue) if queue else "")
+        try:
+            # When this returns the broker knows the subscription: a message sent from now on is not missed.
+            await self._link.settle()
+            if self._link.denied(sid):
+                raise BrokerError(f"the broker does not let these credentials listen on {subject!r}")
+            yield
+        finally:
+            # First the broker is told, last the listener is dropped: what it sent before it knew is still
+            # received.
+            self._link.mute(sid)
+            # Shielded, with a limit: it ends in order, and a silent broker does not hold it up.
+            with anyio.move_on_after(SETTLE_S, shield=True):
+                await self._link.settle()
+            self._link.unlisten(sid)
+
+    async def _fetch(self, incoming: Incoming, receive: Callable[[Incoming], None]) -> None:
+        async with self._fetching:
+            try:
+                payload = await self._blobs.fetch(incoming.payload)
+                receive(Incoming(incoming.subject, payload, incoming.reply, incoming.headers))
+            except Exception:
+                # The boundary to a subscriber, as for small messages; no caller waits for this task.
+                log.exception("receive failed", subject=incoming.subject)
+
+    async def _store(
+        self, subject: str, payload: bytes, headers: Headers | None = None, *, expect: int | None = None
+    ) -> int | None:
+        if not self._is_inline(payload):
+            payload = await self._blobs.put(subject, payload)
+        # Only for its UsageError: no stream would store another subject, and the broker would say "no
+        # responders".
+        self._names.stream(subject)
+        stored = await self._streams.store(
+            self._names.subject(subject), payload, headers or {}, expect=expect
+        )
+        return None if stored is None else stored.seq
+
+    async def enqueue(
+        self, subject: str, payload: bytes, *, headers: Headers | None = None, once: bool = False
+    ) -> None:
+        await self._store(subject, payload, headers, expect=0 if once else None)
+
+    async def commit(self, subject: str, payload: bytes) -> bool:
+        return await self._store(subject, payload, expect=0) is not None
+
+    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
+        return await self._store(subject, payload, expect=expect)
+
+    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+        await consumers.create_shared(self._streams, pattern, consumer, ack_wait_s)
+
+    async def pull(
+        self,
+        pattern: str,
+        *,
+        consumer: str,
+        slots: int | Slots,
+        handle: Callable[[Delivery], Awaitable[None]],
+        ack_wait_s: float = TASK_ACK_WAIT_S,
+        stop: anyio.Event | None = None,
+    ) -> None:
+        puller = Puller(
+            self._link,
+            self._streams,
+            self._blobs,
+            pattern=pattern,
+            consumer=consumer,
+            slots=own_or_shared(slots),
+            handle=handle,
+            ack_wait_s=ack_wait_s,
+        )
+        await puller.run(stop)
+
+    async def records(self, pattern: str, *, after: int = 0) -> AsyncGenerator[Record]:
+        reader = Reader(self._link, self._streams, pattern, after=after)
+        try:
+            while True:
+                yield await self._record(await reader.next())
+        finally:
+            reader.close()
+
+    async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
+        if nearest:
+            self._names.stream(pattern)
+            kept = await self._streams.direct(self._names.subject(pattern))
+            stored = [] if kept is None else [kept]
+        elif is_pattern(pattern):
+            reader = Reader(self._link, self._streams, pattern)
+            try:
+                stored = await reader.newest()
+            finally:
+                reader.close()
+        else:
+            self._names.stream(pattern)
+            newest = await self._streams.last(self._names.subject(pattern))
+            stored = [] if newest is None else [newest]
+        return [await self._record(kept) for kept in stored]
+
+    async def _record(self, kept: Kept) -> Record:
+        subject, payload = self._names.bare(kept.subject), kept.payload
+        try:
+            if is_reference(payload):
+                payload = await self._blobs.fetch(payload)
+        except BrokerError as error:
+            # As it is stored, which no reader takes for its record: one bad record must not end the reading
+            # of all others. A chunk that is gone may come back with a replica; but what is stored of runs is
+            # read by all, and is never large.
+            if error.silent or not (isinstance(error, Damaged) or subject.startswith("runs.")):
+                raise
+            log.warning("a stored record cannot be fetched", subject=subject, error=str(error))
+        return Record(subject, payload, kept.sequence)
+
+    async def forget(self, pattern: str, *, before: int | None = None) -> int:
+        self._names.stream(pattern)
+        return await self._streams.purge(self._names.pattern(pattern), before=before)
+
+    async def depth(self, consumer: str) -> QueueDepth:
+        state = await consumers.look_up(
+            self._streams, self._names.stream("task"), self._names.consumer(consumer)
+        )
+        if state is None:
+            return QueueDepth(waiting=0, in_flight=0)
+        return QueueDepth(waiting=state.num_pending, in_flight=state.num_ack_pending)
+
+    async def counts(self, pattern: str) -> dict[str, int]:
+        self._names.stream(pattern)
+        found = await self._streams.counts(self._names.pattern(pattern))
+        return {self._names.bare(subject): count for subject, count in found.items()}
+
+    async def open(self, *, create: bool = True, needed: bool = False) -> None:
+        """Create the streams that are missing, as `connect` does; see `StreamSetup.open`."""
+        await self._streams.setup.open(create=create, needed=needed)
+
+    async def aclose(self) -> None:
+        await self._link.close()
 
 
 def connect(
@@ -33,7 +309,7 @@ def connect(
     """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
 
     In place of a URL the path of a join file (`gym_runtime.bus.join`) says all that follows.
-    User and password, or a token, stand in the URL; ``credentials`` is a file with an NKey seed or a NATS
+    User and password, or a token, are in the URL; ``credentials`` is a file with an NKey seed or a NATS
     ``.creds`` file. It and ``tls`` come from the environment where they are not given
     (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart; it
     also chooses the key where a file has several.
@@ -74,29 +350,27 @@ async def _connected(
 ) -> AsyncGenerator[NatsBus]:
     # Agents and clients read and write streams; what answers calls may be near those that ask it.
     far = role in ("agent", "client")
-    link = Connection(
+    link = Link(
         where, inbox=names.inbox(role), name=name, credentials=credentials, role=role, tls=tls, far=far
     )
     failure: Exception | None = None
     await link.dial()
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(link.run)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        try:
             if far:
                 tasks.start_soon(link.measure_far)
             bus = NatsBus(link, names, replicas, tasks, patient=role != "client")
-            try:
-                # At a secured broker only clients may create streams.
-                await bus.open(create=role == "client", needed=streams_needed)
-                yield bus
-            except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
-                failure = error
-            # `run` keeps the connection for ever, and would keep the group.
+            # At a secured broker only clients may create streams.
+            await bus.open(create=role == "client", needed=streams_needed)
+            yield bus
+        except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
+            failure = error
+        finally:
+            # A cancelled caller's last messages are sent, too; `close` has its own limit.
+            with anyio.CancelScope(shield=True):
+                await link.close()
             tasks.cancel_scope.cancel()
-    finally:
-        # A cancelled caller's last messages are sent, too; `close` has its own limit.
-        with anyio.CancelScope(shield=True):
-            await link.close()
     if failure is not None:
         # The task group would have made an exception group of it.
         raise failure

@@ -17,14 +17,11 @@ import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus import consumers
-from gym_runtime.bus.blobs import Blobs
-from gym_runtime.bus.crew import Crew
-from gym_runtime.bus.delivery import QueueDelivery
-from gym_runtime.bus.inline import pull_terms
-from gym_runtime.bus.interface import Delivery
-from gym_runtime.bus.jetstream import is_completed
+from gym_runtime.bus.blobs import Blobs, pull_terms
+from gym_runtime.bus.headers import description, status
+from gym_runtime.bus.interface import Delivery, Headers
+from gym_runtime.bus.jetstream import Stamp, is_completed
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.protocol import decode_headers, description, status
 from gym_runtime.bus.pull import (
     Ask,
     Beat,
@@ -44,6 +41,7 @@ from gym_runtime.bus.pull import (
 )
 from gym_runtime.bus.slots import Share, Slots
 from gym_runtime.bus.streams import Streams
+from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import ConnectionLost, GymError, RuntimeFault, TransportError
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, RELEASE_S
@@ -58,6 +56,52 @@ RESTORE_S = 1.0
 log = structlog.get_logger(__name__)
 
 ORDINARY = (404, 408)  # statuses that end a pull after its time
+
+
+class QueueDelivery:
+    """A `gym_runtime.bus.interface.Delivery` of the work queue."""
+
+    def __init__(self, link: Link, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+        self._link = link
+        self._reply = reply
+        self._headers = headers
+        self.subject = subject
+        self.payload = payload
+        stamp = Stamp.of(reply)
+        self.deliveries = stamp.deliveries
+        self.stored_s = stamp.stored_s
+        self.settled = False
+
+    @property
+    def headers(self) -> Headers | None:
+        # Ids and conditions that the bus itself added are not the sender's headers.
+        return {name: value for name, value in self._headers.items() if not name.startswith("Nats-")} or None
+
+    async def ack(self) -> None:
+        if not self.settled:
+            # Before the await: a cancelled `ack` must not be followed by a release of the same task.
+            self.settled = True
+            await self._link.send(self._reply, b"+ACK")
+
+    async def release(self, delay_s: float = 0.0) -> None:
+        if not self.settled:
+            self.give_back(delay_s)
+
+    def abandon(self) -> None:
+        self.settled = True
+
+    def give_back(self, delay_s: float) -> None:
+        """`release`, for places that cannot wait."""
+        self.settled = True
+        # A plain -NAK is delivered again at once; the delay is in nanoseconds.
+        self._link.post(
+            self._reply, b"-NAK" + (b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"")
+        )
+
+    def keep_alive(self) -> None:
+        """Restart the broker's wait for an acknowledgement."""
+        if not self.settled:
+            self._link.post(self._reply, b"+WPI")
 
 
 class Puller:
@@ -95,7 +139,7 @@ class Puller:
         self._opening: anyio.CancelScope | None = None
         self._wake = anyio.Event()
         self._tasks: TaskGroup
-        self._crew: Crew
+        self._pool: TaskPool
 
     async def run(self, stop: anyio.Event | None) -> None:
         """Work until cancelled, or until ``stop`` is set and everything in flight is finished.
@@ -113,7 +157,7 @@ class Puller:
         unwatch = self._link.watch(self._on_link)
         try:
             async with anyio.create_task_group() as self._tasks:
-                self._crew = Crew(self._tasks)
+                self._pool = TaskPool(self._tasks)
                 self._tasks.start_soon(self._keep_alive)
                 self._tasks.start_soon(self._tick)
                 if stop is not None:
@@ -207,12 +251,12 @@ class Puller:
                 for delivery in self._in_flight:  # without an await: `_work` changes the dict
                     delivery.keep_alive()
 
-    def _on_message(self, inbox: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+    def _on_message(self, inbox: str, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
         now_s = time.monotonic()
-        match status(header):
+        match status(headers):
             case 0:
                 name = self._streams.names.bare(subject)
-                delivery = QueueDelivery(self._link, name, reply, header, payload)
+                delivery = QueueDelivery(self._link, name, reply, headers, payload)
                 self._share.fed(now_s)
                 self._feed(Delivered(now_s, inbox == self._inbox), delivery)
             case _ if inbox != self._inbox:  # a pull that was written off
@@ -221,14 +265,14 @@ class Puller:
                 self._feed(Beat(now_s))
             case 503:  # no responders: the consumer is gone, or JetStream is not up yet
                 self._feed(Vanished(now_s))
-            case 409 if "deleted" in description(header).lower():
+            case 409 if "deleted" in description(headers).lower():
                 self._feed(Vanished(now_s))
             case code:
-                left = decode_headers(header).get("Nats-Pending-Messages")
-                number = int(subject.rpartition(b".")[2])  # as `_obey` named it
-                if not is_completed(header):
+                left = headers.get("Nats-Pending-Messages")
+                number = int(subject.rpartition(".")[2])  # as `_obey` named it
+                if not is_completed(headers):
                     self._share.went_without(now_s)
-                refused = code not in ORDINARY and not is_completed(header)
+                refused = code not in ORDINARY and not is_completed(headers)
                 self._feed(Ended(now_s, number, int(left) if left else None, refused))
 
     def _feed(self, event: Event, delivery: QueueDelivery | None = None) -> None:
@@ -265,7 +309,7 @@ class Puller:
             case "start":
                 assert delivery is not None
                 self._in_flight[delivery] = None
-                self._crew.start_soon(self._work, delivery)
+                self._pool.start_soon(self._work, delivery)
             case "refuse":
                 assert delivery is not None
                 delivery.give_back(0.0)

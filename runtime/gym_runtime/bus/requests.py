@@ -7,32 +7,24 @@ guess where the answers to others go.
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Iterator
 from os import urandom
+from typing import NamedTuple
 
 import msgspec
 
-from gym_runtime.bus.link import RawAnswer
-from gym_runtime.bus.stop import Stopped
+from gym_runtime.bus.interface import Headers, Stopped
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
+
+class RawAnswer(NamedTuple):
+    """What came back on a request."""
+
+    headers: Headers
+    payload: bytes
+
+
 Waiting = asyncio.Future[RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded | Stopped]
-
-
-def _random_numbers() -> Iterator[int]:
-    # Many at a time: a system call for each would cost as much as half a request.
-    while True:
-        yield from struct.unpack("<256Q", urandom(2048))
-
-
-def random_names() -> Iterator[str]:
-    """Names of 96 random bits, in hexadecimal."""
-    while True:
-        pool = urandom(12 * 256).hex()
-        for start in range(0, len(pool), 24):
-            yield pool[start : start + 24]
 
 
 # `gc=False`: thousands may wait, and `end` removes each, so the collector need not look at them.
@@ -52,7 +44,6 @@ class Requests:
         self._loop = asyncio.get_running_loop()
         self._root = root
         self._length = len(root)
-        self._numbers = _random_numbers()
         self._waiting: dict[int, tuple[str, Waiting]] = {}
         self._long: dict[int, _Long] = {}
         self._looking: asyncio.TimerHandle | None = None
@@ -65,7 +56,7 @@ class Requests:
 
         Its number, the subject for its answer, the future of that, and the timer to cancel, if it needs one.
         """
-        number = next(self._numbers)
+        number = int.from_bytes(urandom(8))
         future: Waiting = self._loop.create_future()
         self._waiting[number] = (subject, future)
         timer = None
@@ -90,13 +81,13 @@ class Requests:
         del self._waiting[number]
         self._long.pop(number, None)
 
-    def answer(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+    def answer(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
         """A message on the inbox."""
         # An answer to a request that was cancelled or ran out of time finds no entry.
         _, future = self._waiting.get(int(subject[self._length :]), ("", None))
-        # It may have failed a moment ago, and its task not have run since to remove it.
+        # It may have failed just before, and its task not have run since to remove it.
         if future is not None and not future.done():
-            future.set_result(RawAnswer(header, payload))
+            future.set_result(RawAnswer(headers, payload))
 
     def fail(self, why: str) -> None:
         """The connection broke."""
@@ -105,10 +96,10 @@ class Requests:
                 future.set_result(ConnectionLost(why))
 
     def deny(self, subject: str, why: str) -> None:
-        """The broker does not let us ask on a subject."""
+        """The broker does not let us ask on a subject, which nats-py tells in small letters."""
         # The broker's error names the subject only, so all requests on it fail.
         for asked, future in self._waiting.values():
-            if asked == subject and not future.done():
+            if asked.lower() == subject and not future.done():
                 future.set_result(BrokerError(why))
 
 

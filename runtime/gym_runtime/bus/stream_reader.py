@@ -16,9 +16,10 @@ import anyio
 import msgspec
 
 from gym_runtime.bus import consumers
+from gym_runtime.bus.headers import status
+from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.jetstream import Kept, Stamp, is_completed
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.protocol import decode_headers, status
 from gym_runtime.bus.streams import Streams
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S
 
@@ -99,7 +100,7 @@ class Reader:
         while True:
             self._buffer.clear()
             await self._open({"deliver_policy": "last_per_subject"})
-            found: dict[bytes, Kept] = {}
+            found: dict[str, Kept] = {}
             gaps = 0
             while self._pending and not self._stale and gaps <= GAPS:
                 if self._left == 0:
@@ -181,12 +182,12 @@ class Reader:
             self._stale = True
             self._wake.set()
 
-    def _on_message(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+    def _on_message(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
         # Also when stale: the waiting reader then sees that it needs a new consumer.
         self._wake.set()
         if self._stale:
             return
-        match status(header):
+        match status(headers):
             case 0:
                 stamp = Stamp.of(reply)
                 if stamp.consumed != self._consumed + 1:
@@ -197,23 +198,23 @@ class Reader:
                 self._last = stamp.sequence
                 self._left = max(0, self._left - 1)
                 self._fruitless = 0
-                self._buffer.append(Kept(subject, header, payload, stamp.sequence, stamp.stored_s))
+                self._buffer.append(Kept(subject, headers, payload, stamp.sequence, stamp.stored_s))
             case 100:
                 # A heartbeat says what was delivered last: a message that was lost at the end shows here
                 # only.
-                consumed = int(decode_headers(header).get("Nats-Last-Consumer", self._consumed))
+                consumed = int(headers.get("Nats-Last-Consumer", self._consumed))
                 self._stale = consumed != self._consumed
                 self._fruitless = 0
             case 404 | 408:
                 if self._is_current(subject):
                     self._left = 0
                     self._drained = True
-            case 409 if is_completed(header):
+            case 409 if is_completed(headers):
                 if self._is_current(subject):
                     self._left = 0
             case _:
                 self._stale = True
 
-    def _is_current(self, subject: bytes) -> bool:
+    def _is_current(self, subject: str) -> bool:
         # The end of a pull whose last message had come is told when the next one is under way.
-        return int(subject.rpartition(b".")[2]) == self._pull
+        return int(subject.rpartition(".")[2]) == self._pull

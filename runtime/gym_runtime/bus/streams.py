@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import math
 import random
+import secrets
 import time
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ import anyio
 import msgspec
 import structlog
 
+from gym_runtime.bus.headers import NO_HEADERS, checked, decode, status
 from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.jetstream import (
     ALREADY_STORED,
@@ -30,11 +32,10 @@ from gym_runtime.bus.jetstream import (
     Purged,
     Stored,
     StreamInfo,
+    StreamSetup,
 )
-from gym_runtime.bus.link import Link, RawAnswer
-from gym_runtime.bus.protocol import decode_headers, encode_headers, status
-from gym_runtime.bus.requests import random_names
-from gym_runtime.bus.stream_setup import StreamSetup
+from gym_runtime.bus.link import Link
+from gym_runtime.bus.requests import RawAnswer
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
 from gym_runtime.timing import PATIENCE_S, PAUSES_S
@@ -76,7 +77,6 @@ class Streams:
         self._patient = patient
         self._refused: dict[str, str] = {}
         self._accepted = anyio.Event()
-        self._nonces = random_names()
 
     @property
     def refused(self) -> str:
@@ -89,7 +89,7 @@ class Streams:
             await self._accepted.wait()
 
     async def ask(
-        self, subject: str, payload: bytes, *, header: bytes = b"", patience_s: float | None = None
+        self, subject: str, payload: bytes, *, headers: Headers = NO_HEADERS, patience_s: float | None = None
     ) -> tuple[RawAnswer, int]:
         """Ask something that is safe to repeat, until it is answered; also returns how often it was sent.
 
@@ -105,7 +105,7 @@ class Streams:
                 # At least one try, also when the pause before has used up the rest.
                 left_s = max(0.1, give_up - time.monotonic())
                 answer = await self._link.ask(
-                    subject, payload, header=header, within_s=min(STORE_ANSWER_S, left_s)
+                    subject, payload, headers=headers, within_s=min(STORE_ANSWER_S, left_s)
                 )
                 return answer, attempts
             except (NoWorker, ConnectionLost, DeadlineExceeded) as error:
@@ -142,26 +142,21 @@ class Streams:
         Raises:
             BrokerError: The broker refuses, or does not answer.
         """
-        nonce = next(self._nonces)
+        nonce = secrets.token_hex(12)
         if expect is None:
-            ours = f"Nats-Msg-Id: {nonce}"
+            ours = {"Nats-Msg-Id": nonce}
         else:
             # What is expected refuses repetitions; the broker need not remember ids for that as well.
-            ours = f"{OURS}: {nonce}\r\nNats-Expected-Last-Subject-Sequence: {expect}"
-        header = encode_headers(headers, ours)
+            ours = {OURS: nonce, "Nats-Expected-Last-Subject-Sequence": str(expect)}
+        headers = ours | checked(headers)
         patience_s = math.inf if self._patient else PATIENCE_S
         give_up = time.monotonic() + patience_s
         attempts, pause_s = 0, PAUSES_S[-1]
         try:
-            # As nearly always: `acquire` takes ten times as long where a place is free.
-            self._in_flight.acquire_nowait()
-        except anyio.WouldBlock:
-            await self._in_flight.acquire()
-        try:
             while True:
                 try:
                     answer, sent = await self.ask(
-                        subject, payload, header=header, patience_s=min(STORE_ANSWER_S, patience_s)
+                        subject, payload, headers=headers, patience_s=min(STORE_ANSWER_S, patience_s)
                     )
                 except BrokerError as error:
                     if not error.silent:
@@ -203,7 +198,7 @@ class Streams:
     async def _ours(self, subject: str, nonce: str) -> Stored | None:
         # An earlier attempt of this very call may have been stored while its acknowledgement was lost.
         kept = await self.last(subject)
-        if kept is None or decode_headers(kept.header).get(OURS) != nonce:
+        if kept is None or kept.headers.get(OURS) != nonce:
             return None
         return Stored(seq=kept.sequence, duplicate=True)
 
@@ -217,8 +212,8 @@ class Streams:
             raise BrokerError(f"the broker does not read {subject!r}: {found.error.description}")
         message = found.message
         return Kept(
-            subject=message.subject.encode(),
-            header=base64.b64decode(message.hdrs),
+            subject=message.subject,
+            headers=decode(base64.b64decode(message.hdrs)),
             payload=base64.b64decode(message.data),
             sequence=message.seq,
         )
@@ -227,12 +222,12 @@ class Streams:
         """The newest message under a wire subject as any replica has it, which may be a moment old."""
         answer, _ = await self.ask(f"$JS.API.DIRECT.GET.{self._stream(subject)}.{subject}", b"")
         # A found message has headers without a status; 404 says that no message was found.
-        if status(answer.header):
+        if status(answer.headers):
             return None
-        return Kept(subject=subject.encode(), header=answer.header, payload=answer.payload, sequence=0)
+        return Kept(subject=subject, headers=answer.headers, payload=answer.payload, sequence=0)
 
     def _stream(self, subject: str) -> str:
-        return self.names.stream(self.names.bare(subject.encode()))
+        return self.names.stream(self.names.bare(subject))
 
     async def purge(self, pattern: str, *, before: int | None = None) -> int:
         """Delete what is stored under a wire pattern, or ``before`` a sequence; returns how many messages."""

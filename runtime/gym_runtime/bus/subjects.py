@@ -91,10 +91,10 @@ class Names:
             raise UsageError(f"pattern {pattern[:200]!r}: tokens separated by '.'; '>' only as the last one")
         return self._root + pattern
 
-    def bare(self, subject: bytes) -> str:
+    def bare(self, subject: str) -> str:
         """A subject from the wire, without the prefix."""
         # Not checked: the broker sends only what was subscribed to, which has the prefix.
-        return subject[self._length :].decode("utf-8", "replace")
+        return subject[self._length :]
 
     def stream(self, subject: str) -> str:
         """The name of the stream that stores a subject or pattern.

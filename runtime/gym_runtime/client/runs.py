@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
-from gym_runtime.bus.crew import Crew
+from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.bus.interface import Bus, Headers, Incoming
 from gym_runtime.client.status import Counter, results
 from gym_runtime.client.streaming import background
@@ -40,7 +40,7 @@ arrived."""
 ABANDONED_S = 24 * 3600
 """A run without a client is closed by others after so long."""
 CLIENT_RECONNECT_S = 5.0
-"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.connection`."""
+"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.link`."""
 
 NOT_OPEN = "the client is not open: async with connect(...) as gym, or await gym.open()"
 TIDIED_S = 60.0
@@ -207,7 +207,7 @@ class Runs:
 
         # `cancel=False`: it ends when all are stored.
         async with background(cancel=False) as group:
-            crew = Crew(group)
+            jobs = TaskPool(group)
             for task in tasks:
                 if task.agent not in self._queues:
                     await self._open_queue(task.agent)
@@ -217,9 +217,9 @@ class Runs:
                 await limit.acquire()
                 # In the order of the tasks, and before their results can come.
                 self._note_journal(task)
-                crew.start_soon(one, task)
+                jobs.start_soon(one, task)
                 count += 1
-            crew.close()
+            jobs.close()
         return count
 
     async def publish_one(self, task: RolloutSpec) -> None:

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
-from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Bus, Headers, Incoming
+from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import (
     UNREADABLE,
@@ -106,7 +106,7 @@ class Service:
         """
         # The group is entered first: it must still be there while the subscriptions end.
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
-            tasks = Crew(group)
+            tasks = TaskPool(group)
             group.start_soon(self._end_overdue)
 
             def receive(incoming: Incoming) -> None:
@@ -139,7 +139,7 @@ class Service:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def _receive(self, tasks: Crew, incoming: Incoming) -> None:
+    def _receive(self, tasks: TaskPool, incoming: Incoming) -> None:
         try:
             request = receive_request(incoming.payload)
         except UNREADABLE as error:
@@ -192,7 +192,7 @@ class Service:
                         working.scope.cancel()
 
     async def _serve(
-        self, scope: anyio.CancelScope, tasks: Crew, pool: str, request: Request[Raw], incoming: Incoming
+        self, scope: anyio.CancelScope, tasks: TaskPool, pool: str, request: Request[Raw], incoming: Incoming
     ) -> None:
         left_s = request.deadline_s - clock.monotonic()
         # The reply subject is unique, so a request without a key is not mistaken for another.

@@ -19,8 +19,7 @@ import anyio
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.bus.interface import Bus
-from gym_runtime.bus.stop import Stop
+from gym_runtime.bus.interface import Bus, Stop
 from gym_runtime.errors import GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token

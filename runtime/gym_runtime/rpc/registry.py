@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.bus.stop import Stop
+from gym_runtime.bus.interface import Stop
 from gym_runtime.logs import logger
 from gym_runtime.messages.stored_records import leave_out
 from gym_runtime.rpc.members import MOST_MEMBERS, Heartbeat

@@ -40,7 +40,7 @@ class RoleLedger:
         self._budget = budget
         self._asking = asking
         if asking is not None:
-            # Not reset: a `Crew` ends a task whose context was changed, so no later request inherits it.
+            # Not reset: a `TaskPool` ends a task whose context was changed, so no later request inherits it.
             _asking.set(asking)
 
     @property

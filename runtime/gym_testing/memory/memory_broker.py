@@ -18,7 +18,7 @@ from gym_runtime.errors import UsageError
 from gym_testing.memory.faults import NO_FAULTS, Fate, Faults, Kind, Passing
 from gym_testing.memory.line import Action, Line
 from gym_testing.memory.memory_bus import MemoryBus
-from gym_testing.memory.stored import Stream
+from gym_testing.memory.store import Stream
 from gym_testing.memory.subject_patterns import compiled
 from gym_testing.memory.work_queue import WorkQueue
 

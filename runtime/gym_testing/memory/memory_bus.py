@@ -8,10 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
-from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record
-from gym_runtime.bus.protocol import decode_headers, encode_headers
+from gym_runtime.bus.headers import checked
+from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop, Stopped
 from gym_runtime.bus.slots import Slots, own_or_shared
-from gym_runtime.bus.stop import Stop, Stopped
 from gym_runtime.bus.subjects import Names
 from gym_runtime.errors import (
     BrokerError,
@@ -29,7 +28,7 @@ from gym_testing.memory.memory_puller import Puller
 
 if TYPE_CHECKING:
     from gym_testing.memory.memory_broker import MemoryBroker
-    from gym_testing.memory.stored import Stream
+    from gym_testing.memory.store import Stream
 
 _INBOX = "_INBOX:"
 _NAMES = Names("gym")
@@ -292,7 +291,7 @@ class MemoryBus:
 
 def _as_sent(headers: Headers | None) -> Headers | None:
     """Headers as they would arrive over the wire, refused or trimmed as there."""
-    return decode_headers(encode_headers(headers)) or None if headers else None
+    return checked(headers) or None if headers else None
 
 
 def _starts_with(subject: str, *kinds: str, is_pattern: bool = False) -> None:

@@ -8,9 +8,9 @@ from functools import partial
 import anyio
 import structlog
 from anyio.abc import TaskGroup
-from gym_runtime.bus.crew import Crew
 from gym_runtime.bus.interface import Delivery, Headers
 from gym_runtime.bus.slots import Slots
+from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import RuntimeFault
 from gym_runtime.timing import RELEASE_S
@@ -95,7 +95,7 @@ class Puller:
         self._in_flight: dict[MemoryDelivery, None] = {}
         self._changed = anyio.Event()
         self._tasks: TaskGroup
-        self._crew: Crew
+        self._pool: TaskPool
 
     @property
     def free(self) -> int:
@@ -112,7 +112,7 @@ class Puller:
         unwatch = self.line.watch(self._on_line)
         try:
             async with anyio.create_task_group() as self._tasks:
-                self._crew = Crew(self._tasks)
+                self._pool = TaskPool(self._tasks)
                 self._tasks.start_soon(self._keep_alive)
                 if stop is not None:
                     self._tasks.start_soon(self._until_stopped, stop)
@@ -138,7 +138,7 @@ class Puller:
         delivery = MemoryDelivery(self._queue, self._carry, self.line, task, deliveries)
         if self._open:
             self._in_flight[delivery] = None
-            self._crew.start_soon(self._work, delivery)
+            self._pool.start_soon(self._work, delivery)
         else:
             delivery.give_back(0.0)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from gym_deploy.broker_plan import BrokerPlan, configure
 from gym_runtime.bus import nats
 from gym_runtime.bus.link import Role
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.nats import NatsBus
 from gym_runtime.system.private_broker import find_binary
 
 WORKERS: tuple[Role, ...] = ("agent", "resource", "model")

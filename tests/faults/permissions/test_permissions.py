@@ -12,8 +12,8 @@ import pytest
 from faults.permissions.identities import WORKERS, identities, serving
 from gym_deploy.broker_plan import BrokerPlan, configure
 from gym_runtime import connect
+from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
 from gym_runtime.bus.identity import CA, CREDENTIALS
-from gym_runtime.bus.inline import SMALL_INLINE_BYTES
 from gym_runtime.bus.link import Role
 from gym_runtime.client import make_pools
 from gym_runtime.environment import catalogue

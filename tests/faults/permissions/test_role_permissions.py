@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 from faults.permissions.identities import as_role
-from gym_runtime.bus.inline import SMALL_INLINE_BYTES
+from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import Delivery, Incoming
 from gym_runtime.bus.link import Role
 from gym_runtime.client import RunInfo

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.permissions.identities import serving
-from gym_runtime.bus import nats, nkeys
+from gym_runtime.bus import identity, nats
 from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
 from gym_runtime.errors import BrokerError, UsageError
 
@@ -23,7 +23,7 @@ async def test_without_a_key_or_trust_nobody_enters(
         async with nats.connect(url):
             pass
     stranger = tmp_path / "stranger.seed"
-    stranger.write_text(nkeys.new_seed())
+    stranger.write_text(identity.new_seed())
     with pytest.raises(BrokerError, match="refuses the credentials"):
         async with nats.connect(url, credentials=stranger):
             pass

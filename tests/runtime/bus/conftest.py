@@ -20,8 +20,8 @@ import anyio
 import pytest
 from gym_runtime.bus import nats
 from gym_runtime.bus.addresses import parse
-from gym_runtime.bus.connection import Connection
 from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.link import Link
 from gym_runtime.system.private_broker import Broker, find_binary
 from gym_testing.memory import MemoryBroker
 from gym_testing.proxy import Proxy
@@ -66,14 +66,17 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
 
 
 @contextlib.asynccontextmanager
-async def linked(*urls: str, **options: Any) -> AsyncIterator[Connection]:
+async def linked(*urls: str, **options: Any) -> AsyncIterator[Link]:
     """A connection without a bus on it, as an operator has it."""
-    link = Connection(parse(urls), **options)
+    link = Link(parse(urls), **options)
     await link.dial()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
-        yield link
-        await link.close()
+        try:
+            yield link
+        finally:
+            with anyio.CancelScope(shield=True):
+                await link.close()
 
 
 @contextlib.contextmanager
@@ -170,4 +173,4 @@ async def system(kind: str, request: pytest.FixtureRequest) -> AsyncGenerator[Sy
 @pytest.fixture
 def little_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is larger than `SMALL_INLINE_BYTES` travels by reference, as at a broker with small buffers."""
-    monkeypatch.setattr("gym_runtime.bus.inline.ROOMY_PAYLOAD_BYTES", 1 << 40)
+    monkeypatch.setattr("gym_runtime.bus.blobs.ROOMY_PAYLOAD_BYTES", 1 << 40)

@@ -9,13 +9,14 @@ import signal
 from pathlib import Path
 
 import anyio
+import nkeys
 import pytest
-from gym_runtime.bus import nkeys, upkeep
-from gym_runtime.bus.connection import Connection
-from gym_runtime.bus.link import Listener
+from gym_runtime.bus import addresses, identity
+from gym_runtime.bus import link as links
+from gym_runtime.bus.interface import Headers
+from gym_runtime.bus.link import Link, Listener
 from gym_runtime.errors import BrokerError
 from gym_runtime.system.private_broker import Broker
-from nacl.signing import SigningKey
 from ports import free_port
 from runtime.bus.conftest import StartServer, linked
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.asyncio
 class Back:
     """Counts how often a connection came back."""
 
-    def __init__(self, link: Connection) -> None:
+    def __init__(self, link: Link) -> None:
         self._event = anyio.Event()
         link.watch(lambda up: self._event.set() if up else None)
 
@@ -36,7 +37,7 @@ class Back:
 
 
 def noting(got: list[bytes], heard: anyio.Event) -> Listener:
-    def listen(subject: bytes, reply: bytes, header: bytes, payload: bytes, /) -> None:
+    def listen(subject: str, reply: str, headers: Headers, payload: bytes, /) -> None:
         got.append(payload)
         heard.set()
 
@@ -82,7 +83,7 @@ async def test_a_broker_in_lame_duck_mode_is_left_for_another(start_server: Star
 async def test_what_is_sent_while_no_server_is_there_is_sent_later_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "RECONNECT_S", (0.01, 0.05))
+    monkeypatch.setattr(links, "RECONNECT_S", (0.01, 0.05))
     broker = Broker(tmp_path / "broker")
     broker.start()
     try:
@@ -129,15 +130,15 @@ class Key:
     """A key of an operator, an account or a user, in the encoding of NKeys."""
 
     def __init__(self, prefix: int) -> None:
-        self._key = SigningKey.generate()
-        self.public = nkeys._encode(bytes([prefix]) + bytes(self._key.verify_key))
+        self._key = nkeys.from_seed(nkeys.encode_seed(os.urandom(32), prefix))
+        self.public = self._key.public_key.decode()
 
     def jwt(self, subject: str, name: str, **claims: object) -> str:
         """A NATS JWT that this key has signed."""
         head = {"typ": "JWT", "alg": "ed25519-nkey"}
         body = {"jti": "x", "iat": 1, "iss": self.public, "sub": subject, "name": name, "nats": claims}
         text = ".".join(map(_b64, (json.dumps(head).encode(), json.dumps(body).encode())))
-        return f"{text}.{_b64(self._key.sign(text.encode()).signature)}"
+        return f"{text}.{_b64(self._key.sign(text.encode()))}"
 
 
 def _b64(data: bytes) -> str:
@@ -145,7 +146,11 @@ def _b64(data: bytes) -> str:
 
 
 async def test_a_creds_file(start_server: StartServer, tmp_path: Path) -> None:
-    operator, account, seed = Key(14 << 3), Key(0), nkeys.new_seed()
+    operator, account, seed = (
+        Key(nkeys.PREFIX_BYTE_OPERATOR),
+        Key(nkeys.PREFIX_BYTE_ACCOUNT),
+        identity.new_seed(),
+    )
     many = dict.fromkeys(("subs", "data", "payload"), -1)
     limits = {**many, "conn": -1, "imports": -1, "exports": -1, "wildcards": True, "leaf": -1}
     account_jwt = operator.jwt(account.public, "A", type="account", version=2, limits=limits)
@@ -153,7 +158,7 @@ async def test_a_creds_file(start_server: StartServer, tmp_path: Path) -> None:
         f"operator: {operator.jwt(operator.public, 'O', type='operator', version=2)}\n"
         f"resolver: MEMORY\nresolver_preload: {{ {account.public}: {account_jwt} }}"
     )
-    user_jwt = account.jwt(nkeys.public_key(seed), "U", type="user", version=2, pub={}, sub={}, **many)
+    user_jwt = account.jwt(identity.public_key(seed), "U", type="user", version=2, pub={}, sub={}, **many)
     creds = tmp_path / "user.creds"
     creds.write_text(
         f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n"
@@ -161,7 +166,21 @@ async def test_a_creds_file(start_server: StartServer, tmp_path: Path) -> None:
     )
     async with linked(url, credentials=creds) as link:
         await link.settle()
-    creds.write_text(creds.read_text().replace(seed, nkeys.new_seed()))
+    creds.write_text(creds.read_text().replace(seed, identity.new_seed()))
     with pytest.raises(BrokerError, match="refuses the credentials"):
         async with linked(url, credentials=creds):
             pass
+
+
+async def test_a_link_that_is_cancelled_and_never_closed_ends_all_the_same(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "DISCONNECT_S", 0.1)
+    link = Link(addresses.parse(broker_url))
+    await link.dial()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    await link.close()

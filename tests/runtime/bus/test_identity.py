@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from gym_runtime.bus import nkeys
 from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.identity import (
     CA,
     CERTIFICATE,
     CREDENTIALS,
     KEY,
-    Identity,
     Keys,
     credentials_for,
+    new_seed,
+    proof,
+    public_key,
     read_keys,
     trust,
 )
@@ -62,27 +64,60 @@ def test_seeds_and_creds_files_are_told_apart(tmp_path: Path, content: str, keys
     assert read_keys(tmp_path / "file") == keys
 
 
+def told(given: dict[str, Any]) -> dict[str, Any]:
+    """What nats-py is given, with its functions called."""
+    return {name: what() if name in ("user", "password", "token") else what for name, what in given.items()}
+
+
+def who(url: str, credentials: Path | None = None) -> dict[str, Any]:
+    return proof(parse(url), credentials, "client", lambda: None)
+
+
 def test_a_user_a_token_or_nothing_proves_who_it_is() -> None:
-    assert Identity(user="me", password="").proof("") == {"user": "me", "pass": ""}
-    assert Identity(token="t").proof("nonce") == {"auth_token": "t"}
-    assert Identity().proof("nonce") == {}
+    assert told(who("nats://me:@broker")) == {"user": "me", "password": "", "token": None}
+    assert told(who("nats://t@broker")) == {"token": "t"}
+    assert told(who("nats://broker")) == {"token": None}
+
+
+def test_nothing_is_told_before_the_guard_allows_it() -> None:
+    def guard() -> None:
+        raise PermissionError
+
+    for url in ("nats://me:secret@broker", "nats://t@broker", "nats://broker"):
+        for tell in proof(parse(url), None, "client", guard).values():
+            with pytest.raises(PermissionError):
+                tell()
 
 
 def test_keys_sign_what_the_broker_asks_to_be_signed(tmp_path: Path) -> None:
-    file, seed = tmp_path / "file", nkeys.new_seed()
-    file.write_text(seed)
-    identity = Identity(credentials=file)
-    assert identity.proof("") == {}
-    proof = identity.proof("nonce")
-    assert proof == {"nkey": nkeys.public_key(seed), "sig": nkeys.sign(seed, "nonce")}
-    file.write_text(CREDS.replace(SEED, seed))
-    assert identity.proof("nonce") == {"jwt": "eyJ0-e_x.A.b", "sig": proof["sig"]}
+    file = tmp_path / "file"
+    file.write_text(KNOWN_SEED)
+    assert told(who("nats://broker", file)) == {"nkeys_seed_str": KNOWN_SEED, "token": None}
+    file.write_text(CREDS.replace(SEED, KNOWN_SEED))
+    given = who("nats://broker", file)
+    assert (given["user_jwt_cb"](), given["signature_cb"]("nonce")) == (b"eyJ0-e_x.A.b", SIGNATURE)
 
 
-def test_a_damaged_seed_is_refused_and_not_repeated(tmp_path: Path) -> None:
+# A key pair and a signature; they are used nowhere.
+KNOWN_SEED = "SUADMFX3PN5ITP7JG5NKXIIDKBWCAGRR3SCWOXH5TOCV3SFR2OCFRJDTCE"
+PUBLIC = "UCJCCQE2YCWSWWV3WTZJA54QJ2VJZIX6S2HVZQ7BRM5OSUAEPQ3B47HK"
+SIGNATURE = b"p0XZJY7RrOFtYnwet12iZhJ7pi41aoMVSHqMpBT+R/tWT41qjfzL/Z8RwCjfL3E8SQ2Vyowsm6oDRHMc1CcBBQ=="
+
+
+def test_a_key_has_one_public_key() -> None:
+    assert public_key(KNOWN_SEED) == PUBLIC
+    seeds = {new_seed() for _ in range(10)}
+    assert len({public_key(seed) for seed in seeds}) == 10
+    assert {(seed[:2], len(seed)) for seed in seeds} == {("SU", 58)}
+
+
+@pytest.mark.parametrize("broken", ["", "SU", PUBLIC, KNOWN_SEED[:10] + "A" + KNOWN_SEED[11:], "1" * 58])
+def test_a_damaged_seed_is_refused_and_not_repeated(tmp_path: Path, broken: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        public_key(broken)
     (tmp_path / "file").write_text(SEED)
     with pytest.raises(UsageError, match="checksum") as caught:
-        Identity(credentials=tmp_path / "file").proof("nonce")
+        who("nats://broker", tmp_path / "file")
     assert SEED not in str(caught.value)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gym_runtime.bus.link import RawAnswer
-from gym_runtime.bus.requests import Requests
+from gym_runtime.bus.requests import RawAnswer, Requests
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 from gym_testing import virtual_clock
@@ -25,12 +24,12 @@ async def test_an_answer_finds_its_request_and_a_late_one_nobody() -> None:
     requests = Requests("inbox.")
     first, first_reply, one, _ = requests.begin("a", 60)
     _, second_reply, two, _ = requests.begin("a", 60)
-    requests.answer(second_reply.encode(), b"", b"", b"for two")
-    requests.answer(second_reply.encode(), b"", b"", b"again")
-    assert two.result() == RawAnswer(b"", b"for two")
+    requests.answer(second_reply, "", {}, b"for two")
+    requests.answer(second_reply, "", {}, b"again")
+    assert two.result() == RawAnswer({}, b"for two")
     assert not one.done()
     requests.end(first)
-    requests.answer(first_reply.encode(), b"", b"", b"late")
+    requests.answer(first_reply, "", {}, b"late")
     assert not one.done()
     assert len(requests) == 1
 

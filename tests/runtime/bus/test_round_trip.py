@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from gym_runtime.bus import upkeep
+from gym_runtime.bus import link as links
 from gym_runtime.bus.round_trip import RoundTrips
 from gym_runtime.bus.slots import Slots
 from gym_runtime.timing import SLOW_LINK_S
@@ -54,7 +54,7 @@ async def test_a_ping_that_was_not_answered_does_not_count() -> None:
 async def test_a_slow_link_is_measured_until_it_is_fast_again(
     broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "PING_INTERVAL_S", 0.05)
+    monkeypatch.setattr(links, "PING_INTERVAL_S", 0.05)
     where = urlsplit(broker_url)
     assert where.hostname is not None
     assert where.port is not None
@@ -65,7 +65,7 @@ async def test_a_slow_link_is_measured_until_it_is_fast_again(
             assert link.round_trip_s == 0.0
             with anyio.fail_after(15):
                 # The pings that come before the answers of others would end the connection.
-                monkeypatch.setattr(upkeep, "PINGS_OUTSTANDING", 100)
+                monkeypatch.setattr(links, "PINGS_OUTSTANDING", 100)
                 proxy.slowness = Slowness(delay_s=SLOW_LINK_S)
                 while link.round_trip_s < 1.5 * SLOW_LINK_S:
                     await anyio.sleep(0.05)

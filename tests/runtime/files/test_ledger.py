@@ -35,7 +35,7 @@ from gym_runtime.messages.outcomes import (
     encode_record,
 )
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_testing.memory.stored import Stream
+from gym_testing.memory.store import Stream
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

@@ -10,6 +10,8 @@ import pytest
 from gym_runtime.bus.stop import Stop
 from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.registry import LOAD_FRESH_S, WorkerRegistry
+from gym_runtime.bus.interface import Stop
+from gym_runtime.rpc.registry import LOAD_FRESH_S, Heartbeat, WorkerRegistry
 from gym_runtime.timing import SLOW_LINK_S
 from gym_testing.background import background
 from gym_testing.virtual_clock import BACKEND

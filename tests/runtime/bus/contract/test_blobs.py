@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from gym_runtime.bus.inline import SMALL_INLINE_BYTES
+from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import (
     BLOB_BYTES,
     Bus,

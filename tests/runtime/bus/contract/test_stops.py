@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from gym_runtime.bus.interface import Bus, Incoming
-from gym_runtime.bus.stop import Stop, Stopped
+from gym_runtime.bus.interface import Bus, Incoming, Stop, Stopped
 from runtime.bus.contract.traffic import SOON_S, Mailbox, answering, ask
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import anyio
-from gym_runtime.bus.connection import Connection
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.link import Link
+from gym_runtime.bus.nats import NatsBus
 
 _numbers = itertools.count()
 
@@ -17,7 +17,7 @@ def soon(seconds: float = 10.0) -> float:
     return time.monotonic() + seconds
 
 
-def link_of(bus: NatsBus) -> Connection:
+def link_of(bus: NatsBus) -> Link:
     return bus._link  # type: ignore[attr-defined,return-value]
 
 

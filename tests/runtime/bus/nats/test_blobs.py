@@ -10,10 +10,9 @@ import zlib
 import anyio
 import pytest
 from gym_runtime.bus import blobs
-from gym_runtime.bus.inline import SMALL_INLINE_BYTES
+from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import BLOB_BYTES, Delivery, Incoming
-from gym_runtime.bus.nats import connect
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.errors import BrokerError, DeadlineExceeded, PayloadTooLarge
 from gym_runtime.system.private_broker import Broker
 from runtime.bus.conftest import frozen, linked

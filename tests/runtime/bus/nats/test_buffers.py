@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from gym_runtime.bus import upkeep
+from gym_runtime.bus import link as links
+from gym_runtime.bus import sending
 from gym_runtime.bus.interface import Delivery, Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, PayloadTooLarge
@@ -24,14 +25,14 @@ from runtime.bus.nats.links import Inbox, link_of, soon
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead broker is noticed within a second."""
-    monkeypatch.setattr(upkeep, "PING_INTERVAL_S", 0.2)
+    monkeypatch.setattr(links, "PING_INTERVAL_S", 0.2)
 
 
 @pytest.mark.asyncio
 async def test_publish_waits_while_the_buffer_is_full_and_can_be_cancelled_there(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "PENDING_BYTES", 1_000_000)
+    monkeypatch.setattr(sending, "PENDING_BYTES", 1_000_000)
     published = 0
     async with connect(broker.url) as bus:
         with frozen(broker.pid), anyio.move_on_after(0.4) as scope:
@@ -48,7 +49,7 @@ async def test_publish_waits_while_the_buffer_is_full_and_can_be_cancelled_there
 async def test_a_full_buffer_does_not_outlast_a_requests_deadline(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "PENDING_BYTES", 1_000_000)
+    monkeypatch.setattr(sending, "PENDING_BYTES", 1_000_000)
     async with connect(broker.url) as bus:
         with frozen(broker.pid):
             with anyio.move_on_after(0.2):

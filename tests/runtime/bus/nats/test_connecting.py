@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime.bus import connection
+from gym_runtime.bus import link as links
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import (
     BrokerError,
@@ -20,7 +20,7 @@ from runtime.bus.conftest import StartServer, frozen, linked
 
 @pytest.mark.asyncio
 async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "DIAL_S", 0.3)
+    monkeypatch.setattr(links, "DIAL_S", 0.3)
     with pytest.raises(BrokerError, match=r"no broker at nats://127\.0\.0\.1:9 .*nats-server -js"):
         async with connect("nats://me:secret@127.0.0.1:9"):
             pass
@@ -28,7 +28,7 @@ async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytes
 
 @pytest.mark.asyncio
 async def test_a_frozen_broker_is_unreachable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "DIAL_S", 0.3)
+    monkeypatch.setattr(links, "DIAL_S", 0.3)
     with frozen(broker.pid), pytest.raises(BrokerError, match="no broker at"):
         async with connect(broker.url):
             pass

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime.bus import inline
-from gym_runtime.bus.inline import FITTING, SMALL_INLINE_BYTES, pull_bytes
+from gym_runtime.bus import blobs as inline
+from gym_runtime.bus.blobs import FITTING, SMALL_INLINE_BYTES, pull_bytes
 from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.system.private_broker import Broker

@@ -11,8 +11,7 @@ import textwrap
 import anyio
 import pytest
 from gym_runtime.bus.interface import Delivery, QueueDepth
-from gym_runtime.bus.nats import connect
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.errors import BrokerError
 from gym_runtime.system.private_broker import Broker
 from runtime.bus.nats.links import Inbox, link_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import anyio
 import pytest
 from gym_runtime.bus import stream_reader
-from gym_runtime.bus.interface import Record
-from gym_runtime.bus.link import RawAnswer
-from gym_runtime.bus.nats import connect
-from gym_runtime.bus.nats_bus import NatsBus
+from gym_runtime.bus.headers import NO_HEADERS
+from gym_runtime.bus.interface import Headers, Record
+from gym_runtime.bus.nats import NatsBus, connect
+from gym_runtime.bus.requests import RawAnswer
 from gym_runtime.errors import BrokerError, ConnectionLost
 from gym_runtime.system.private_broker import Broker
 from runtime.bus.conftest import linked
@@ -51,9 +51,11 @@ def lose_answers(bus: NatsBus, count: int, monkeypatch: pytest.MonkeyPatch) -> N
     ask = link.ask
     left = count
 
-    async def losing(subject: str, payload: bytes, *, within_s: float, header: bytes = b"") -> RawAnswer:
+    async def losing(
+        subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS
+    ) -> RawAnswer:
         nonlocal left
-        answer = await ask(subject, payload, within_s=within_s, header=header)
+        answer = await ask(subject, payload, within_s=within_s, headers=headers)
         if left:
             left -= 1
             raise ConnectionLost("answer lost")
@@ -177,12 +179,12 @@ async def test_a_lost_record_is_read_again(
     arrived = 0
 
     def losing(
-        self: stream_reader.Reader, subject: bytes, reply: bytes, header: bytes, payload: bytes
+        self: stream_reader.Reader, subject: str, reply: str, headers: Headers, payload: bytes
     ) -> None:
         nonlocal arrived
         arrived += 1
         if arrived % 40 != 0:
-            take(self, subject, reply, header, payload)
+            take(self, subject, reply, headers, payload)
 
     monkeypatch.setattr(stream_reader.Reader, "_on_message", losing)
     monkeypatch.setattr(stream_reader, "READ_PAUSE_S", 0.0)
@@ -263,13 +265,13 @@ async def test_an_election_of_a_leader_is_waited_out(
         ask, told = link.ask, set[str]()
 
         async def electing(
-            subject: str, payload: bytes, *, within_s: float, header: bytes = b""
+            subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS
         ) -> RawAnswer:
-            answer = await ask(subject, payload, within_s=within_s, header=header)
+            answer = await ask(subject, payload, within_s=within_s, headers=headers)
             verb = ".".join(subject.split(".")[2:4])
             if subject.startswith("$JS.API.") and verb not in told:
                 told.add(verb)
-                return RawAnswer(header=b"", payload=ELECTION)
+                return RawAnswer(NO_HEADERS, payload=ELECTION)
             return answer
 
         monkeypatch.setattr(link, "ask", electing)

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from gym_runtime import logs
-from gym_runtime.bus.crew import MOST_IDLE, Crew
+from gym_runtime.bus.task_pool import MOST_IDLE, TaskPool
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def rounds(number: int = 3) -> None:
 async def test_a_finished_task_does_the_next_job() -> None:
     tasks = set[asyncio.Task[object] | None]()
     async with anyio.create_task_group() as group:
-        crew = Crew(group)
+        crew = TaskPool(group)
         for _ in range(5):
             crew.start_soon(settled, tasks)
             await rounds()
@@ -46,7 +46,7 @@ async def test_a_finished_task_does_the_next_job() -> None:
 async def test_no_more_tasks_wait_than_are_allowed() -> None:
     tasks = set[asyncio.Task[object] | None]()
     async with anyio.create_task_group() as group:
-        crew = Crew(group)
+        crew = TaskPool(group)
         for _ in range(2 * MOST_IDLE):
             crew.start_soon(settled, tasks)
         await rounds()
@@ -66,7 +66,7 @@ async def test_a_job_sees_no_context_of_the_one_before() -> None:
         logs.set_rollout("run.0.0", 1)
 
     async with anyio.create_task_group() as group:
-        crew = Crew(group)
+        crew = TaskPool(group)
         for work in (sit, sit, log, log):
             crew.start_soon(work)
             await rounds()
@@ -85,7 +85,7 @@ async def test_a_waiting_task_keeps_no_job_in_memory() -> None:
         pass
 
     async with anyio.create_task_group() as group:
-        crew = Crew(group)
+        crew = TaskPool(group)
         payload = Payload()
         kept = weakref.ref(payload)
         crew.start_soon(work, payload)
@@ -103,7 +103,7 @@ async def test_what_a_job_raises_ends_the_group() -> None:
 
     with pytest.raises(ExceptionGroup) as raised:
         async with anyio.create_task_group() as group:
-            crew = Crew(group)
+            crew = TaskPool(group)
             crew.start_soon(settled, set())
             await rounds()
             crew.start_soon(fail)
@@ -124,7 +124,7 @@ async def test_a_cancelled_job_cleans_up_in_its_shield() -> None:
 
     with anyio.fail_after(15):
         async with anyio.create_task_group() as group:
-            crew = Crew(group)
+            crew = TaskPool(group)
             crew.start_soon(settled, set())
             await rounds()
             crew.start_soon(work, "in a used task")
@@ -149,7 +149,7 @@ async def test_a_cancelled_scope_ends_its_job_and_no_other() -> None:
                 raise
 
     async with anyio.create_task_group() as group:
-        crew = Crew(group)
+        crew = TaskPool(group)
         for _ in range(2):
             crew.start_soon(settled, tasks)
         await rounds()

@@ -33,7 +33,7 @@ Work = Callable[..., Coroutine[Any, Any, object]]
 _Job = tuple[Work, tuple[Any, ...], bool]
 
 
-class Crew:
+class TaskPool:
     """The tasks. They belong to the group; what a job raises ends it, as a task of its own would."""
 
     def __init__(self, tasks: TaskGroup) -> None:

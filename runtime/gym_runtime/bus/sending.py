@@ -1,0 +1,224 @@
+"""What a link has still to send: messages and changes of subscriptions, in order and bounded.
+
+A message goes to nats-py at once; it waits in a list while there is no client, while too much is under way,
+or while something waits before it. How much is under way is known from *echoes*: empty messages to an inbox
+of our own. The broker sends one back when it has acted on all that was sent before.
+
+nats-py's own ``flush`` is not used for this: it sends its PING before what it has pending, and when it is
+cancelled the late PONG ends nats-py's reading (``tests/runtime/bus/nats_py_defects.md``). Nor is its limit on
+pending bytes, which rests on the transport's: some versions of Python have none (CVE-2024-12254).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from gym_runtime.bus.headers import NO_HEADERS
+from gym_runtime.bus.interface import Headers
+
+PENDING_BYTES = 32 * 1024 * 1024
+"""What may wait before senders wait."""
+WINDOW_BYTES = 4 * 1024 * 1024
+"""What may be under way to the broker, and one message more: what a frozen broker gets when it thaws."""
+ECHO_BYTES = 1024 * 1024
+"""How often an echo is asked for."""
+
+
+class Message(NamedTuple):
+    """What `Client.publish` takes, in its order."""
+
+    subject: str
+    payload: bytes
+    reply: str = ""
+    headers: Headers = NO_HEADERS
+
+
+Change = Callable[[Client], Awaitable[object]]
+"""Something to do with the client in its turn, such as to subscribe."""
+
+
+class Sending:
+    """The list, and what is under way.
+
+    Attributes:
+        waiting_bytes: the size of what waits in the list.
+        unanswered: `look` was called so often since the last echo came.
+    """
+
+    def __init__(self, echo: str, lost: Callable[[], None]) -> None:
+        self.waiting_bytes = self.unanswered = 0
+        self._echo = Message(echo, b"")
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._client: Client | None = None
+        self._waiting: deque[tuple[Message | Change | asyncio.Future[None], int]] = deque()
+        self._echoes: deque[tuple[int, asyncio.Future[None] | None]] = deque()
+        self._under_way = self._since_echo = 0
+        self._go_on = asyncio.Event()
+        self._room: list[asyncio.Future[None]] = []
+        self._crowd: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def full(self) -> bool:
+        return self.waiting_bytes > PENDING_BYTES
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what is sent now has to wait."""
+        return self._client is not None and (bool(self._waiting) or self._under_way >= WINDOW_BYTES)
+
+    def attach(self, client: Client) -> None:
+        """There is a client, which has all subscriptions; `run` sends what waits."""
+        self._client = client
+        self._under_way = self._since_echo = self.unanswered = 0
+        self._go_on.set()
+
+    def detach(self) -> None:
+        """The client is gone. Messages that wait are kept; echoes end; the next client is subscribed."""
+        self._client = None
+        ended = [echo for _, echo in self._echoes]
+        ended += [
+            entry for entry, _ in self._waiting if not isinstance(entry, Message) and not callable(entry)
+        ]
+        self._echoes.clear()
+        self._waiting = deque(item for item in self._waiting if isinstance(item[0], Message))
+        for echo in ended:
+            _settle(echo)
+        self._next_of_crowd()
+
+    async def run(self) -> None:
+        """Send what waits to the present client, until it is lost or this is cancelled."""
+        client = self._client
+        assert client is not None
+        while True:
+            while self._waiting and self._under_way < WINDOW_BYTES:
+                entry, size = self._waiting[0]  # it stays there meanwhile, so that no message overtakes it
+                if isinstance(entry, Message):
+                    self._hand(client, entry, size)
+                elif callable(entry):
+                    try:
+                        await entry(client)
+                    except NatsError:  # it was closed; the next client has all subscriptions
+                        self._lost()
+                        return
+                    if self._client is not client:
+                        return
+                else:
+                    self._ask_echo(client, entry)
+                del entry  # it may be large
+                self._waiting.popleft()
+                self.waiting_bytes -= size
+            if not self.full:
+                self.wake()
+            self._next_of_crowd()
+            self._go_on.clear()
+            await self._go_on.wait()
+
+    def add(self, message: Message, size: int) -> None:
+        """Send a message after all before it."""
+        if self._client is None or self._waiting or self._under_way >= WINDOW_BYTES:
+            self._append(message, size)
+        else:
+            self._hand(self._client, message, size)
+
+    def change(self, change: Change) -> None:
+        """Do this with the client after all before it; nothing without one."""
+        if self._client is not None:
+            self._append(change, 0)
+
+    def echo(self) -> asyncio.Future[None]:
+        """Done when the broker has acted on all that was sent before, or will not any more."""
+        echo: asyncio.Future[None] = self._loop.create_future()
+        if self._client is None:
+            echo.set_result(None)
+        elif self._waiting:
+            self._append(echo, 0)
+        else:
+            self._ask_echo(self._client, echo)
+        return echo
+
+    def look(self) -> asyncio.Future[None]:
+        """As `echo`, to see whether the broker answers at all."""
+        self.unanswered += 1
+        return self.echo()
+
+    def echoed(self) -> None:
+        """The oldest echo came."""
+        if self._echoes:
+            size, echo = self._echoes.popleft()
+            self._under_way -= size
+            self.unanswered = 0
+            _settle(echo)
+            self._go_on.set()
+
+    def _append(self, entry: Message | Change | asyncio.Future[None], size: int) -> None:
+        self._waiting.append((entry, size))
+        self.waiting_bytes += size
+        self._go_on.set()
+
+    def _hand(self, client: Client, message: Message, size: int) -> None:
+        subject, payload, reply, headers = message
+        self._at_once(client.publish(subject, payload, reply, dict(headers) if headers else None))
+        self._under_way += size
+        self._since_echo += size
+        if self._since_echo >= ECHO_BYTES:
+            self._ask_echo(client, None)
+
+    def _ask_echo(self, client: Client, echo: asyncio.Future[None] | None) -> None:
+        self._echoes.append((self._since_echo, echo))
+        self._since_echo = 0
+        self._at_once(client.publish(self._echo.subject, b""))
+
+    def _at_once(self, publishing: Coroutine[Any, Any, None]) -> None:
+        """Run a ``publish`` to its end: with ``pending_size=0`` it waits for nothing while all is well."""
+        try:
+            publishing.send(None)
+        except StopIteration:
+            return
+        except NatsError:  # it was closed
+            pass
+        publishing.close()
+        self._lost()
+
+    async def room(self) -> None:
+        """Return when it was not full for a moment; it may be again by then. `wake` ends it too."""
+        waiter = self._loop.create_future()
+        self._room.append(waiter)
+        await waiter
+
+    async def ease(self) -> None:
+        """Return when it was not crowded for a moment, in the order of the calls."""
+        waiter = self._loop.create_future()
+        self._crowd.append(waiter)
+        try:
+            await waiter
+        finally:
+            # One after the other: what this one sends may crowd it again. The call is made soon, when that is
+            # known.
+            if not waiter.cancelled():
+                self._loop.call_soon(self._next_of_crowd)
+
+    def _next_of_crowd(self) -> None:
+        while self._crowd and not self.crowded:
+            waiter = self._crowd.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def wake(self) -> None:
+        """Let everything look that waits for room."""
+        waiters, self._room = self._room, []
+        for waiter in waiters:
+            _settle(waiter)
+
+
+def _settle(future: asyncio.Future[None] | None) -> None:
+    # A waiter that was cancelled stays in the list until here.
+    if future is not None and not future.done():
+        future.set_result(None)
