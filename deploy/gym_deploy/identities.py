@@ -25,9 +25,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gym_runtime.bus import Join, nkeys, write_join
-from gym_runtime.bus import identity
-from gym_runtime.bus.join import Join, write_join
+from gym_runtime.bus import Join, identity, write_join
 from gym_runtime.errors import UsageError
 from gym_runtime.own_files import open_own, replacing
 

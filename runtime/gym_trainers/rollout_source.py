@@ -21,15 +21,6 @@ from gym_runtime import (
     connect_sync,
 )
 from gym_runtime.client import Client, Lifetime, StandingRun, background, serve_model
-from gym_runtime.bus.nats import NatsBus
-from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.client.client import Client
-from gym_runtime.client.connecting import connect
-from gym_runtime.client.lifetime import Lifetime
-from gym_runtime.client.standing_run import StandingRun
-from gym_runtime.client.streaming import background
-from gym_runtime.client.sync import SyncClient, connect_sync
-from gym_runtime.errors import BrokerError, GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.timing import TRAINER_DRAIN_S
 

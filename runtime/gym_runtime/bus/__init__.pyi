@@ -1,4 +1,3 @@
-from . import nkeys as nkeys
 from .interface import Bus as Bus
 from .interface import Incoming as Incoming
 from .join import Join as Join

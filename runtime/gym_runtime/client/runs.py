@@ -12,8 +12,8 @@ from anyio.abc import TaskGroup
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
-from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.bus.interface import Bus, Headers, Incoming
+from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.client.status import Counter, results
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
@@ -196,7 +196,7 @@ class Runs:
         """
         limit = anyio.Semaphore(PUBLISHERS, fast_acquire=True)
         count = 0
-        # Read here: the jobs below run in tasks of the crew, which may have an older context.
+        # Read here: the jobs below run in tasks of the pool, which may have an older context.
         inherited = tracing.inherited()
 
         async def one(task: RolloutSpec) -> None:

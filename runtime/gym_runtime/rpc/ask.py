@@ -20,8 +20,7 @@ import anyio
 import msgspec
 
 from gym_runtime import clock, tracing
-from gym_runtime.bus.interface import Bus, Headers
-from gym_runtime.bus.stop import Stopped
+from gym_runtime.bus.interface import Bus, Headers, Stopped
 from gym_runtime.errors import (
     Busy,
     ConnectionLost,

@@ -27,10 +27,8 @@ from msgspec.structs import replace
 
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.interface import Bus
-from gym_runtime.bus.nats import connect
-from gym_runtime.bus.nats_bus import NatsBus
-from gym_runtime.environment import catalogue, requirements
 from gym_runtime.bus.nats import NatsBus, connect
+from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, RuntimeFault, UsageError
 from gym_runtime.messages.figures import Count, Figures

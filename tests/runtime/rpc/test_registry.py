@@ -7,9 +7,6 @@ from typing import Any
 
 import anyio
 import pytest
-from gym_runtime.bus.stop import Stop
-from gym_runtime.rpc.members import Heartbeat
-from gym_runtime.rpc.registry import LOAD_FRESH_S, WorkerRegistry
 from gym_runtime.bus.interface import Stop
 from gym_runtime.rpc.registry import LOAD_FRESH_S, Heartbeat, WorkerRegistry
 from gym_runtime.timing import SLOW_LINK_S
