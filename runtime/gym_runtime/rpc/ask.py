@@ -142,7 +142,7 @@ class Router:
                         f"start one with: gym-runtime start {kind}",
                         stage=kind,
                     ) from error
-                # A limit, because workers may serve the pool that this view has not heard of.
+                # A limit, because the pool may have workers that this view does not know yet.
                 with anyio.move_on_after(0.25):
                     await view.change().wait()
             except Busy as error:

@@ -2,9 +2,9 @@
 
 A request is answered at most once. If the worker's connection breaks while an answer is on its way, the
 answer is lost, and the caller does not notice, because the worker is alive. So a caller that has waited for a
-while asks the worker which of the caller's requests it is executing. A request that the worker does not know, twice
-in a row, is lost and is sent again: requests are safe to repeat. A worker that has ended knows no request, so
-this also detects the end of a worker whose ``gone`` signal was lost.
+while asks the worker which of the caller's requests it is executing. A request that the worker twice in a row
+does not know is lost, and is sent again: requests are safe to repeat. A worker that has ended knows no
+request, so this also detects the end of a worker whose ``gone`` signal was lost.
 
 A request that is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting.
 """

@@ -364,7 +364,7 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
     async with anyio.create_task_group() as tasks:
         for worker in workers:
             tasks.start_soon(ask, worker)
-    # After all were asked: one worker that does not answer keeps no other from draining.
+    # Raised after all were asked: a worker that does not answer must not keep others from draining.
     if failures:
         raise failures[0]
     return answers
