@@ -100,7 +100,7 @@ class RetryBudget:
         return len(self.dead) if self._suspected and call in self._suspected else 0
 
     def explain(self, workers: Collection[str]) -> None:
-        """Another call ended these workers. If these are all the counted deaths, only the first one remains."""
+        """Another call ended these workers. If all counted deaths are among them, only the first remains."""
         if len(self.dead) > 1 and all(worker in workers for worker in self.dead):
             self.dead = self.dead[:1]
 

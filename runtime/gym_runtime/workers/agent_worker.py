@@ -184,7 +184,7 @@ class AgentWorker:
                     await self._commit(verdict)
                 elif isinstance(verdict, GiveBack):
                     await self._note_given_back(fate)
-                # From here on no note may say that the task was given back, even if the broker is unreachable.
+                # From here on no note may say that the task was given back, even if the broker is away.
                 settled = True
                 await self._tell(fate.delivery, verdict)
                 await self._see_to_sessions(fate, verdict)

@@ -123,7 +123,7 @@ def _limit_s(call: _Call, any_s: float, token_s: float) -> float:
     if call.fixed_s is not None:
         return call.fixed_s or math.inf
     tokens = 0
-    # Decoded only here, because few calls get so old. Parameters that cannot be decoded are refused elsewhere.
+    # Decoded only here, because few calls get so old. Unreadable parameters are refused elsewhere.
     with suppress(*UNREADABLE):
         tokens = _decode_length(call.params).max_output_tokens
     return call.times * max(any_s, tokens * token_s)

@@ -79,7 +79,7 @@ async def ask_engine(
             hung += isinstance(error, CallTimeout)
             # Jitter only for our own pause: the pause that an engine names is kept exactly.
             wait_s = max(error.retry_after_s or 0.0, backoff.next_s())
-            # A pause that would end after the deadline is useless: the caller gets the engine's error instead.
+            # No pause that would end after the deadline: the caller gets the engine's error instead.
             if tries == MAX_TRIES or clock.monotonic() + wait_s >= context.deadline_s:
                 raise
             budget.spend(error)
