@@ -128,7 +128,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
 
 
 def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
-    """The system that was asked for: the file's, and what the command line says of it.
+    """The requested system: the file's, with the settings of the command line.
 
     Raises:
         UsageError: a name, a kind or the file is wrong.

@@ -194,7 +194,7 @@ class Client:
                 each row is in the file within moments. All rows are read before anything starts.
             resume: go on with the files of ``output``: rollouts in them are neither run nor yielded. The rows
                 and the settings must be the same; without files it is a new run.
-            retry_failed: with ``resume``: run all failed rollouts again, including those that failed for good.
+            retry_failed: with ``resume``: run all failed rollouts again, even if they failed for good.
             keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; and fields
                 that override the rows: those of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``,
                 and those of ``responses_create_params``.

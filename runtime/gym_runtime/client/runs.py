@@ -245,7 +245,7 @@ class Runs:
             self.sweep(task.run).published(task.task_index)
 
     async def _open_queue(self, agent: str) -> None:
-        """Create an agent's queue, so that an autoscaler sees its depth before the first worker has joined."""
+        """Create an agent's queue, so that an autoscaler sees its depth before the first worker joins."""
         # Before the await, so that another publisher does not create it, too.
         self._queues.add(agent)
         name = token(agent, "agent")

@@ -241,7 +241,7 @@ class ToolCalls:
             "gen_ai.tool.call.id": call.call_id,
         }
         with tracing.span(f"execute_tool {call.name[: tracing.NAME_CHARS]}", about):
-            # Built before the call: the session compares the answer with it to see whether the call was given up.
+            # Built before the call: the session compares the answer with it to detect a call given up.
             instead = NULL if limit_s is None else _given_up(call.name, limit_s)
             answer = await self._session.ask(request, limit_s=limit_s, instead=instead)
             return calls.decode_tool_answer(answer).output
