@@ -57,7 +57,7 @@ def verifier(
     """The verifier that calls a function.
 
     Args:
-        explain: what the worker gets to know of an exception: the fields of `FunctionRaised`.
+        explain: returns an exception's description for the worker: the fields of `FunctionRaised`.
         folders: environment variables and the folders that they name; one that does not exist is left out.
 
     Raises:

@@ -196,7 +196,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             can be killed: without network, environment variables, or files except the code and its
             ``assets``.
         verify_timeout_s: the processor time that an isolated verification may take, in seconds.
-        roles: models that it asks besides the policy, each a name or a `Role`. The roles that verify asks are its
+        roles: models that it asks besides the policy, each a name or a `Role`. Those that verify asks are its
             parameters after the first two, a session's are ``self.models``.
         tool_packs: names of tool packs whose tools the model gets besides the environment's own.
         review: a second look at the verdict of an isolated verification, by models in roles:
