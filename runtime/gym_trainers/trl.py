@@ -287,14 +287,14 @@ Make = Callable[[Sequence[str], Any, int], Columns]
 class NextStep:
     """Rollouts of the next step, run while TRL trains on those of this one: one step off-policy.
 
-    In step n the trainer gets the rollouts begun in step n - 1, with that step's weights. If one is unfinished,
-    the engines load the new weights in mid-rollout: generation pauses and goes on with them. So no token is
-    older than one step, and the trainer corrects for that with the engine's log-probabilities
+    In step n the trainer gets the rollouts begun in step n - 1, with that step's weights. If some are
+    unfinished, the engines load the new weights in mid-rollout: generation pauses and goes on with them. So
+    no token is older than one step, and the trainer corrects for that with the engine's log-probabilities
     (`GymSpec.attach`).
 
-    The first step waits for its own, and its prompts are used twice: no step came before it. A step's
-    completions belong to the prompts of the step before, so a reward function that reads ``prompts`` beside
-    them reads others; what the verifier said comes with the rollouts.
+    The first step, which has no predecessor, waits for its own rollouts, and its prompts are used twice. A
+    step's completions belong to the prompts of the previous step, so a reward function that reads ``prompts``
+    beside them reads the wrong prompts; the verifier's results come with the rollouts.
 
     Args:
         make: runs a batch's rollouts: its prompts, the trainer, the size of a group.

@@ -21,8 +21,8 @@ def cancel(
 ) -> None:
     """Stop a run, one of its tasks, or one rollout.
 
-    The results of a run that is stopped go, except those that were collected. A run whose rollouts are all
-    made is left for collect.
+    The results of a stopped run are deleted, except those already collected. A run whose rollouts are all
+    finished is kept for collect.
 
     Args:
         run: The run's id, as publish printed it.
