@@ -11,8 +11,8 @@ as long as it is asked, and a busy one could take them all. The laws:
    have tasks share the slots evenly.
 4. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task:
    the slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
-5. Behind a slow link only a part of the slots is used, because other workers could run the rollouts that would
-   wait there.
+5. Behind a slow link only a part of the slots is used: other workers could run the rollouts that would wait
+   there.
 
 A pull that does not share its slots asks for all of them.
 """
