@@ -36,8 +36,8 @@ def cancel(
         info = await gym.driver.known(RunInfo(run=run, total=0))
         if info.state != "active":
             return info, False
-        # Cancelling frees the results as well, and of a run that is made nothing is left to stop. A client's
-        # open run has no total.
+        # Cancelling frees the results as well, and a run whose rollouts are done has nothing to stop. A
+        # client's open run has no total.
         is_made = 0 < info.total <= await gym.driver.made(run)
         if not is_made:
             await gym.cancel(run, task, rollout)

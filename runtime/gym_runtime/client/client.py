@@ -210,7 +210,7 @@ class Client:
         if retry_failed and not resume:
             raise UsageError("retry_failed is for a run that exists: give resume=True too")
         asked = _asked(settings, keywords)
-        # Not a generator itself: the checks above are made at the call, not at the first record.
+        # Not a generator itself, so that the checks above run at the call, not at the first record.
         return self._rollouts(
             rows, asked, environment, in_flight, ordered, track, output, resume, retry_failed
         )
@@ -406,7 +406,7 @@ class Client:
         """The environments that resource workers serve now, or those of these names, sorted.
 
         Raises:
-            UsageError: none is served, or one of the names is not.
+            UsageError: no environment is served, or one of the named ones is not.
             GymError: the workers of one do not answer.
         """
         served = await self._environments.served()

@@ -324,7 +324,7 @@ async def with_served_roles(workers: Workers, specs: Iterable[RolloutSpec]) -> I
     A missing worker has `APPEAR_S` seconds to appear.
 
     Raises:
-        UsageError: no worker serves the pool of a role; of a list, before the first rollout is made.
+        UsageError: no worker serves the pool of a role; for a list, before the first rollout runs.
     """
     if isinstance(specs, Sequence):
         wanted = {pool for spec in specs for pool in spec.roles.values()}

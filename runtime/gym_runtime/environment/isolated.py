@@ -83,8 +83,8 @@ async def verify_isolated(
 def start_ahead(environments: Iterable[LoadedEnvironment]) -> list[str]:
     """Start the processes of isolated environments before their first verification, all at the same time.
 
-    They import what they need in the background. None is started if the environments are more than may have
-    an idle process.
+    They import what they need in the background. No process starts if there are more environments than
+    may have an idle process.
 
     Returns:
         The environments whose processes were started.

@@ -45,7 +45,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         features: what its verification returned, as JSON.
-        task: the rollout's spec without its row, from which the comparison's is made.
+        task: the rollout's spec without its row, from which the comparison's spec is built.
     """
 
     features: Raw
