@@ -1,1 +1,1 @@
-"""HTTP faces of a system: models for black-box agents, NeMo Gym's API, and what was recorded there."""
+"""HTTP faces of a system: models for black-box agents, NeMo Gym's API, and recordings of both."""

@@ -34,7 +34,7 @@ class Asset(msgspec.Struct, frozen=True, kw_only=True):
         size_bytes: the largest total size of all files; fetching stops above it.
         setting: an environment variable that names a folder with the files; it has priority over the cache.
         install: a shell script that is run in the asset's folder of the cache when its files have been
-            fetched: for what has too many files to be listed. It may use the network, and can run twice.
+            fetched: for an asset with too many files to list. It may use the network, and can run twice.
         page: the web page from which the user downloads the files.
     """
 

@@ -60,7 +60,7 @@ def weak() -> bool:
 def allow_weak() -> bool:
     """Accept limits without isolation if this machine cannot isolate; return whether that is so.
 
-    It holds for this process and those that it starts.
+    It holds for this process and its children.
     """
     try:
         check(os.getpid())

@@ -46,7 +46,7 @@ KILLED = 137
 
 
 class Container:
-    """One container. Start it early: its start-up overlaps with what the caller does meanwhile.
+    """One container. Start it early, so that its start-up overlaps with other work of the caller.
 
     Args:
         image: the name of an image, or None for bubblewrap.
@@ -175,7 +175,7 @@ class Container:
         )
 
     async def _started(self) -> None:
-        """Wait until it takes commands; one that SIGTERM has ended meanwhile is started again."""
+        """Wait until it takes commands; if SIGTERM has ended it meanwhile, it is started again."""
         for tries_left in reversed(range(disturbances.TRIES)):
             child, before = self._child, self._disturbances
             if child is None:  # closed meanwhile
@@ -256,7 +256,7 @@ class Container:
             EndOfProcess: it has ended, or the line is longer than ``at_most_bytes``.
         """
         start = 0
-        # From `start`: what was searched before is not searched again.
+        # From `start`, so that nothing is searched twice.
         while (end := self._unread.find(b"\n", start)) < 0:
             start = len(self._unread)
             piece = await child.read()

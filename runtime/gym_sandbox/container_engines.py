@@ -115,7 +115,7 @@ def chosen() -> str:
     """The engine's name.
 
     Raises:
-        SetupError: none is installed, or the setting names none.
+        SetupError: no engine is installed, or the setting does not name one.
     """
     named = os.environ.get(SETTING, "")
     if named and named not in ENGINES:
@@ -196,7 +196,7 @@ def _counts(engine: str) -> bool:
     with suppress(OSError), open(configured) as file:
         if any(line.replace(" ", "").startswith('cgroups="disabled"') for line in file):
             return False
-    # An engine that does not say so is taken for one that cannot.
+    # An engine that does not report this is assumed to lack it.
     with suppress(OSError, subprocess.TimeoutExpired):
         said = subprocess.run(asked, capture_output=True, timeout=30, check=False, env=_variables()).stdout
         return b"memory" in said and b"pids" in said

@@ -171,7 +171,7 @@ def _work(
 
 
 def _end_orphans() -> None:
-    """Kill what a fork has left running, and wait for its end.
+    """Kill the processes that a fork has left, and wait for their end.
 
     This process is a subreaper, so the fork's orphans have become its children, in any session.
     """

@@ -48,7 +48,7 @@ class Start(msgspec.Struct, frozen=True):
 
     Attributes:
         function: the function that it calls for each request, in the form of `name`.
-        explain: the function that says what the other one raised, as `explained`.
+        explain: the function that describes the other function's exception, as `explained`.
         prepare: a function that it calls once before, with texts as arguments, for imports; empty for none.
         variables: its environment variables.
     """
@@ -83,7 +83,7 @@ Explain = Callable[[BaseException], CallFailed]
 
 
 def explained(error: BaseException) -> CallFailed:
-    """What a function raised, by its class and text. It runs in the fork."""
+    """A function's exception, by class and text. This runs in the fork."""
     return CallFailed(type(error).__name__, f"{type(error).__name__}: {error}")
 
 

@@ -1,4 +1,4 @@
-"""What a fork server asks of Linux through the C library, because Python does not wrap it."""
+"""Linux calls of a fork server that Python does not wrap, made through the C library."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _go_on(number: int, frame: FrameType | None) -> None:
     pass
 
 
-# Once, because what is registered for forks cannot be taken back.
+# Once, because a registration for forks cannot be undone.
 @cache
 def _unless_forked() -> None:
     masks: list[set[int]] = []

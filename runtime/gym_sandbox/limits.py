@@ -25,8 +25,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         file_bytes: size of each file that is written.
         disk_bytes: all files together, in `/tmp`, which is in memory; `/dev/shm` may have as much again.
         open_files: descriptors of each process.
-        processes: processes and threads at a time, three of which are the sandbox's own.
-        output_bytes: what is kept of its output and of its errors, each; the rest is dropped.
+        processes: processes and threads at a time, three of which belong to the sandbox.
+        output_bytes: how much of its output, and of its errors, is kept; the rest is dropped.
     """
 
     cpu_s: int = 300

@@ -1,4 +1,4 @@
-"""Memory for what a fork server passes on: requests, and the names of files that forks have left.
+"""Memory for the data that a fork server passes on: requests, and the names of files left by forks.
 
 Every fork begins with the memory of the process that forks, so what that process has read for one fork, the
 next one could find there, also after it was freed. A `MappedBuffer` is apart from that memory, and the kernel
@@ -45,7 +45,7 @@ class MappedBuffer:
         return True
 
     def forget(self) -> None:
-        """Give what was received back to the kernel."""
+        """Give the memory of received data back to the kernel."""
         if self.size:
             self.pages.madvise(mmap.MADV_DONTNEED, 0, self.size)
             self.size = 0

@@ -96,7 +96,7 @@ def _expect(keeper: subprocess.Popen[bytes], line: bytes) -> None:
 def _dismiss(keeper: subprocess.Popen[bytes]) -> None:
     for pipe in (keeper.stdin, keeper.stdout):
         if pipe:
-            # At the end of its input the keeper kills what is left, and ends.
+            # At the end of its input the keeper kills the remaining processes, and ends.
             pipe.close()
     keeper.wait()
 

@@ -66,7 +66,7 @@ class Pool:
         return True
 
     async def call(self, verifier: Verifier, arguments: bytes, cpu_s: float) -> msgspec.Raw:
-        """What a verifier's function returns for encoded arguments, as JSON.
+        """Call a verifier's function with encoded arguments; returns its result as JSON.
 
         Raises:
             TimeoutError: it took too long, and was killed; the message has the limit.
@@ -152,7 +152,7 @@ class Pool:
         return self._start(verifier)
 
     async def _retire(self, process: ServerProcess) -> None:
-        # One that overran has a priority that cannot be raised again without privilege.
+        # A server that overran has a lowered priority, which only a privileged process could raise again.
         if not process.reusable or process.overran:
             await self._end(process)
             return

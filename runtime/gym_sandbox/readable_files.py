@@ -40,7 +40,7 @@ class View(msgspec.Struct, frozen=True):
         """The arguments for bubblewrap, each folder before the paths in it."""
         told: list[str] = []
         covers: list[str] = []
-        # Sorted: a folder comes before what is in it.
+        # Sorted, so that a folder comes before its content.
         for place in sorted({*self.shown, *self.covered}):
             if place in self.shown:
                 told += ["--ro-bind", self.shown[place], place]
@@ -49,7 +49,7 @@ class View(msgspec.Struct, frozen=True):
                 covers += ["--remount-ro", place]
             else:
                 told += ["--ro-bind", "/dev/null", place]
-        # Read-only at the end, when all mount points in them are made.
+        # Read-only at the end, when all mount points in them exist.
         return told + covers
 
 

@@ -18,7 +18,7 @@ LISTING_BYTES = 1 << 15
 
 
 class ScratchFolder:
-    """A folder, with what is in it now; that stays."""
+    """A folder; its present content stays."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class ScratchFolder:
         """Remove the files that a fork has left; False if it has left something else, such as folders."""
         if self._is_usual():
             return True
-        # In a fork, which ends with what it has read; this process keeps no names.
+        # In a fork, whose memory ends with it; this process keeps no names.
         pid = fork()
         if pid == 0:
             self._remove()

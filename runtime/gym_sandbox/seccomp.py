@@ -141,7 +141,7 @@ def program(*, counted: bool = True) -> bytes:
         ]
     lines += [
         _instruction(_EQUALS, PRLIMIT[column], otherwise=4),
-        _instruction(_LOAD, _FIRST_ARGUMENT),  # 0 stands for the caller
+        _instruction(_LOAD, _FIRST_ARGUMENT),  # 0 means the caller
         *_fails(_ABOVE, 0, errno.EPERM),
         _instruction(_RETURN, _ALLOW),
         _instruction(_EQUALS, CLONE[column], otherwise=4),

@@ -25,7 +25,7 @@ LIMITS = Limits(
     processes=64,
 )
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gym_sandbox.fork_server import main; main()"
-"""What a fork server runs; its arguments are the folders that it imports from."""
+"""The program of a fork server; its arguments are the folders from which it imports."""
 
 
 class Overrun(Exception):
@@ -125,7 +125,7 @@ class ServerProcess:
         return await self._child.answers_within(seconds)
 
     async def answer(self) -> msgspec.Raw:
-        """What the function returned, as JSON.
+        """The function's result, as JSON.
 
         Raises:
             FunctionRaised: it raised instead.

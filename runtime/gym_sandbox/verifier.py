@@ -19,7 +19,7 @@ class Verifier(msgspec.Struct, frozen=True, dict=True):
 
     Attributes:
         function: the name of the function that is called.
-        explain: the name of the function that says in the fork what the other one raised.
+        explain: the name of the function that describes, in the fork, the other function's exception.
         prepare: the name of a function that is called with ``arguments`` before the first request, or empty.
         sources: the modules that it consists of; installed packages are visible in any case.
         variables: its environment variables, each of which names a folder that it reads.
@@ -57,7 +57,7 @@ def verifier(
     """The verifier that calls a function.
 
     Args:
-        explain: what the worker gets to know of an exception: the fields of `FunctionRaised`.
+        explain: returns an exception's description for the worker: the fields of `FunctionRaised`.
         folders: environment variables and the folders that they name; one that does not exist is left out.
 
     Raises:

@@ -11,13 +11,13 @@ import msgspec
 from anyio.abc import ByteReceiveStream, ByteSendStream, ObjectReceiveStream, SocketAttribute, SocketStream
 
 REPEATED_S = 0.2
-"""After how long TCP sends again what was lost, at the least; each further loss doubles it."""
+"""The shortest time after which TCP sends lost data again; each further loss doubles it."""
 UNDER_WAY = 1024
 """Pieces that a slow link holds for each direction."""
 
 
 class Slowness(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bad link does to each piece, in each direction; they stay in order.
+    """The effects of a bad link on each piece of data, in each direction; the pieces stay in order.
 
     Attributes:
         delay_s: how long it takes.
@@ -58,7 +58,7 @@ class Proxy:
         self._relays: dict[anyio.CancelScope, None] = {}
 
     def cut(self) -> None:
-        """Break what is connected, and refuse new connections until `mend`."""
+        """Break all connections, and refuse new ones until `mend`."""
         self._up = False
         for relay in self._relays:
             relay.cancel()

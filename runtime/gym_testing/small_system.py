@@ -151,7 +151,7 @@ async def verify(
 
     Args:
         reply: the output items of the model; a string is a message. Its tool calls are repeated.
-        roles: what the models in roles answer, question by question.
+        roles: the answers of the models in roles, question by question.
 
     Returns:
         `Pending` where the reward comes from the comparison of a whole group.
@@ -193,7 +193,7 @@ class SmallSystem:
     """Workers of each kind on one in-memory broker, each with its own connection.
 
     Attributes:
-        broker: holds what is stored; a test can cut and freeze connections there.
+        broker: holds the stored records; a test can cut and freeze connections there.
         bus: the client's connection.
         client: makes rollouts on this system.
     """
@@ -216,7 +216,7 @@ class SmallSystem:
     ) -> AgentWorker:
         """Start an agent worker with these agents by name; by default with the tool loop.
 
-        ``crashed`` is the worker whose place it takes, if that one crashed.
+        ``crashed`` is the worker that it replaces, if that worker crashed.
         """
         known = agents or {"tool_loop": cast("Agent", catalogue.load_class("agents", "tool_loop")())}
 

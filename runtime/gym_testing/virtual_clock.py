@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._passed_s
 
     def now(self) -> float:
@@ -117,7 +117,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Task(asyncio.Task[Any]):
-    """A task that knows when it was made."""
+    """A task that knows when it was created."""
 
     def __init__(self, number: int, work: Any, loop: asyncio.AbstractEventLoop, options: Any) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""Adapters to trainers: each gives a trainer what it asks for.
+"""Adapters to trainers: each implements a trainer's interface.
 
 Either the system has engines, and a trainer takes its rollouts through a `SyncClient` (`trl`); or the trainer
 has them, and the system's rollouts are sampled by the trainer's engine (`openrlhf`, `verl`, `skyrl`, on

@@ -1,4 +1,4 @@
-"""What a model said, in the format in which Qwen and Hermes models write tool calls.
+"""Model output in the format in which Qwen and Hermes models write tool calls.
 
     <think>…</think> text <tool_call>{"name": …, "arguments": {…}}</tool_call> …
 

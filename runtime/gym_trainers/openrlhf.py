@@ -1,4 +1,4 @@
-"""OpenRLHF: an ``AgentExecutor`` whose rollouts are made here, and a remote reward.
+"""OpenRLHF: an ``AgentExecutor`` whose rollouts run here, and a remote reward.
 
 OpenRLHF's engine can be reached only through ``llm_engine.generate`` in its own Ray actor, so each actor
 serves its engine to the system as a model (`gym_trainers.token_engine`). OpenRLHF keeps its engines,
@@ -6,7 +6,7 @@ its weights and its balance between engines; agents, tools, judges and retries a
 column holds the row.
 
 OpenRLHF takes no rollout without a reward, and one without an action token makes its means NaN. So a failed
-rollout is made again, `TRIES` times. After that it becomes a single end token with the mean reward of its
+rollout is run again, `TRIES` times. After that it becomes a single end token with the mean reward of its
 group, so that its advantage is 0 and the group's mean does not change; ``extra_logs`` counts it. An
 estimator without groups (``reinforce``, ``gae``) trains on that one token.
 
@@ -48,7 +48,7 @@ class _Group:
 
 
 class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
-    """For ``--train.agent_func_path FILE``, in which a subclass named ``AgentExecutor`` sets what it needs::
+    """For ``--train.agent_func_path FILE``, in which a subclass named ``AgentExecutor`` has the settings::
 
         class AgentExecutor(GymAgentExecutor):
             settings = {"max_turns": 8}

@@ -1,4 +1,4 @@
-"""What a trainer's process holds: a connection to a running system, where it serves its own engine."""
+"""A trainer's connection to a running system, where the trainer serves its own engine."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class RolloutSource:
 
     @asynccontextmanager
     async def _working(self) -> AsyncGenerator[_Joined]:
-        """Within this rollouts are made; the process leaves the system only when none are."""
+        """Rollouts run within this context; the process leaves the system only while no rollout runs."""
         joined = await self._open()
         self._in_progress += 1
         try:

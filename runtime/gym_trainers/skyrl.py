@@ -1,4 +1,4 @@
-"""SkyRL: a generator whose rollouts are made here, for ``BasePPOExp.get_generator``.
+"""SkyRL: a generator whose rollouts run here, for ``BasePPOExp.get_generator``.
 
 SkyRL starts its engines, changes their weights and pauses them; its inference engine client samples, ids in
 and ids out. The generator serves it to the system as a model (`gym_trainers.token_engine`), so

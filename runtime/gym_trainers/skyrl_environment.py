@@ -43,7 +43,7 @@ class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):
         self._session: SyncSession | None = None
 
     def init(self, prompt: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Open the session; returns the prompt with what the model must know of the environment.
+        """Open the session; returns the prompt with everything that the model must know of the environment.
 
         Tools are described in a system message, because SkyRL gives the chat template none.
 

@@ -70,7 +70,7 @@ def pieces(record: RolloutRecord) -> list[Piece]:
     """What there is to train on, one piece per segment of tokens; none if the rollout has no reward.
 
     Raises:
-        UsageError: the record was made without ``return_tokens``.
+        UsageError: the rollout was run without ``return_tokens``.
     """
     if record.reward is None:
         return []
@@ -111,7 +111,7 @@ def only_piece(
 
 
 def engine_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A trainer's sampling parameters by vLLM's names, as ours; those that do nothing are left out.
+    """Convert sampling parameters with vLLM's names to ours; parameters without effect are left out.
 
     >>> engine_sampling({"temperature": 0.9, "top_k": -1, "repetition_penalty": 1.0, "n": 8, "max_tokens": 5})
     {'temperature': 0.9, 'max_output_tokens': 5}

@@ -56,7 +56,7 @@ class GymSpec:
         weights: a folder that the trainer writes and the engines read. Before a step's rollouts the model is
             saved there, and all engines load it. None: the engines are updated in another way.
         model: the pool whose engines have the policy.
-        settings: how rollouts are made. The sampling settings of the trainer's arguments win over it:
+        settings: how rollouts are run. The sampling settings of the trainer's arguments win over it:
             ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``max_completion_length``.
         asynchronous: make a step's rollouts while the trainer works on the step before; see `Ahead`.
     """
@@ -157,7 +157,7 @@ class GymSpec:
         trainer.use_vllm = True
 
     def rollout_func(self, prompts: Sequence[str], trainer: Any) -> Columns:
-        """For ``rollout_func``: one completion per prompt, in their order; a row's are made as a group.
+        """For ``rollout_func``: one completion per prompt, in order; the rollouts of a row run as a group.
 
         Besides TRL's own columns: ``gym_reward``, ``gym_outcome`` (``completed``, ``truncated``, ``failed``),
         ``gym_fields`` (the row's numbers, such as the parts of a reward) and ``gym_versions`` (of the weights
@@ -220,7 +220,7 @@ class GymSpec:
 
 
 class _Engine:
-    """Stands where TRL has its vLLM."""
+    """Replaces TRL's vLLM."""
 
     def __init__(self, spec: GymSpec, trainer: Any) -> None:
         self._spec = spec
@@ -287,14 +287,14 @@ Make = Callable[[Sequence[str], Any, int], Columns]
 class NextStep:
     """Rollouts of the next step, run while TRL trains on those of this one: one step off-policy.
 
-    In step n the trainer gets what was begun in step n - 1, with that step's weights. If it is not finished,
-    the engines load the new weights in mid-rollout: generation pauses and goes on with them. So no token is
-    older than one step, and the trainer corrects for that with the engine's log-probabilities
+    In step n the trainer gets the rollouts begun in step n - 1, with that step's weights. If some are
+    unfinished, the engines load the new weights in mid-rollout: generation pauses and goes on with them. So
+    no token is older than one step, and the trainer corrects for that with the engine's log-probabilities
     (`GymSpec.attach`).
 
-    The first step waits for its own, and its prompts are used twice: no step came before it. A step's
-    completions belong to the prompts of the step before, so a reward function that reads ``prompts`` beside
-    them reads others; what the verifier said comes with the rollouts.
+    The first step, which has no predecessor, waits for its own rollouts, and its prompts are used twice. A
+    step's completions belong to the prompts of the previous step, so a reward function that reads ``prompts``
+    beside them reads the wrong prompts; the verifier's results come with the rollouts.
 
     Args:
         make: runs a batch's rollouts: its prompts, the trainer, the size of a group.

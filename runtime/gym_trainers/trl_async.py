@@ -116,7 +116,7 @@ class RolloutWorker:
     def check_health(self, stale_after_s: float) -> None:
         """
         Raises:
-            GymError: no more rollouts are made, or for so long no group with a reward was.
+            GymError: no more rollouts are run, or no group with a reward came within ``stale_after_s``.
         """
         if self._failure is not None:
             raise GymError(f"rollouts are not made any more: {self._failure}") from self._failure

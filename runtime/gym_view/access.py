@@ -1,4 +1,4 @@
-"""What the viewer's server answers: requests with the token, by this machine's own name, from its own page.
+"""The requests that the viewer's server accepts: with the token, to this machine's name, from its own page.
 
 Rollouts are private and the server stands on a port that every program and every web page on this machine
 can reach. So a request needs the token (in the address once, then in a cookie), a ``Host`` that is ours

@@ -186,7 +186,7 @@ class Packer:
 
 
 def read_index(records: bytes) -> Iterator[IndexedRow]:
-    """The rows of an index without its header. The key of each entry is there, its prompt is not."""
+    """The rows of an index without its header. Each entry has its key, but not its prompt."""
     environments, faults = IndexNames(OTHER_ENVIRONMENT), IndexNames(OTHER_FAULT, "")
     for table, name in names_in(records):
         (faults if table == FAULTS else environments).add(name)
@@ -260,7 +260,7 @@ class IndexFile:
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         fd = open_own(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            _locked(fd)  # nobody else knows the file yet
+            _locked(fd)  # no other process knows the file yet
             os.pwrite(fd, _header(state, rows, secrets.randbits(63)), 0)
             # Who reads the old index has it open, and goes on reading it.
             draft.replace(path)
@@ -276,7 +276,7 @@ class IndexFile:
         self.end_bytes = offset + size
 
     def flush(self) -> None:
-        """Write what was added. Raises OSError."""
+        """Write the added rows. Raises OSError."""
         data = memoryview(b"".join(self._pending))
         self._pending.clear()
         while data:
@@ -285,7 +285,7 @@ class IndexFile:
             data = data[written:]
 
     def close(self) -> None:
-        """Release it; what was not flushed is not written."""
+        """Release it; rows that were not flushed are lost."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
 
@@ -346,7 +346,7 @@ def sound(records: bytes, rows_bytes: int, start: int = 0) -> bool:
         if found[15] == NAME:
             continue
         offset, reward, size = found[:3]
-        # A comparison with NaN is false. NaN stands for no reward.
+        # A comparison with NaN is false. NaN means no reward.
         possible = start <= offset <= rows_bytes - size and offset == int(offset) and not math.isinf(reward)
         if not possible or found[15] != ROW or found[13] >= len(OUTCOMES) or not 0 <= found[6] < math.inf:
             return False

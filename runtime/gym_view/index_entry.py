@@ -1,4 +1,4 @@
-"""What the index keeps of one result row: its place in the file, and what one filters and sorts by.
+"""The index's entry for one result row: its place in the file, and the fields to filter and sort by.
 
 `read_entry` takes rows of this runtime and of NeMo Gym, rollouts and failures, and lines that are neither.
 """
@@ -34,7 +34,7 @@ _U16 = 2**16 - 1
 _F32 = 3e38  # 32 bits hold a little more
 
 
-# `gc=False`: a reader holds millions of them, and none is part of a cycle.
+# `gc=False`: a reader holds millions of entries, which are never part of a cycle.
 class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row in a few numbers.
 
@@ -46,7 +46,7 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             and quotations in the message are replaced by ``…``, so that equal failures are equal. Of a
             truncated rollout `LIMIT`, nothing and the reason. Else empty.
         key: a checksum of the prompt, equal in every run of the same task; 0 if the row has no prompt.
-        created_s: when the response was made, in seconds since the epoch; 0 when not known.
+        created_s: when the response was created, in seconds since the epoch; 0 if unknown.
         duration_s: of the counted attempt.
     """
 
@@ -206,7 +206,7 @@ def _key(params: _Params | None) -> int:
     if b"\\u" in raw:  # the same character may stand as itself elsewhere
         with contextlib.suppress(*UNREADABLE):  # half a surrogate pair
             raw = _encode(_decode_any(raw))
-    # 0 stands for "no prompt".
+    # 0 means "no prompt".
     return zlib.crc32(raw.translate(None, _LAYOUT)) or 1
 
 

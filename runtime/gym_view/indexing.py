@@ -35,7 +35,7 @@ class IndexProgress(msgspec.Struct, frozen=True):
 
 
 def complete_index(rows: Path) -> Iterator[int]:
-    """Index what is not indexed yet, slice by slice; yields up to where, in bytes.
+    """Index the rest of the file, slice by slice; yields the position reached, in bytes.
 
     Where another process writes this index, it yields nothing.
     """

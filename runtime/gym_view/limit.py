@@ -19,7 +19,7 @@ MOSTLY = 0.5
 
 
 def limit(view: View) -> str:
-    """The sentence. What comes later in a rollout is looked at first: what is before it waits for it."""
+    """The sentence. Later stages of a rollout are checked first, because earlier ones wait for them."""
     active = [run for run in view.runs if run.state == "active"]
     waiting = sum(depth for depth, _ in view.queues.values())
     if not view.workers:

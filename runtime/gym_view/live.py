@@ -21,7 +21,7 @@ _CALLS: dict[str, tuple[Metric, dict[str, str]]] = {
     "model": (names.ENGINE_DURATION, {}),
     "resource": (names.RESOURCE_DURATION, {}),
 }
-"""What a worker of each kind works on: rollouts that are judged, calls of engines, calls of environments."""
+"""The work of each kind of worker: judged rollouts, calls of engines, calls of environments."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker. What is not known, such as a rate at the first reading, is None.
+    """One worker. An unknown value, such as a rate at the first reading, is None.
 
     Attributes:
         state: ``serving``, ``draining``, ``paused`` where a model's weights are, or ``slow link`` where that
@@ -41,8 +41,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         p50_s, p99_s: how long these calls took; for an agent, how long it waited for the model.
         busy: share of one core that its process used.
         failures: calls that failed, and retries, since the worker began.
-        about: what it says of itself, such as its model.
-        refused: why the broker does not store what it stores now; empty if it does.
+        about: its own description, such as its model.
+        refused: why the broker refuses what it is storing now; empty if it does not.
     """
 
     worker: str

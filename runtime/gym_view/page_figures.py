@@ -1,4 +1,4 @@
-"""What the page draws of a run: computed here, so the page and the commands have one set of rules.
+"""The page's figures of a run: computed here, so the page and the commands have one set of rules.
 
 The page itself only selects: which rows a filter leaves, and how many of them a bar has.
 """
@@ -98,7 +98,7 @@ class PageFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kept:
-    """What is drawn and not in `RunFigures`, row by row."""
+    """The drawn values that `RunFigures` lacks, row by row."""
 
     def __init__(self) -> None:
         self.numbers = {name: array("d") for name in ("reward", "out", "turns", "time")}
@@ -214,7 +214,7 @@ def _bars(ordered: Sequence[float]) -> Iterator[Bar]:
 
 
 def _counted(values: Iterable[float], most: int) -> dict[float, int] | None:
-    """How often each value is there; None if more than ``most`` differ."""
+    """How often each value occurs; None if there are more than ``most`` different values."""
     counts: dict[float, int] = {}
     for value in values:
         counts[value] = counts.get(value, 0) + 1

@@ -37,7 +37,7 @@ _SHORT_CHARACTERS = 200
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of one item of a row's ``response.output``: its turn, and a tool's error."""
+    """The turn of one item of a row's ``response.output``, and its error if it is a tool's."""
 
     turn: int
     error: str = ""
@@ -47,12 +47,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Why a rollout has its reward.
 
     Attributes:
-        found, expected: fields of the row that hold what the answer was taken to be, and the right one.
+        found, expected: fields of the row with the extracted answer, and with the right one.
         judged: what judges said, by field.
         others: further fields of the row that are short.
         limits: which stopped it.
         failed: whose fault and where, if there is no verdict; else empty.
-        reason, notes: what the failure says, and its class.
+        reason, notes: the failure's message, and its class.
         tool_error: the first answer of a tool that is an error.
         again: why earlier attempts were given up.
         kept: what of earlier attempts went on.
@@ -85,7 +85,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def card(row: Mapping[str, Any]) -> Card:
-    """What a row says of its verdict."""
+    """The verdict of a row."""
     own, response = as_object(row.get("_gym")), as_object(row.get("response"))
     outcome = as_object(own.get("outcome"))
     fields = {name: value for name, value in row.items() if name not in _OWN and value is not None}

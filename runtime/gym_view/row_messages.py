@@ -26,7 +26,7 @@ class Unusable(Exception):
 
 
 def prompt(row: Mapping[str, Any]) -> list[Chat]:
-    """What the model was given before its first turn.
+    """The input of the model before its first turn.
 
     Raises:
         Unusable: a part of it is no text.
@@ -42,7 +42,7 @@ def prompt(row: Mapping[str, Any]) -> list[Chat]:
 
 
 def completion(row: Mapping[str, Any]) -> list[Chat]:
-    """What the model and its tools said.
+    """The output of the model and its tools.
 
     Raises:
         Unusable: they said nothing, or a part of it is no text.

@@ -55,7 +55,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a few numbers.
 
     Attributes:
-        rollouts: all of them. A failed one that was run again and has a verdict now does not count.
+        rollouts: all rollouts. A failed rollout that was run again and now has a verdict does not count.
         mean_reward: over rollouts with a reward; None without any.
         mean_error: its standard error, clustered by task (`gym_runtime.statistics.Clusters`); None with less
             than two tasks.

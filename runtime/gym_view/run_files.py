@@ -19,7 +19,7 @@ DEFAULT_FOLDER = Path("results")
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of rollouts, ours or NeMo Gym's, and what stands beside it.
+    """A file of rollouts, ours or NeMo Gym's, and the files beside it.
 
     ``id`` names the run in addresses: the file's path below the folder, without its suffix. With
     ``failures_as_zero`` failed rollouts count with a reward of 0.
@@ -31,14 +31,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> dict[str, Path]:
-        """The files of rows that are there, by their part in the run."""
+        """The existing files of rows, by their part in the run."""
         failures = self.rollouts.with_name(f"{self.rollouts.stem}_failures.jsonl")
         found = {"rollouts": self.rollouts, "failures": failures}
         return {name: path for name, path in found.items() if path.is_file()}
 
     @property
     def manifest(self) -> Path:
-        """The manifest, whether or not it is there."""
+        """The path of the manifest, whether or not the file exists."""
         return self.rollouts.with_name(f"{self.rollouts.stem}_run.json")
 
 
@@ -77,7 +77,7 @@ def find_runs(places: Sequence[Path], *, failures_as_zero: bool = False) -> list
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """What the page knows of a run before it opens it."""
+    """The page's information about a run before it opens the run."""
     manifest: Any = None
     if run.manifest.is_file() and run.manifest.stat().st_size < 2**20:
         try:
@@ -116,7 +116,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _has_rollouts(path: Path) -> bool:
-    """Whether it looks like a file of rollouts; one without rows does when a manifest stands beside it."""
+    """Whether it looks like a file of rollouts; an empty file does if there is a manifest beside it."""
     try:
         stat = path.stat()
         if stat.st_size == 0:

@@ -1,4 +1,4 @@
-"""The screen of ``top``: tables of a running system, and the commands that one gives while looking at it.
+"""The screen of ``top``: tables of a running system, and the commands of its viewer.
 
 It asks for the system's state once a second, or less often where that and the drawing would take more than
 `SHARE` of a core: a look at a system must not be what slows it down.
@@ -34,7 +34,7 @@ TABLES = ("workers", "runs", "engines", "failures")
 
 
 class Watched(Protocol):
-    """What is asked of a system; a `gym_runtime.Client`."""
+    """The questions to a system; a `gym_runtime.Client` answers them."""
 
     async def status(self) -> Status:
         """Its state now."""
@@ -156,7 +156,7 @@ class Top(App[None]):
         self.draw()
 
     def draw(self) -> None:
-        """Show what is known."""
+        """Show the latest state."""
         found = self._view
         if found is None:
             return

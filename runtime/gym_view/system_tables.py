@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from gym_view.live import RunView, View, WorkerView
 
 DRAWN = 500
-"""Rows of a table that is printed: a thousand take more than a second, and nobody reads them."""
+"""The most rows of a printed table: a thousand take more than a second, and are too many to read."""
 MODEL_CHARS = 40
 ABOUT_CHARS = 60
 NUMBERS = {
     *("pid", "done", "failed", "rollouts", "rate", "left", "reward", "truncated", "count"),
     *("waiting", "in flight", "load", "in use", "per s", "p50", "p99", "core", "memory", "failures"),
 }
-"""Columns that stand on the right."""
+"""Columns that are aligned to the right."""
 RUNS = (
     "run",
     "state",
@@ -47,7 +47,7 @@ FAILURES = ("count", "environment", "failure", "stage", "run")
 
 
 class Row(NamedTuple):
-    """One line: what it is about, its cells, and whether something is wrong with it."""
+    """One line: its subject, its cells, and whether it reports a fault."""
 
     key: str
     cells: tuple[str, ...]
@@ -163,7 +163,7 @@ def drawn(head: Sequence[str], rows: Sequence[Row], *, without: Sequence[str] = 
 
 
 def drawn_runs(infos: Iterable[RunInfo], progress: Mapping[str, RunProgress]) -> Table:
-    """The table of runs, of what a broker knows of them."""
+    """The table of the runs that a broker knows."""
     from gym_view.live import run_view  # it asks systems; other listings need none
 
     return drawn(RUNS, runs([run_view(info, progress.get(info.run)) for info in infos]))

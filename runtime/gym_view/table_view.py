@@ -38,7 +38,7 @@ class Lines(ScrollView, can_focus=True):
         self.chosen = ""
 
     def show(self, head: Sequence[str], lines: Sequence[Row], right: Sequence[bool]) -> None:
-        """Show these rows. The chosen one stays chosen while it is there, else the first one is."""
+        """Show these rows. The chosen row stays chosen while it exists; otherwise the first row is chosen."""
         self._head, self._lines, self._right = tuple(head), list(lines), list(right)
         rows = [self._head, *(line.cells for line in self._lines)]
         self._widths = [max(len(row[place]) for row in rows) for place in range(len(self._head))]

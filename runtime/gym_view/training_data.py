@@ -112,7 +112,7 @@ def _records(
     min_reward: float | None,
     left_out: Counter[str],
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """The records to be written, each with the size of what it was made of, in bytes."""
+    """The records to be written, each with the size of its source in bytes."""
 
     def readable(path: Path) -> Iterator[IndexedRow]:
         for row in indexed(path):
@@ -186,7 +186,7 @@ _FORMS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def _about(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns that say which rollout it is, and what it came to; None for what a row does not say."""
+    """The columns that identify the rollout and give its outcome; None for a missing value."""
     agent, own, response = (as_object(row.get(name)) for name in ("agent_ref", "_gym", "response"))
     usage = as_object(response.get("usage"))
     outcome = as_object(own.get("outcome")).get("type")

@@ -144,7 +144,7 @@ class ViewerServer:
         return _json(msgspec.json.encode(state))
 
     async def _index(self, request: web.Request) -> web.Response:
-        """Index records from byte ``from`` on, at most `MAX_ANSWER_BYTES`; what is missing is being made.
+        """Index records from byte ``from`` on, at most `MAX_ANSWER_BYTES`; the rest is still being indexed.
 
         ``X-Generation`` changes when the file is another than before; ``X-Rows-Bytes`` and
         ``X-Indexed-Bytes`` say how far the index is.
@@ -199,7 +199,7 @@ class ViewerServer:
         return _json(await anyio.to_thread.run_sync(_card_of, rows, start, size))
 
     async def _figures(self, request: web.Request) -> web.Response:
-        """What the page draws of a run, as far as it is indexed."""
+        """The page's figures of a run, as far as it is indexed."""
         run = await self._run(request.match_info["run"])
         return _json(await self._computed(_figures_of, run, _state(run)))
 

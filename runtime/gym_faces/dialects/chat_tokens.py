@@ -26,7 +26,7 @@ _PREFIX = "token_id:"
 _PROMPT = b'"prompt_token_ids":'
 
 
-# `gc=False`: one for each token, and none is part of a cycle.
+# `gc=False`: one for each token, never part of a cycle.
 class Logprob(msgspec.Struct, gc=False):
     logprob: float
 
@@ -172,7 +172,7 @@ def _id(name: _Name) -> int | None:
 # -- log-probabilities that a call asks for -------------------------------------------------------------
 
 
-# `gc=False`: an answer may have tens of thousands, and none is part of a cycle.
+# `gc=False`: an answer may have tens of thousands, which are never part of a cycle.
 class _Candidate(msgspec.Struct, gc=False):
     token: str
     logprob: float

@@ -41,7 +41,7 @@ class AskedRun:
 
     Attributes:
         named: its client gave it an ``Idempotency-Key``.
-        answer: None while it is being made.
+        answer: None until it is complete.
         delivered: a client has had the answer.
     """
 

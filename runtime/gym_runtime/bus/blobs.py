@@ -2,12 +2,12 @@
 
 A broker keeps what a client has not read yet in a buffer, and disconnects the client when that exceeds
 ``max_pending``: everything in it is lost and sent again, which fills the buffer again. That limit is 64 MiB
-by default and is not announced; ``max_payload`` is, so it has to speak for both: a broker that takes messages
-of `ROOMY_PAYLOAD_BYTES` has large buffers too (`gym_runtime.system.private_broker` and ``deploy/nats`` have
-them): there everything travels inline that it takes. At any other broker inline payloads stay small. What
-may wait in the buffer is limited by those who ask for it: requests that are not answered yet are counted
-here, and a pull for tasks says how many bytes it takes (`pull_bytes`), as a reader of records does. Blobs
-need no such limits, because their receiver asks for one chunk after the other.
+by default. The broker announces only ``max_payload``, so this is taken as a hint of the buffers' size: a
+broker that takes messages of `ROOMY_PAYLOAD_BYTES` has large buffers too, as in
+`gym_runtime.system.private_broker` and ``deploy/nats``, and every payload that it takes travels inline. At
+any other broker inline payloads stay small. The receivers limit what may wait in the buffer: unanswered
+requests are counted here, and a pull for tasks, like a reader of records, says how many bytes it takes
+(`pull_bytes`). Blobs need no such limits, because their receiver asks for one chunk after the other.
 
 A payload that is too large to travel inline is cut into chunks that are stored apart, and travels as a
 reference: a zero byte, which no JSON begins with, a magic word, and a small record. An inline payload that
@@ -15,7 +15,7 @@ happens to begin like a reference is stored as a blob too, so the two cannot be 
 
 Chunks are encrypted, with a key that only the reference holds, because every worker may read and write the
 stream of blobs: without the reference, which travels in a message of the task, the journal, the result or the
-request, a chunk says nothing. Each chunk is authenticated with its place, so one that was exchanged is named
+request, a chunk is unreadable. Each chunk is authenticated with its place, so an exchanged chunk is reported
 and never used. The broker itself refuses to replace a chunk (`gym_runtime.bus.jetstream.ESSENTIALS`).
 
 Subjects: ``blob.run.<run>.<id>.<chunk>`` where the blob is part of a run, and is forgotten with it
@@ -79,7 +79,7 @@ NONCE_BYTES = 24
 TAG_BYTES = 16
 
 SPARE = 1.25
-"""How much longer than need be a chunk is kept, so that messages of some later time may name it too."""
+"""How much longer than necessary a chunk is kept, so that later messages may name it too."""
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ def is_reference(payload: bytes) -> bool:
 
 
 class Damaged(BrokerError):
-    """A reference is none, or what it stands for is not what its sender stored."""
+    """A reference is malformed, or the stored blob differs from what its sender stored."""
 
 
 class Blobs:
@@ -194,7 +194,7 @@ class Blobs:
         return Sent(reference, alive_until_s)
 
     async def _is_whole(self, reference: Reference) -> bool:
-        """Whether a blob is still there: its run may have been forgotten."""
+        """Whether a blob still exists: its run may have been deleted."""
         return await self._streams.direct(self._streams.names.subject(f"{reference.root}.whole")) is not None
 
     async def fetch(self, payload: bytes) -> bytes:
@@ -250,7 +250,7 @@ def _seal(chunk: bytes, key: bytes, number: int) -> bytes:
 
 
 def _open(chunk: bytes, key: bytes, number: int) -> bytes | None:
-    """The chunk, or None if it is another than was stored in this place."""
+    """The chunk, or None if it is not the one that was stored in this place."""
     from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
     from nacl.exceptions import CryptoError
 

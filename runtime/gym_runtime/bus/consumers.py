@@ -15,7 +15,7 @@ from gym_runtime.bus.streams import PATIENCE_S, PAUSES_S, Streams
 from gym_runtime.errors import BrokerError
 
 EPHEMERAL_S = 5.0
-"""An ephemeral consumer is there at once, or lies with a node that is not."""
+"""An ephemeral consumer exists at once, unless its node has failed."""
 
 
 MAX_ACK_PENDING = -1
@@ -76,10 +76,10 @@ async def create_shared(streams: Streams, pattern: str, consumer: str, ack_wait_
 
 
 async def create_ephemeral(link: Link, streams: Streams, stream: str, config: dict[str, Any]) -> Consumer:
-    """Create a consumer of one replica, under a name of its own.
+    """Create a consumer of one replica, under a new name.
 
-    A cluster may give it to a node that has just died or frozen, and leaves it there for as long as it is
-    asked for by the same name; so one that is not answered for is given up for one of another name.
+    A cluster may place it on a node that has just died or frozen, and keeps it there as long as the same name
+    is requested; so after a request without an answer, another name is tried.
 
     Raises:
         BrokerError: The broker refuses it, or is silent for `PATIENCE_S`.

@@ -1,9 +1,9 @@
 """How a link's connection to a broker begins: the broker's INFO, TLS, who we are; and why it fails, in words.
 
-nats-py encrypts where the broker demands it, and sends a password in the clear where a ``tls://`` URL meets
-a broker that does not. So the broker's INFO is read first, over a connection of its own, which also says what
-nats-py does not tell (the cluster, JetStream); and what says who we are is given to nats-py by functions that
-refuse unless there was a TLS handshake.
+nats-py encrypts if the broker demands it, and sends a password in the clear if a ``tls://`` URL meets a
+broker that does not. So the broker's INFO is read first, over a separate connection; it also has facts that
+nats-py hides (the cluster, JetStream). nats-py gets the credentials from functions that refuse unless there
+was a TLS handshake.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_TLS = "its URL says tls, but it offers none"
 
 
 class Refused(Exception):
-    """The broker does not take this connection, in its own words; or we do not take it, or it is none."""
+    """The broker refuses this connection, in its own words; or we refuse it, or it is not a broker."""
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
         handshakes = _handshakes(context)
 
         def guard() -> None:
-            # What answers now may be another server than the one that was looked at.
+            # The server that answers now may not be the one whose INFO was read.
             if context is not None and _handshakes(context) == handshakes:
                 raise Refused(NO_TLS)
 

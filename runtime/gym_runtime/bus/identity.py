@@ -7,8 +7,8 @@
 ``GYM_NATS_KEY``          … and its private key
 ========================  =================================================================================
 
-So no secret stands in an argument, and workers inherit what they need. A broker whose URL carries a
-password or a token is told nothing else: such is the private broker that a run starts for itself.
+So no argument holds a secret, and workers inherit what they need. If a broker's URL carries a password or a
+token, nothing else is sent to it: the private broker that a run starts for itself is an example.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a bus promises. Two keep it: NATS (`bus.nats`) and an in-memory one (`gym_testing.memory`).
+"""What a bus promises. Two classes implement it: NATS (`bus.nats`) and in memory (`gym_testing.memory`).
 
 Subjects are dot-separated tokens under one configurable prefix, which callers never write: they say
 ``resource.mcqa``, the wire says ``gym.resource.mcqa``. In a subscription ``*`` stands for one token and
@@ -19,7 +19,7 @@ outgoing buffer is full, and can be cancelled there.
 
 **Work queue.** `Bus.enqueue` returns when the task is stored. `Bus.pull` never holds more unfinished
 deliveries than it has slots. A delivery that is neither acked nor kept alive is delivered again after
-``ack_wait_s``, to anybody, with ``deliveries`` one higher. `Delivery.ack` returns when the queue is told;
+``ack_wait_s``, to any worker, with ``deliveries`` one higher. `Delivery.ack` returns when the ack is sent;
 a lost ack means a redelivery.
 
 **Commit once.** `Bus.commit` stores a payload under a subject that was never stored before and returns
@@ -150,7 +150,7 @@ class Delivery(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Say nothing: somebody else has the task by now."""
+        """Do nothing with the task: another worker has it by now."""
         ...
 
 
@@ -174,8 +174,7 @@ class Bus(Protocol):
     async def ease(self, deadline_s: float) -> None:
         """Return when it is not crowded, in the order of the calls, or at the deadline.
 
-        To be called before something large is encoded: in a rollout's own form it is in memory anyway, and
-        encoded it would be there a second time while it waits.
+        Call this before encoding something large: the encoded copy would take memory while it waits.
         """
         ...
 
@@ -275,8 +274,8 @@ class Bus(Protocol):
     async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
         """The newest record of every stored subject of a pattern, in stored order.
 
-        With ``nearest``, of one subject, any replica answers, which may be a moment behind, and nothing but
-        this subject need be allowed to be read; the record's sequence is 0.
+        With ``nearest``, for one subject, any replica answers, perhaps a moment behind, and permission to
+        read this subject suffices; the record's sequence is 0.
         """
         ...
 

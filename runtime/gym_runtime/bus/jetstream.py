@@ -221,7 +221,7 @@ class StreamSetup:
         """Create the streams that are missing. Without ``create`` only if no system has its streams there.
 
         Args:
-            needed: those that are missing and may not be created are an error, which is ``silent``: a client
+            needed: missing streams that may not be created are an error. It is ``silent``, because a client
                 may create them later.
 
         Raises:

@@ -112,7 +112,7 @@ class NatsBus:
         asking = self._link.ask(
             self._names.subject(subject), payload, within_s=within_s, headers=headers, stop=stop
         )
-        # What is sent is not held until the answer is there.
+        # Freed before the wait for the answer: the payload may be large.
         del payload
         try:
             answer = await asking
@@ -308,7 +308,7 @@ def connect(
 ) -> AbstractAsyncContextManager[NatsBus]:
     """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
 
-    In place of a URL the path of a join file (`gym_runtime.bus.join`) says all that follows.
+    The path of a join file (`gym_runtime.bus.join`) in place of a URL gives all of the following.
     User and password, or a token, are in the URL; ``credentials`` is a file with an NKey seed or a NATS
     ``.creds`` file. It and ``tls`` come from the environment where they are not given
     (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart; it
@@ -316,9 +316,9 @@ def connect(
 
     A client creates the streams that are missing; a worker does so when it needs one. Each is kept
     ``replicas`` times, by default three in a cluster and once on a single broker; existing ones keep their
-    operator's settings. With ``streams_needed`` a worker that finds none and may create none fails, with an
-    error that is ``silent``. Leaving the context sends what is buffered and disconnects. Like a task group,
-    of which it holds one, it is left by the task that entered it, and after what was entered later.
+    operator's settings. With ``streams_needed`` connecting fails, with a ``silent`` error, if the streams are
+    missing and this worker may not create them. Leaving the context sends what is buffered and disconnects.
+    The context holds a task group, so the task that entered it must leave it, after any later context.
 
     Raises:
         BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages

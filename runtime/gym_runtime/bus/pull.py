@@ -7,9 +7,9 @@ A worker has ``slots``. Each is busy with a delivery, asked for (a credit at the
 3. While the worker is open and no pause is running, free slots become credits, of which at most
    `MOST_ASKED` are at the broker: as soon as nothing is asked for, or an eighth of what could be. Thousands
    of tasks at once would keep a worker's loop from everything else, keeping its deliveries alive included.
-4. A credit ends by a delivery, by a status that says how many were left, or is written off: when the
-   connection broke, or nothing was heard for `SILENCE` heartbeats. Written-off credits may still be alive
-   at the broker, so the inbox they were for is given up and a new one opened.
+4. A credit ends by a delivery, or by a status that says how many were left, or it is written off when the
+   connection broke or nothing was heard for `SILENCE` heartbeats. Written-off credits may still be alive at
+   the broker, so their inbox is given up and a new one opened.
 
 Deliveries do not say which of several pulls they answer. The broker serves pulls in order, so they are
 booked on the oldest; the status that ends a pull corrects the booking.

@@ -38,7 +38,7 @@ class _Long(msgspec.Struct, frozen=True, gc=False):
 
 
 class Requests:
-    """The table of those in flight. Errors are results here, so that none is ever left unretrieved."""
+    """The table of requests in flight. Errors are results here, so that every one is retrieved."""
 
     def __init__(self, root: str) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""How far the broker is: the time that pings take, without what this process itself is late.
+"""How far the broker is: the time that pings take, without the delay of this process.
 
-A link that is slow, loses packets or is full delays every ping. So does an event loop that has much to do,
-on both ways: how late its timers are while a ping is under way is taken off twice.
+A link that is slow, loses packets or is full delays every ping. So does a busy event loop, on sending and on
+receiving: the lateness of its timers while a ping is under way is subtracted twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a link has still to send: messages and changes of subscriptions, in order and bounded.
+"""The outgoing queue of a link: messages and changes of subscriptions, in order and bounded.
 
-A message goes to nats-py at once; it waits in a list while there is no client, while too much is under way,
-or while something waits before it. How much is under way is known from *echoes*: empty messages to an inbox
-of our own. The broker sends one back when it has acted on all that was sent before.
+A message goes to nats-py at once. It waits in a list while there is no client, while too many bytes are under
+way, or while earlier entries wait. *Echoes* tell how much is under way: empty messages to an inbox of our
+own. The broker sends an echo back when it has acted on everything that was sent before it.
 
 nats-py's own ``flush`` is not used for this: it sends its PING before what it has pending, and when it is
 cancelled the late PONG ends nats-py's reading (``tests/runtime/bus/nats_py_defects.md``). Nor is its limit on
@@ -23,15 +23,15 @@ from gym_runtime.bus.headers import NO_HEADERS
 from gym_runtime.bus.interface import Headers
 
 PENDING_BYTES = 32 * 1024 * 1024
-"""What may wait before senders wait."""
+"""How many bytes may wait in the list before senders wait."""
 WINDOW_BYTES = 4 * 1024 * 1024
-"""What may be under way to the broker, and one message more: what a frozen broker gets when it thaws."""
+"""How many bytes, plus one message, may be under way: a frozen broker gets all of them when it thaws."""
 ECHO_BYTES = 1024 * 1024
 """How often an echo is asked for."""
 
 
 class Message(NamedTuple):
-    """What `Client.publish` takes, in its order."""
+    """The arguments of `Client.publish`, in its order."""
 
     subject: str
     payload: bytes
@@ -47,8 +47,8 @@ class Sending:
     """The list, and what is under way.
 
     Attributes:
-        waiting_bytes: the size of what waits in the list.
-        unanswered: `look` was called so often since the last echo came.
+        waiting_bytes: the size of the waiting entries.
+        unanswered: how often `look` was called since the last echo arrived.
     """
 
     def __init__(self, echo: str, lost: Callable[[], None]) -> None:
@@ -93,7 +93,7 @@ class Sending:
         self._next_of_crowd()
 
     async def run(self) -> None:
-        """Send what waits to the present client, until it is lost or this is cancelled."""
+        """Send the waiting entries to the present client, until it is lost or this is cancelled."""
         client = self._client
         assert client is not None
         while True:
@@ -133,7 +133,7 @@ class Sending:
             self._append(change, 0)
 
     def echo(self) -> asyncio.Future[None]:
-        """Done when the broker has acted on all that was sent before, or will not any more."""
+        """Done when the broker has acted on everything sent before, or the client is lost."""
         echo: asyncio.Future[None] = self._loop.create_future()
         if self._client is None:
             echo.set_result(None)
@@ -199,8 +199,8 @@ class Sending:
         try:
             await waiter
         finally:
-            # One after the other: what this one sends may crowd it again. The call is made soon, when that is
-            # known.
+            # One waiter at a time, because its message may crowd the queue again. The next one is woken soon,
+            # when that is known.
             if not waiter.cancelled():
                 self._loop.call_soon(self._next_of_crowd)
 
@@ -212,7 +212,7 @@ class Sending:
                 return
 
     def wake(self) -> None:
-        """Let everything look that waits for room."""
+        """Wake everything that waits for room."""
         waiters, self._room = self._room, []
         for waiter in waiters:
             _settle(waiter)

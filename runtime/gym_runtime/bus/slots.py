@@ -4,16 +4,17 @@ A credit at the broker reserves a slot, because a task may come for it. So an id
 as long as it is asked, and a busy one could take them all. The laws:
 
 1. Over all pulls, tasks in progress plus credits never exceed the slots.
-2. A pull that was sent a task lately, or used up its credits with tasks, is keen: it may ask for one more
-   credit than it has tasks in progress, so that it has all slots after a few answers. Any other pull asks for
-   one.
-3. A free slot goes to a keen pull that holds less than the one where it became free. So queues that all have
-   tasks share the slots evenly.
+2. A pull that got a task lately, or used up its credits with tasks, is keen: it may ask for one more credit
+   than it has tasks in progress, so that it has all slots after a few answers. Any other pull asks for one
+   credit.
+3. A free slot goes to a keen pull that holds fewer slots than the pull which freed it. So queues that all
+   have tasks share the slots evenly.
 4. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task:
    the slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
-5. Behind a slow link only a part of the slots is used: rollouts would wait there that others could make.
+5. Behind a slow link only a part of the slots is used: other workers could run the rollouts that would wait
+   there.
 
-A pull with slots of its own asks for all of them.
+A pull that does not share its slots asks for all of them.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ KEEN_S = 0.5
 
 
 class Share:
-    """What one pull has of the slots.
+    """One pull's share of the slots.
 
     Args:
-        wake: have the pull ask for what it may.
+        wake: makes the pull ask for as much as it may.
 
     Attributes:
         busy: tasks in progress.
         asked: credits at the broker.
         is_open: it asks for tasks at all.
-        brief: what it asks for next is to be answered at once, with a task or without.
+        brief: its next request must be answered at once, with a task or without.
     """
 
     def __init__(self, slots: Slots, wake: Callable[[], None]) -> None:
@@ -101,7 +102,7 @@ class Share:
         return self.held < other.held if self.keen(now_s) and not self.asked else self._may_probe(now_s)
 
     def released(self) -> None:
-        """Slots became free: the other pulls may ask for them, who holds least first."""
+        """Slots became free: the other pulls may ask for them, the pull with the fewest slots first."""
         for share in sorted(self._slots.shares, key=lambda share: share.held):
             if share is not self and self._slots.free > 0:
                 share._wake()
@@ -117,7 +118,7 @@ class Slots:
     """A number of tasks that may be in progress at once, over all pulls that are given the same slots.
 
     Attributes:
-        usable: how many of them are asked for now; what is in progress beyond them is finished.
+        usable: how many slots are used now; tasks in progress beyond that number are finished.
     """
 
     def __init__(self, total: int) -> None:
@@ -130,7 +131,7 @@ class Slots:
         return self.usable - sum(share.held for share in self.shares)
 
     def fit(self, round_trip_s: float) -> None:
-        """Use as many as a link allows on which pings take so long: half of them at twice `SLOW_LINK_S`."""
+        """Use as many as the link's round trip allows: half of the slots at twice `SLOW_LINK_S`."""
         slowness = max(1.0, round_trip_s / SLOW_LINK_S)
         # At least one: a system whose only worker is behind a slow link must go on.
         self.usable = max(1, int(self.total / slowness))

@@ -1,9 +1,9 @@
 """Reading a stream in order: an ephemeral consumer that is replaced whenever its order is in doubt.
 
-The consumer numbers what it delivers without gaps. A number out of turn, a missed heartbeat, a refused
-pull or a broken connection all end in the same thing: a new consumer from the record after the last one
-received. So nothing is lost and nothing comes twice. It asks for one batch at a time, and for the next
-only when most of the last one has been read.
+The consumer numbers its deliveries without gaps. A number out of order, a missed heartbeat, a refused pull or
+a broken connection all have the same effect: a new consumer from the record after the last received one. So
+nothing is lost and nothing arrives twice. The reader asks for one batch at a time, and for the next one only
+when most of the last one has been read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gym_runtime.bus.streams import Streams
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S
 
 INACTIVE_S = 60.0
-"""After how long without a reader the broker removes its consumer. Longer than a reconnection takes."""
+"""After this time without a reader the broker removes the consumer. Longer than a reconnection takes."""
 READ_PAUSE_S = 0.2
 """The pause after a fruitless read; it grows with their number."""
 
@@ -34,14 +34,14 @@ BATCH_BYTES = 4 * 1024 * 1024
 # In heartbeats: two may be lost or late.
 SILENCE = 2.5
 GAPS = 16
-"""With more messages deleted while it reads, as by a purge, it reads again with a new consumer."""
+"""If more messages than this are deleted while it reads, as by a purge, it reads with a new consumer."""
 DISTURBED = 5
-"""After so many of these, what was found is what there is."""
+"""After so many of these, the result so far is taken as complete."""
 NS = 10**9
 
 
 class Reader:
-    """What is stored under one pattern of one stream, from a sequence on. Must be closed."""
+    """The records under one pattern of one stream, from a sequence on. Must be closed."""
 
     def __init__(
         self, link: Link, streams: Streams, pattern: str, *, after: int = 0, heartbeat_s: float = HEARTBEAT_S
@@ -64,7 +64,7 @@ class Reader:
         self._drained = False
         self._fruitless = 0
         self.opened_s = 0.0
-        """When the present consumer was made, by the broker's clock."""
+        """When the present consumer was created, by the broker's clock."""
         self._wake = asyncio.Event()
         self._unwatch = link.watch(self._on_link)
 
@@ -93,8 +93,8 @@ class Reader:
     async def newest(self) -> list[Kept]:
         """The newest message of each subject, in stored order; does not follow.
 
-        A subject whose message is replaced while this reads has the newer one. The broker then answers a pull
-        that it has nothing, although something is pending: it goes on behind the gap when it is asked again.
+        If a subject's message is replaced during the read, the newer one counts. The broker then reports that
+        it has nothing, although messages are pending: it continues after the gap when it is asked again.
         """
         disturbed = 0
         while True:
@@ -106,7 +106,7 @@ class Reader:
                 if self._left == 0:
                     self._ask({"no_wait": True})
                 await self._wait()
-                # Something is pending and the broker says that nothing is there: a gap (see above).
+                # Messages are pending and the broker says that it has none: a gap (see above).
                 gaps += self._drained
                 self._drained = False
                 for kept in self._buffer:
@@ -151,7 +151,7 @@ class Reader:
         self.opened_s = consumer.ts.timestamp() if consumer.ts else 0.0
 
     def _drop(self) -> None:
-        # First: what is still on its way to the old inbox is ignored from here on.
+        # First, so that messages still on their way to the old inbox are ignored from here on.
         self._stale = True
         self._link.unlisten(self._sid)
         if self._name:
@@ -170,7 +170,7 @@ class Reader:
         )
 
     async def _wait(self) -> None:
-        """Return when something was heard; when nothing was for too long, the consumer is stale."""
+        """Return when something was heard; after too long a silence the consumer is stale."""
         self._wake.clear()
         with anyio.move_on_after(SILENCE * self._heartbeat_s) as scope:
             await self._wake.wait()
@@ -200,8 +200,7 @@ class Reader:
                 self._fruitless = 0
                 self._buffer.append(Kept(subject, headers, payload, stamp.sequence, stamp.stored_s))
             case 100:
-                # A heartbeat says what was delivered last: a message that was lost at the end shows here
-                # only.
+                # A heartbeat names the last delivery: only this shows that the last message was lost.
                 consumed = int(headers.get("Nats-Last-Consumer", self._consumed))
                 self._stale = consumed != self._consumed
                 self._fruitless = 0
@@ -216,5 +215,5 @@ class Reader:
                 self._stale = True
 
     def _is_current(self, subject: str) -> bool:
-        # The end of a pull whose last message had come is told when the next one is under way.
+        # The end of a fully delivered pull is reported when the next pull is already under way.
         return int(subject.rpartition(".")[2]) == self._pull

@@ -1,9 +1,9 @@
-"""What the broker stores, in five streams, and asking JetStream patiently.
+"""The five streams at the broker, and patient requests to JetStream.
 
 A store or management request waits for the connection and is repeated until it is answered, for
-`PATIENCE_S` at most; each is safe to repeat. A worker's store is repeated until the broker stores again: what
-it holds was paid for, and its rollout has a deadline of its own. A stored message carries an id, by which the
-broker recognises a repetition, or by which a conditional one recognises its own earlier attempt.
+`PATIENCE_S` at most; each is safe to repeat. A worker's store is repeated until the broker stores again: its
+content was paid for, and its rollout has its own deadline. A stored message carries an id, by which the
+broker recognises a repetition, or a conditional store recognises its own earlier attempt.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gym_runtime.timing import PATIENCE_S, PAUSES_S
 STORE_ANSWER_S = 10.0
 """How long one try to store waits for the broker's answer. A repeated try is recognised by its id."""
 STORE_LONGEST_PAUSE_S = 8.0
-"""The longest pause between tries to store what the broker refuses."""
+"""The longest pause between tries to store a message that the broker refuses."""
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class Streams:
 
     @property
     def refused(self) -> str:
-        """Why the broker does not store what is being stored now; empty if it does."""
+        """Why the broker refuses the messages being stored now; empty if it does not."""
         return next(iter(self._refused.values()), "")
 
     async def stores(self) -> None:
@@ -137,7 +137,7 @@ class Streams:
     async def store(
         self, subject: str, payload: bytes, headers: Headers, *, expect: int | None = None
     ) -> Stored | None:
-        """Store a message under a wire subject; None if its newest is not the one that is expected.
+        """Store a message under a wire subject; None if the subject's newest message is not the expected one.
 
         Raises:
             BrokerError: The broker refuses, or does not answer.
@@ -146,7 +146,7 @@ class Streams:
         if expect is None:
             ours = {"Nats-Msg-Id": nonce}
         else:
-            # What is expected refuses repetitions; the broker need not remember ids for that as well.
+            # The expected sequence refuses repetitions, so the broker need not remember ids as well.
             ours = {OURS: nonce, "Nats-Expected-Last-Subject-Sequence": str(expect)}
         headers = ours | checked(headers)
         patience_s = math.inf if self._patient else PATIENCE_S
@@ -230,7 +230,7 @@ class Streams:
         return self.names.stream(self.names.bare(subject))
 
     async def purge(self, pattern: str, *, before: int | None = None) -> int:
-        """Delete what is stored under a wire pattern, or ``before`` a sequence; returns how many messages."""
+        """Delete the messages under a wire pattern, or ``before`` a sequence; returns how many."""
         body: dict[str, Any] = {"filter": pattern} if before is None else {"filter": pattern, "seq": before}
         purged = await self.api(f"STREAM.PURGE.{self._stream(pattern)}", body, Purged)
         if purged.error is not None:

@@ -43,7 +43,7 @@ def run_of(subject: str) -> str:
 
 
 _REPEATED = ("model.", "resource.")
-"""What subjects of requests begin with: the same few, several times for each rollout."""
+"""The prefixes of request subjects: few, and used several times for each rollout."""
 KNOWN = 4096
 
 

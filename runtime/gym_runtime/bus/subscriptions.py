@@ -1,4 +1,4 @@
-"""The subscriptions of a link: each listener, and what stands for it at the present client of nats-py."""
+"""The subscriptions of a link: each listener, and its subscription at the present client of nats-py."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Sink(asyncio.Future[Msg]):
 
 
 class Subscriptions:
-    """All of them, by an id of ours. ``change`` does something with the client in its turn.
+    """All subscriptions, by our own ids. ``change`` queues an operation on the client.
 
     Args:
         nowhere: a subject that we may send to and that has no listener.
@@ -88,7 +88,7 @@ class Subscriptions:
         self._change, self._traffic, self._nowhere = change, traffic, nowhere
         self._by_sid: dict[int, Interest] = {}
         self._sid = 0
-        # Empty, so that nothing of who connected leaks into what handles a message.
+        # Empty, so that message handlers do not inherit the context of the connecting task.
         self._context = Context()
         self._muted: deque[tuple[Client, Subscription, asyncio.Event]] = deque()
         self._draining: set[asyncio.Event] = set()
@@ -107,7 +107,7 @@ class Subscriptions:
 
     async def attach(self, client: Client) -> None:
         """Subscribe all at a new client."""
-        # Those that are added meanwhile are found by the next look.
+        # The next pass finds subscriptions that are added meanwhile.
         while missing := [one for one in self._by_sid.values() if one.at_client is None]:
             for interest in missing:
                 await self._subscribe(interest, client)

@@ -1,4 +1,4 @@
-"""What a run may use up, and what it has used: tokens, and money where prices are given."""
+"""A run's budget and its use so far: tokens, and money if prices are given."""
 
 from __future__ import annotations
 

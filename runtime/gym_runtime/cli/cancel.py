@@ -21,8 +21,8 @@ def cancel(
 ) -> None:
     """Stop a run, one of its tasks, or one rollout.
 
-    The results of a run that is stopped go, except those that were collected. A run whose rollouts are all
-    made is left for collect.
+    The results of a stopped run are deleted, except those already collected. A run whose rollouts are all
+    finished is kept for collect.
 
     Args:
         run: The run's id, as publish printed it.
@@ -36,8 +36,8 @@ def cancel(
         info = await gym.driver.known(RunInfo(run=run, total=0))
         if info.state != "active":
             return info, False
-        # Cancelling frees the results as well, and of a run that is made nothing is left to stop. A client's
-        # open run has no total.
+        # Cancelling frees the results as well, and a run whose rollouts are done has nothing to stop. A
+        # client's open run has no total.
         is_made = 0 < info.total <= await gym.driver.made(run)
         if not is_made:
             await gym.cancel(run, task, rollout)

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on.
+"""The display of a run in progress.
 
 On a terminal it is one line that a thread of `rich` redraws four times a second; elsewhere a plain line
 now and then. Both go to standard error. The loop that collects records only counts them: a microsecond
@@ -37,7 +37,7 @@ LINE_SHARE = 0.05
 
 
 class Tally:
-    """What is counted while records come in. ``before``: what an interrupted part of the run has made."""
+    """The counts while records arrive. ``before``: the counts of an interrupted part of the run."""
 
     def __init__(self, total: int, before: Summary | None = None) -> None:
         self.total = total
@@ -63,7 +63,7 @@ class Tally:
             self.cancelled += 1
 
     def catch_up(self, metrics: Metrics) -> None:
-        """Count also what was written while the run was stopped, and is not shown one by one."""
+        """Also count rows that were written while the run was stopped; they are not shown one by one."""
         tables = metrics.agents.values()
         self.added = metrics.rollouts - self.earlier
         self.rewards = metrics.rewards
@@ -157,7 +157,7 @@ class Display:
                 self._say(now)
 
     def note(self, text: str) -> None:
-        """Say something on a line of its own, above the bar if there is one."""
+        """Print a separate line, above the bar if there is one."""
         self._console.print(text, soft_wrap=True)
 
     # -- plain lines ----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Display:
         return (self.tally.added - added) / max(now - since, 1e-9)
 
     def _pieces(self) -> list[tuple[int, str]]:
-        """What stands behind the bar, in its order; the higher the number, the earlier it is left out."""
+        """The texts after the bar, in order; the higher the number, the earlier a text is left out."""
         tally, over = self.tally, self._ended > self._started
         rate = tally.added / self.wall_s if over else self._rate()
         pieces = [(2, formatting.pace(rate))]

@@ -17,7 +17,7 @@ AGAIN_S = 0.02
 
 @contextmanager
 def terminable() -> Generator[None]:
-    """In this context SIGTERM raises KeyboardInterrupt, as Ctrl-C does: what was begun is cleaned up.
+    """In this context SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that clean-up runs.
 
     Python drops an exception that a callback of the interpreter raises, such as that of an import's lock, and
     an interrupt may come just then. It is raised once more, a moment later.

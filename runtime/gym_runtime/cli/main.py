@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; its exit status. What went wrong stands on standard error."""
+    """Run one command line and return its exit status. Errors are printed on standard error."""
     _as_json.set("--json" in arguments)
     try:
         return _call(arguments)
@@ -72,7 +72,7 @@ def _call(arguments: list[str]) -> int:
 
 
 def _may_log(arguments: list[str]) -> bool:
-    """Not what is shown at once, which imports nothing heavy: help, and listings of what is installed."""
+    """False for output that imports nothing heavy: help, and listings of installed modules."""
     listing = arguments[:1] == ["ls"] and "runs" not in arguments
     return bool(arguments) and not listing and not {"--help", "-h", "--version"} & set(arguments)
 

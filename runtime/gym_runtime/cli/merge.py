@@ -28,7 +28,7 @@ def merge(
     Args:
         rollouts: Result files, such as A.jsonl B.jsonl.
         output: The rollouts; further files are put beside it.
-        overwrite: Replace the files that are there.
+        overwrite: Replace existing files.
     """
     if len(rollouts) < 2:
         raise UsageError("say which files: gym-runtime merge A.jsonl B.jsonl -o C.jsonl")

@@ -69,9 +69,9 @@ class BrokerOptions:
 
     Attributes:
         nats: The broker of a running system: a join file of 'gym-runtime broker', or a URL, or several of a
-            cluster separated by commas. 'run' starts
-            workers of its own there, and without --model asks the model that the system serves. A URL with
-            a password belongs in the variable. GYM_NATS_CREDENTIALS names a file with an NKey seed or a
+            cluster separated by commas. 'run' starts its own workers there, and without --model uses the
+            model that the system serves. Put a URL with a password into the variable, not on the command
+            line. GYM_NATS_CREDENTIALS names a file with an NKey seed or a
             .creds file, GYM_NATS_CA the certificate authority of tls:// URLs.
         prefix: Tells systems that share a broker apart.
     """
@@ -195,9 +195,9 @@ class RolloutOptions:
 
     Attributes:
         role_sampling: ROLE.FIELD=VALUE, how the model of a role samples, such as judge.temperature=0;
-            repeatable. It replaces what the environment says.
+            repeatable. It replaces the environment's setting.
         agent_options: NAME=VALUE, an option of the agent, such as max_time_s=600; repeatable. It replaces
-            what the environment says.
+            the environment's setting.
     """
 
     settings: _Settings = _SETTINGS

@@ -1,4 +1,4 @@
-"""A running system as a command that joins it finds it: what it answers, and what it serves just now."""
+"""A running system, seen by a command that joins it: its answers, and its pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run ends with: a table for people, or one JSON document for programs."""
+"""The final output of a run: a table for people, or one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         total, not_made: how many rollouts the run is of, and how many of them have no result, because it was
             cancelled or interrupted before.
         wall_s, rollouts, rollouts_per_s: of this part of the run.
-        files: those that exist, by what they hold.
+        files: the existing files, by their content.
     """
 
     run: str
@@ -105,7 +105,7 @@ def report(
 
 
 def parts(metrics: Metrics) -> dict[str, Summary]:
-    """The summary of each environment. Metrics are kept by ``agent_ref``, of which one may have several."""
+    """The summary of each environment. Metrics are by ``agent_ref``; an environment may have several."""
     named: dict[str, list[str]] = {}
     for agent in metrics.agents:
         try:

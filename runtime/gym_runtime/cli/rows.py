@@ -36,7 +36,7 @@ def sources(names: Sequence[str], file: Path | None, limit: int | None) -> list[
 
 
 def _own_rows(environment: LoadedEnvironment, name: str, limit: int | None) -> Path:
-    """A benchmark's prepared rows, else the example rows; of a benchmark, with a note on what is taken."""
+    """A benchmark's prepared rows, else the example rows; for a benchmark, with a note on the choice."""
     if environment.guest:
         return generated_rows(environment, name, limit)
     if environment.definition.benchmark is None:

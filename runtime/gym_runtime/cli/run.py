@@ -1,8 +1,8 @@
 """``run``: rows in, rollouts made, files out.
 
 It streams: the rows are checked to the end first, then expanded, published and collected side by
-side, with no more rollouts on the way than the workers can use. What is collected is on disk within
-moments; an interruption at any time leaves whole lines, and ``--resume`` makes what is missing.
+side, with no more rollouts on the way than the workers can use. Collected results are on disk within
+moments; an interruption at any time leaves whole lines, and ``--resume`` runs the missing rollouts.
 
 Ctrl-C stops the run and keeps what there is; a second one ends everything at once.
 """
@@ -67,21 +67,21 @@ RESULTS = Path("results")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What ``run`` was asked to do.
+    """The options of ``run``.
 
     Attributes:
         input: Dataset rows, JSONL, or - for standard input; by default the environments' example rows. With
-            several environments, rows say theirs in agent_ref.
+            several environments, each row names its own in agent_ref.
         output: The rollouts; further files are put beside it. By default results/NAME.jsonl.
         resume: Continue an interrupted run.
-        extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input. What
-            was made stays.
-        retry_failed: With --resume: make all failed rollouts again, those that failed for good too.
+        extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input.
+            Finished rollouts are kept.
+        retry_failed: With --resume: run all failed rollouts again, including those that failed for good.
         overwrite: Replace the files of an earlier run.
         keep_going: Do not stop when the engine returns only errors.
-        track: An experiment tracker that is told of the run every few seconds and at its end: aggregates and
-            a few rollouts as examples. TensorBoard's files are put beside the output, as NAME_tensorboard;
-            the others are told where by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
+        track: An experiment tracker, which gets aggregates and a few rollouts as examples every few seconds
+            and at the end. TensorBoard's files are put beside the output, as NAME_tensorboard; other trackers
+            are configured by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
         config: Take the broker and the model from a system's file ('gym-runtime start --help'). Options
@@ -302,7 +302,7 @@ class _Run:
     def _report(
         self, recorded: RecordedRun, display: Display, *, interrupted: bool, over_budget: str = ""
     ) -> int:
-        """Write and show what a run comes to; the exit status."""
+        """Write and show the results of a run; returns the exit status."""
         metrics = recorded.metrics
         summary = recorded.summarize()
         result.report(

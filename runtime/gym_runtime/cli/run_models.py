@@ -23,7 +23,7 @@ class RunModels:
     """The models of one run, and the settings that name their pools.
 
     Attributes:
-        options, roles: what the command line says; ``file_models``: what the file of the system does.
+        options, roles: the settings of the command line; ``file_models``: those of the system's file.
         run: its id, under which the models are served that it starts: no other run asks for that name.
         names: the environments that were named.
         settings: of the rollouts.

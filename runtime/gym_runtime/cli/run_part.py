@@ -1,4 +1,4 @@
-"""One part of a run: a system makes the rollouts, which are collected and written, until all are there.
+"""One part of a run: a system runs the rollouts; the results are collected and written until all are done.
 
 It stops before that at a signal, when a budget is used up, when the engine answers only errors, or when the
 broker stores nothing.

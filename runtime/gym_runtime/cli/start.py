@@ -74,8 +74,8 @@ class StartOptions:
         prefix: Tells systems that share a broker apart; by default gym.
         metrics: Serve the metrics of the whole system for Prometheus at this port of 127.0.0.1; 0 lets the
             system choose.
-        wait_s: Seconds to wait for a broker, its streams and engines that are not there yet; inf for ever. By
-            default what is not there is an error.
+        wait_s: Seconds to wait for a broker, its streams and engines that have not started yet; inf for ever.
+            By default anything missing is an error.
         drain_s: Seconds that rollouts may take to finish when the workers stop; by default 25, for platforms
             that kill after 30.
     """
@@ -128,7 +128,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
 
 
 def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
-    """The system that was asked for: the file's, and what the command line says of it.
+    """The requested system: the file's, with the settings of the command line.
 
     Raises:
         UsageError: a name, a kind or the file is wrong.

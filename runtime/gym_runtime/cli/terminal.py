@@ -25,7 +25,7 @@ Report = Callable[[int, int], None]
 
 
 class _Console(Console):
-    """Writes the texts of what it renders with what a terminal would obey made visible.
+    """Renders with every control character visible, so that a terminal does not obey it.
 
     Here and not on the stream: the stream also has the colours that `rich` itself writes.
     """

@@ -1,4 +1,4 @@
-"""``weights``: what a trainer does to a serving model between steps. Rollouts wait; none is lost."""
+"""``weights``: changes a serving model's weights between a trainer's steps. Rollouts wait; none is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def weights(
     Args:
         action: What to do.
         argument: A version's name, or where the weights are.
-        version: What the weights of an update are called from then on.
+        version: The name of the updated weights from then on.
         model_pool: Which model.
     """
     command = _command(action, argument, version)

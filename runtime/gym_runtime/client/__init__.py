@@ -4,8 +4,8 @@
         async for record in gym.rollouts(rows, environment="mcqa", repeats=8):
             print(record.reward)
 
-`client` is the face; `rows` has what a new run is made of, `run` the life of one run, `runs` what the broker
-knows of all of them.
+`client` is the public face; `row_sources` turns rows into the rollouts of a new run, `run` is the life of one
+run, and `runs` is the broker's knowledge of all runs.
 """
 
 from gym_runtime.public import public_names

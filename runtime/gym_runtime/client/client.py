@@ -1,4 +1,4 @@
-"""`Client`: all that a trainer needs of a running system."""
+"""`Client`: everything that a trainer needs from a running system."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Joining = Callable[[], AbstractAsyncContextManager[Joined]]
 
 
 class Client:
-    """A connection to a running system. Made by `connect`.
+    """A connection to a running system. Created by `connect`.
 
     It is open within ``async with``; or from `open` to `close`, which may be called by different tasks, such
     as the cells of a notebook. It may be opened again.
@@ -114,12 +114,12 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        # Before the exit, so that the client can be opened again whatever that raises.
+        # Before the exit, so that the client can be opened again whatever the exit raises.
         entered, self._entered = self._entered, None
         return None if entered is None else await entered.__aexit__(kind, error, trace)
 
     async def open(self) -> Self:
-        """Connect; returns the client. Use this where no ``async with`` can stand around its uses.
+        """Connect; returns the client. Use this where ``async with`` is not possible.
 
         Raises:
             UsageError, BrokerError: the message says what is missing.
@@ -174,35 +174,35 @@ class Client:
         retry_failed: bool = False,
         **keywords: Any,
     ) -> AsyncGenerator[RolloutRecord]:
-        """Have rollouts made of dataset rows; yields each record once, in the order of completion.
+        """Run rollouts of dataset rows; yields each record once, in the order of completion.
 
-        Leaving the loop early cancels what is left. Failed rollouts are yielded too: their ``reward`` is
+        Leaving the loop early cancels the rest. Failed rollouts are yielded too: their ``reward`` is
         None and their ``outcome`` says why.
 
         Args:
-            rows: dataset rows, as mappings or JSON text; or what `open_dataset` has opened. A list is
-                checked whole before anything starts; any other iterable is read as places become free, so
-                memory does not grow with it.
-            settings: how rollouts are made.
+            rows: dataset rows, as mappings or JSON text; or a dataset from `open_dataset`. A list is checked
+                whole before anything starts; any other iterable is read as places become free, so memory
+                does not grow with it.
+            settings: how rollouts are run.
             environment: for rows without an ``agent_ref``.
             in_flight: rollouts published and not yet yielded, at most.
             ordered: yield in the order of the rows instead; a record that overtook others waits in memory.
-            track: an experiment tracker that is told of the run every few seconds and at its end: aggregates
-                and a few examples; ``wandb``, ``mlflow``, ``tensorboard``, ``trackio``, or one that a plugin
-                adds. TensorBoard's files are put into ``runs/RUN``.
+            track: an experiment tracker that gets aggregates and a few examples every few seconds and at the
+                end of the run: ``wandb``, ``mlflow``, ``tensorboard``, ``trackio``, or a plugin's tracker.
+                TensorBoard's files are put into ``runs/RUN``.
             output: write the rows to this file, with the files beside it that ``gym-runtime run -o`` writes;
-                a row is there within moments. All rows are read before anything starts.
-            resume: go on with the files of ``output``: what they have is not made, and not yielded. The rows
+                each row is in the file within moments. All rows are read before anything starts.
+            resume: go on with the files of ``output``: rollouts in them are neither run nor yielded. The rows
                 and the settings must be the same; without files it is a new run.
-            retry_failed: with ``resume``: make all failed rollouts again, those that failed for good too.
-            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; others win
-                over the rows: the fields of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``, and
-                those of ``responses_create_params``.
+            retry_failed: with ``resume``: run all failed rollouts again, even if they failed for good.
+            keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; and fields
+                that override the rows: those of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``,
+                and those of ``responses_create_params``.
 
         Raises:
             TaskError, UsageError: a row, a name or a value is wrong, the model's engine does not have a
-                sampling parameter, or no worker serves a role; of a list, nothing was started. Or the files
-                of ``output`` are in use, or are not of this run.
+                sampling parameter, or no worker serves a role; for a list, nothing was started. Or the files
+                of ``output`` are in use, or belong to another run.
         """
         _refuse_one_row(rows)
         if resume and output is None:
@@ -210,7 +210,7 @@ class Client:
         if retry_failed and not resume:
             raise UsageError("retry_failed is for a run that exists: give resume=True too")
         asked = _asked(settings, keywords)
-        # Not a generator itself: the checks above are made at the call, not at the first record.
+        # Not a generator itself, so that the checks above run at the call, not at the first record.
         return self._rollouts(
             rows, asked, environment, in_flight, ordered, track, output, resume, retry_failed
         )
@@ -283,7 +283,7 @@ class Client:
         Rows of a list with the same text are one group, unless there are ``keys``.
 
         Args:
-            on_failure: what becomes of a group in which a rollout fails for good; see
+            on_failure: what happens to a group in which a rollout fails for good; see
                 `gym_runtime.rollout.groups`.
             in_flight: rollouts published and not yet settled, at most.
             ordered: yield in the order of the rows instead; a group that overtook others waits in memory.
@@ -291,7 +291,7 @@ class Client:
                 its `Group.key` is this name.
 
         Raises:
-            TaskError, UsageError: as `rollouts`; of a list, nothing was started.
+            TaskError, UsageError: as `rollouts`; for a list, nothing was started.
         """
         _refuse_one_row(rows)
         sources = RowSources(rows, keys, remembered=True)
@@ -313,7 +313,7 @@ class Client:
     ) -> AsyncGenerator[StandingRun]:
         """A run that takes rows one by one, for as long as the context lasts; see `StandingRun.rollout`.
 
-        What is in progress at its end is cancelled.
+        Rollouts in progress at its end are cancelled.
 
         Args:
             environment: for rows without an ``agent_ref``.
@@ -352,14 +352,14 @@ class Client:
         environment: str | None = None,
         **keywords: Any,
     ) -> RunInfo:
-        """Put the rollouts of all rows onto the queues of a system, and return what is known of the run.
+        """Put the rollouts of all rows onto the queues of a system, and return the run's description.
 
-        The rollouts are made whether or not a client is there; `collect` of the run's id fetches them. A
-        name that no worker serves now is no error: workers may be started later.
+        The rollouts run with or without a client; `collect` with the run's id fetches them. A name that no
+        worker serves now is not an error: workers may be started later.
 
         Args:
             rows: dataset rows, as `rollouts` takes them. All are checked before the first is published.
-            settings, environment, keywords: as of `rollouts`.
+            settings, environment, keywords: as for `rollouts`.
 
         Raises:
             UsageError: a row, a name or a value is wrong; nothing was published.
@@ -373,7 +373,7 @@ class Client:
             await self.driver.open_run(info)
             await self.driver.publish(plan.specs(info.run, attached=False))
             if (now := await self.driver.known(info)).closed:
-                # It was cancelled meanwhile, and what was published since then waits for nothing.
+                # The run was cancelled meanwhile; nothing waits for the tasks published since then.
                 await self.driver.close_run(now, state=now.state)
         return info
 
@@ -385,18 +385,18 @@ class Client:
         note: Callable[[str], None] | None = None,
         expecting: Expecting | None = None,
     ) -> AsyncGenerator[RolloutRecord]:
-        """Make the rollouts that a recorded run still lacks; yields each one.
+        """Run the rollouts that a recorded run still lacks; yields each one.
 
-        Its row is in the file within moments. What an earlier part of the run that died has left on the
-        broker is used. Leaving early cancels what is left, and the run can be resumed.
+        Its row is in the file within moments. Results and journals that a dead client of the run left at the
+        broker are used. Leaving early cancels the rest, and the run can be resumed.
 
         Args:
             in_flight: rollouts published and not yet yielded, at most.
-            note: is told what the user should know.
-            expecting: sees the rollouts that will be yielded, in the order of the rows.
+            note: called with each message for the user.
+            expecting: called with the rollouts that will be yielded, in the order of the rows.
 
         Raises:
-            UsageError: another process makes this run, the rows' file has changed, or the disk is full.
+            UsageError: another process executes this run, the rows' file has changed, or the disk is full.
         """
         return run_recorded(self.driver, recorded, in_flight=in_flight, note=note, expecting=expecting)
 
@@ -406,7 +406,7 @@ class Client:
         """The environments that resource workers serve now, or those of these names, sorted.
 
         Raises:
-            UsageError: none is served, or one of the names is not.
+            UsageError: no environment is served, or one of the named ones is not.
             GymError: the workers of one do not answer.
         """
         served = await self._environments.served()
@@ -426,8 +426,8 @@ class Client:
         Args:
             row: a dataset row, whose fields the environment reads.
             environment: for a row without an ``agent_ref``.
-            timeout_s: how many seconds it may last; by default the environment's ``timeout_s``. A session
-                whose client has died is released after that.
+            timeout_s: how many seconds it may last; by default the environment's ``timeout_s``. The session
+                of a dead client is released after that.
 
         Raises:
             TaskError, UsageError: the row or a name is wrong.
@@ -440,10 +440,10 @@ class Client:
     async def verify(
         self, row: AnyRow, response: Said, *, environment: str | None = None, timeout_s: float | None = None
     ) -> Verdict:
-        """The verdict on a response that was made elsewhere.
+        """The verdict on a response from elsewhere.
 
-        An environment with state gets a new session, and the response's tool calls that have outputs, or its
-        turns, are repeated there first. So the response holds the whole transcript.
+        An environment with state gets a new session, in which the response's tool calls with outputs, or its
+        turns, are repeated first. So the response must hold the whole transcript.
 
         Args:
             response: the text of a message, output items, or a response of the Responses API.
@@ -461,10 +461,10 @@ class Client:
     # -- runs -----------------------------------------------------------------------------------------
 
     async def run(self, run: str) -> RunInfo:
-        """What is known of a run.
+        """The description of a run.
 
         Raises:
-            UsageError: there is no such run, or this cannot be the name of one.
+            UsageError: there is no such run, or the name is not valid.
         """
         return await self.driver.run(run)
 
@@ -473,7 +473,7 @@ class Client:
         return await self.driver.runs()
 
     async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
-        """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
+        """Stop a run, one of its groups, or one rollout: waiting tasks are dropped, running ones stopped.
 
         Raises:
             UsageError: there is no such run, or a rollout is named without its task.
@@ -486,7 +486,7 @@ class Client:
         They stay at the broker until the run is over; the last client that follows the run then frees them.
 
         Raises:
-            UsageError: there is no such run, or it is over and not all of its records are stored any more.
+            UsageError: there is no such run, or it is over and some of its records are no longer stored.
         """
         return collect(self.driver, run)
 
@@ -533,7 +533,7 @@ class Client:
     def weights_paused(
         self, version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
     ) -> AbstractAsyncContextManager[None]:
-        """Pause a model as long as a context lasts, for a trainer that transfers the weights itself.
+        """Pause a model while a context lasts, for a trainer that transfers the weights itself.
 
         When the context is left, every worker serves again and names its weights ``version``. If its body
         raises, generation stays paused, because the weights may be half changed.
@@ -558,15 +558,14 @@ class Client:
     async def drain(self, *names: str) -> list[tuple[Heartbeat, calls.Draining]]:
         """Ask workers to leave: they take no new work, finish what they have or give it back, and end.
 
-        Returns the answers of all workers that were asked, at once; `workers` shows when they have left.
-        Their supervisors start no others for them, and end with the last one. To call it again changes
-        nothing.
+        Returns the workers' answers at once; `workers` shows when they have left. Their supervisors do not
+        replace them, and end with the last one. Calling it again changes nothing.
 
         Args:
             names: a worker, a kind (``agent``), a pool (``agent:tool_loop``, or ``tool_loop``), or a host.
 
         Raises:
-            UsageError: no worker is, serves or runs on what a name says.
+            UsageError: no worker has, serves or runs on one of the names.
             GymError: a worker did not answer, or these credentials may not ask.
         """
         chosen = named(await self.workers(), names)
@@ -574,7 +573,7 @@ class Client:
         return [(worker, answers[worker.worker]) for worker in chosen if worker.worker in answers]
 
     async def workers(self) -> list[Heartbeat]:
-        """Every worker that is alive. Its load is that of its last announcement; `status` asks each."""
+        """Every live worker, with the load of its last announcement; `status` asks each for its load."""
         return await all_workers(self.driver.bus)
 
     async def status(self) -> Status:
@@ -585,7 +584,7 @@ class Client:
         return Status(workers=workers, queues=depths, runs=runs, progress=await self.progress(runs))
 
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
-        """How far runs are, by their ids."""
+        """The progress of runs, by their ids."""
         return await look(self.driver.bus, runs)
 
 

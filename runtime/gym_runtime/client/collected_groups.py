@@ -92,7 +92,7 @@ class InputOrder(Generic[T]):
     def expecting(
         self, specs: Iterable[RolloutSpec], name: Callable[[RolloutSpec], Hashable]
     ) -> Iterator[RolloutSpec]:
-        """The specs, whose results are expected in this order, by name, from when they are passed on."""
+        """The specs; from now on their results are expected in this order, by name."""
         last: Hashable = None
         for spec in specs:
             # Repeats of one row share a place, until its results have come.
@@ -109,8 +109,8 @@ class InputOrder(Generic[T]):
     def arrived(self, name: Hashable, result: T) -> Iterator[T]:
         """The results that can be handed over now.
 
-        A row that came again before its group was complete has joined it: all places of the name are settled.
-        A result that an earlier part of the run has left may come before its row is read.
+        A row that repeats before its group is complete joins the group: all places of the name are settled.
+        A result left by an earlier part of the run may arrive before its row is read.
         """
         places = self._waiting.pop(name, None)
         if places is None:
@@ -123,6 +123,6 @@ class InputOrder(Generic[T]):
             yield from self._due.popleft().results
 
     def rest(self) -> Iterator[T]:
-        """What is still held back when no more results come: those before them never came."""
+        """The results still held back at the end, because earlier ones never arrived."""
         for place in self._due:
             yield from place.results

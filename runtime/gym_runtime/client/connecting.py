@@ -41,7 +41,7 @@ def connect(
         roles: the same for the models of the environments' roles, each served as the pool of its name, such
             as ``{"judge": "openai/NAME"}``; ``"policy"`` to have the policy answer in a role too.
         environments: one or several names, or paths of modules.
-        agents: one or several; defaults to those that the environments ask for.
+        agents: one or several; by default the agents that the environments name.
         workers: processes of each kind.
         concurrency: rollouts in flight, over all agent workers.
 
@@ -112,7 +112,7 @@ def make_pools(
     Args:
         roles: models that are asked besides the policy, by the names under which they are served.
     """
-    # Each one, also where the agents are given: rows may name it from now on.
+    # Every environment, even if the agents are given: rows may name it from now on.
     loaded = [catalogue.environment(name) for name in environments]
     asked = {agent for environment in loaded for agent in environment.definition.agent_names}
     chosen = {catalogue.address(catalogue.known_name("agents", name), "agents") for name in agents}

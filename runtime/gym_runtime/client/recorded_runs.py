@@ -64,7 +64,7 @@ async def run_recorded(
             async for record in records:
                 yield record
     finally:
-        # The files are the work's, which has not ended yet if this generator is left early.
+        # The work owns the files, and has not ended yet if this generator is left early.
         with anyio.move_on_after(FILES_CLOSE_S, shield=True):
             await closed.wait()
 
@@ -102,7 +102,7 @@ async def recording(
 def _missing(
     recorded: RecordedRun, inputs: InputWriter, remains: Remains | None, expecting: Expecting | None
 ) -> Iterator[RolloutSpec]:
-    """The rollouts that are left to be made; all of them, made or not, go to the inputs."""
+    """The rollouts that are left to run; all rollouts, run or not, go to the inputs."""
 
     def left() -> Iterator[RolloutSpec]:
         for spec in recorded.plan.specs(recorded.run, attached=True):
@@ -120,7 +120,7 @@ def _missing(
 async def _writing(recorded: RecordedRun, inputs: InputWriter, closed: anyio.Event) -> AsyncGenerator[Keep]:
     """Writes records; closes the files when the context ends, and says so."""
     with ExitStack() as stack:
-        # First in, last out: when it is called the files are closed.
+        # First in, last out: the files are closed when this is called.
         stack.callback(closed.set)
         stack.enter_context(inputs)
         writer = stack.enter_context(ResultWriter(recorded.files))

@@ -1,13 +1,13 @@
 """A run whose client died, taken up by the next one.
 
-The broker still has what the dead client did not come to: results that are in no file, journals of what was
-in progress, tasks that wait. The next client goes on with the *same* run, so that results stay committed
-once, journals are found, and an attempt that is still being made counts. What waits in the queue is dropped
-and published again, with the settings of now; a second attempt at what is in progress is stopped by the
-journal, or its result is refused. When the run is over, all of it goes, as ever.
+The broker still has what the dead client did not handle: results that are in no file, journals of rollouts in
+progress, waiting tasks. The next client goes on with the *same* run, so that results stay committed once,
+journals are found, and an attempt still in progress counts. Waiting tasks are dropped and published again,
+with the present settings; a second attempt at a rollout in progress is stopped by the journal, or its result
+is refused. When the run is over, everything is deleted, as for any run.
 
-A run that was ended in order (finished, cancelled, Ctrl-C) has left nothing. So has one whose broker is gone:
-a private one without ``--state-dir``.
+A run that ended in order (finished, cancelled, Ctrl-C) has left nothing, nor has a run whose broker is gone:
+a private broker without ``--state-dir``.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Remains(msgspec.Struct, frozen=True):
     """What a dead client's run has left.
 
     Attributes:
-        results: rollouts whose results are stored and stand in no file; they need not be made.
+        results: rollouts whose results are stored but are in no file; they need not run.
         begun: rollouts that have a journal, from which their next attempt goes on.
-        settled: whether a rollout, by its task's and its own index, stands in a file.
-        counted: the rows of this run that stand in a file.
+        settled: whether a rollout, given by task index and rollout index, is in a file.
+        counted: the rows of this run that are in a file.
         created_s: when the run was begun, in seconds since the epoch.
     """
 
@@ -65,7 +65,7 @@ class Remains(msgspec.Struct, frozen=True):
 
 
 async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
-    """Find what a run's client has left, and make room for the next; None if that is nothing.
+    """Find what a run's dead client has left, and clear its queue; None if it has left nothing.
 
     Args:
         progress: what the files have.
@@ -80,7 +80,7 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
         return None
     if await _answers(bus, run):
         raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
-    # First: no worker may begin one while the rest is read. They are published again.
+    # First: no worker may begin a task while the rest is read. The tasks are published again.
     for pattern in tasks_of(run):
         await bus.forget(pattern)
     results, begun = KeyCounts(), KeyCounts()
@@ -92,7 +92,7 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
             if await _failed(bus, subject):
                 await _forget(bus, subject, f"{journal_subject(run, *key)}.spent")
         elif await _on_file(bus, subject, progress, key):
-            # It failed and starts again, so it gets its whole limits again.
+            # It failed and starts again, so it gets its full limits.
             journal = journal_subject(run, *key)
             await _forget(bus, subject, journal, f"{journal}.spent", f"{journal}.role.*")
         else:
@@ -114,7 +114,7 @@ async def _forget(bus: Bus, *patterns: str) -> None:
 
 
 async def _failed(bus: Bus, subject: str) -> bool:
-    """Whether a comparison failed: it is made again, of the rollouts that wait, which are not."""
+    """Whether a comparison failed: it is run again, but the rollouts that wait for it are not."""
     record = await first_result(bus, subject)
     return record is not None and not isinstance(record.outcome, Completed)
 

@@ -38,9 +38,9 @@ from gym_runtime.workers.adapter import ModelSettings
 POLICY = "policy"
 """The pool of the policy, which may also answer in a role."""
 APPEAR_S = 5.0
-"""How long a worker may take to appear: one that was lost is being started again."""
+"""How long a worker may take to appear: a lost worker is being restarted."""
 APPEAR_LOOK_S = 0.2
-"""How often it is looked for meanwhile."""
+"""How often to look for the worker meanwhile."""
 
 AnyRow = Mapping[str, Any] | bytes | str
 Declared = Mapping[str, LoadedEnvironment]
@@ -60,7 +60,7 @@ class RowSources:
 
     Args:
         keys: the caller's name for each row; None for no names.
-        remembered: keep each row until `take` is called for its task. Without it a stream of rows takes no
+        remembered: keep each row until `take` is called for its task. Without this a stream of rows takes no
             memory, and `take` may not be called.
 
     Attributes:
@@ -105,9 +105,9 @@ class RowSources:
             yield spec
 
     def take(self, task_index: int) -> tuple[AnyRow, Any]:
-        """The row of a task whose group is complete, and its key; it is forgotten now.
+        """The row of a task whose group is complete, and its key; both are forgotten now.
 
-        The row that was read last is kept: it may have come again, and begin the next group of its task.
+        The row that was read last is kept: it may be a repetition that begins the task's next group.
         """
         source = self._of_task[task_index]
         if task_index != self._latest:
@@ -116,7 +116,7 @@ class RowSources:
 
 
 class NewRuns:
-    """What new runs are made of: settings, rollouts, and what others are told of them.
+    """Builds new runs: settings, rollouts, and the description for others.
 
     Args:
         workers: the workers that are alive.
@@ -150,7 +150,7 @@ class NewRuns:
         return replace(asked, agent=agent, roles={**self._roles, **asked.roles})
 
     def info(self, settings: RolloutSettings, environment: str | None = None) -> RunInfo:
-        """What others are told of a new run whose rows are not known yet."""
+        """The description, for others, of a new run whose rows are not known yet."""
         model = settings.model_pool
         if self.served is not None and model == POLICY:
             model = f"{self.served.provider}/{self.served.name}"
@@ -165,10 +165,10 @@ class NewRuns:
     async def of_rows(
         self, sources: RowSources, asked: RolloutSettings, environment: str | None
     ) -> tuple[Iterable[RolloutSpec], RunInfo]:
-        """The rollouts of a new run, and what others are told of it.
+        """The rollouts of a new run, and its description for others.
 
         Raises:
-            TaskError, UsageError: a row, a name or a value is wrong; of a list, all rows are checked now.
+            TaskError, UsageError: a row, a name or a value is wrong; the rows of a list are all checked now.
         """
         chosen = self.settings(asked)
         info = self.info(chosen, environment)
@@ -239,15 +239,15 @@ def _spooled(rows: Iterable[AnyRow], environment: str | None, declared: Declared
 def check_engine(settings: ModelSettings, overrides: Mapping[str, Any]) -> None:
     """Refuse sampling that an engine does not have, as far as its adapter knows beforehand.
 
-    An adapter's module may have a function ``sampling(settings)``: the names, among those that the Responses
-    API lacks and ``reasoning_effort``, that its engine may have. What it cannot know is refused at the first
-    call.
+    An adapter's module may have a function ``sampling(settings)``. It returns the names that its engine may
+    have, among ``reasoning_effort`` and the names that the Responses API lacks. The engine refuses anything
+    else at the first call.
 
     Args:
         overrides: as `gym_runtime.messages.sampling.Sampling.overrides` gives them.
 
     Raises:
-        UsageError: the engine is known not to have one of them; names both. Or there is no such adapter.
+        UsageError: the engine lacks one of them; the message names both. Or there is no such adapter.
     """
     ask: Any = vars(catalogue.load("models", settings.provider)).get("sampling")
     known = ask(settings) if ask is not None else None
@@ -320,11 +320,11 @@ def require_declared(
 async def with_served_roles(workers: Workers, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
     """The rollouts, refused if no worker serves a role of theirs.
 
-    Those of a list are looked at now; others as they are read, by what workers serve now. A worker that is
-    missing has `APPEAR_S` seconds to appear.
+    The rollouts of a list are checked now, others when they are read, against the pools that are then served.
+    A missing worker has `APPEAR_S` seconds to appear.
 
     Raises:
-        UsageError: no worker serves the pool of a role; of a list, before the first rollout is made.
+        UsageError: no worker serves the pool of a role; for a list, before the first rollout runs.
     """
     if isinstance(specs, Sequence):
         wanted = {pool for spec in specs for pool in spec.roles.values()}
@@ -349,7 +349,7 @@ def _checked(specs: Iterable[RolloutSpec], served: Container[str]) -> Iterator[R
 
 
 async def _served(workers: Workers, wanted: set[str]) -> set[str]:
-    """The pools that model workers serve, once those that are wanted are among them, or after a while."""
+    """The pools that model workers serve, once they include the wanted ones or the time is over."""
     served = set[str]()
     with anyio.move_on_after(APPEAR_S):
         while True:

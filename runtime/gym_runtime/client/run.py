@@ -45,9 +45,9 @@ CANCEL_GRACE_S = 2.0
 CLOSE_S = 5.0
 """How long a client that ends a run may take to close it."""
 SHED = 10_000
-"""Of a run's records that the client has had, so many at least stay at the broker, to refuse second ones."""
+"""At least so many of the records that the client has had stay at the broker, to refuse second results."""
 REFILL_S = 0.02
-"""How long free places are gathered until rollouts are published into them (`Window`)."""
+"""How long free places are gathered before rollouts are published into them (`Window`)."""
 GROUP_SHARE = 16
 
 Take = Callable[[RolloutRecord], Awaitable[None] | None]
@@ -56,14 +56,14 @@ Keep = Callable[[RolloutRecord], None]
 
 
 class Window:
-    """Places that are taken one by one and, once all were taken, given out in groups.
+    """Places that are taken one by one at first; once all were taken, free places are given out in groups.
 
-    What is given out at once is a sixteenth of all places, or what became free within `REFILL_S`. If every
-    single result led to one new rollout, each would cost this process and the broker a wake-up and a system
-    call, a tenth of what a whole rollout costs.
+    A group is a sixteenth of all places, or the places that became free within `REFILL_S`. If every single
+    result led to one new rollout, each would cost this process and the broker a wake-up and a system call, a
+    tenth of what a whole rollout costs.
 
-    A rollout that waits for others of its group gives its place to them, because they may need it: else a
-    window smaller than a group would never see it complete. Once the group is complete its rollouts take
+    A rollout that waits for others of its group gives up its place, because they may need it: otherwise a
+    group larger than the window would never be complete. Once the group is complete its rollouts take
     places again, before any new rollout does, so that memory is bounded while comparisons are slow.
 
     Args:
@@ -106,7 +106,7 @@ class Window:
             self._timer = self._loop.call_later(REFILL_S, self._refill)
 
     def take_again(self, task_index: int, rollout_index: int) -> None:
-        """The group that a rollout waited for is complete: the rollout takes the next place that is free."""
+        """The rollout's group is complete: the rollout takes the next free place."""
         if (task_index, rollout_index) not in self._without:
             self._owed += 1
 
@@ -121,20 +121,20 @@ class Run:
     """One run: `drive` it; or `follow` one that was published elsewhere; or keep it `attached`.
 
     Args:
-        info: what others are told of it. When this client drives it, a ``total`` of 0 means that it is not
-            known: it is counted, and told when the last rollout is published.
+        info: its description for others. When this client drives it, a ``total`` of 0 means that the total
+            is unknown: it is counted, and stored when the last rollout is published.
         take: gets each record; it is awaited where it returns something to wait for.
         total: how many records there will be; None where that is not known yet, or never.
         more: records to come besides those of the rollouts that `drive` publishes.
         window: its places are taken by rollouts, and lent to others while a record waits for its group.
-        settled: whether a rollout, by its task's and its own index, was had before: its record is not handed
-            over, does not count, and no group waits for it.
-        counter: goes on counting for a client that died.
+        settled: whether a rollout, given by task index and rollout index, was handed over before: its record
+            is not handed over, does not count, and no group waits for it.
+        counter: continues the counts of a client that died.
 
     Attributes:
         info: as given, with the total once it is known.
         counter: counts the records that were handed over.
-        finished: the client has had all of its records.
+        finished: the client has received all records of the run.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Run:
 
     @asynccontextmanager
     async def attached(self) -> AsyncGenerator[Run]:
-        """The run is worked on while this context lasts; at its end it is over, however it ends.
+        """Keep the run open while this context lasts; afterwards the run is over, however the context ends.
 
         ``attached`` tasks stop when this client disappears.
         """
@@ -205,7 +205,7 @@ class Run:
 
         self._runs.tasks.start_soon(announce_client)
         try:
-            # Announced before any task can come: agent workers look whether the client is alive.
+            # Announced before any task is published: agent workers check whether the client is alive.
             await ready.wait()
             await self._runs.open_run(self.info)
             self._runs.tasks.start_soon(self._runs.tidy)
@@ -277,7 +277,7 @@ class Run:
             info = RUNS.read(record)
             if info is not None and info.state != "active":
                 break
-        # Results of what was in flight may still come; the reading ends when none came for a while.
+        # Rollouts in flight may still give results; reading ends when none has arrived for a while.
         while True:
             await anyio.sleep(CANCEL_GRACE_S / 4)
             since_s = self._silent_since_s
@@ -297,13 +297,13 @@ class Run:
         self._sweep(record, tasks)
         if shed and self._handed_over // SHED > before:
             if self._shed_before:
-                # Up to the mark before this one: so `SHED` records at least stay.
+                # Up to the previous mark, so that at least `SHED` records stay.
                 forget = partial(self._runs.bus.forget, before=self._shed_before)
                 tasks.start_soon(forget, f"rollout.{token(record.run, 'run')}.>")
             self._shed_before = stored.sequence
 
     async def _settle(self, record: RolloutRecord, tasks: TaskGroup) -> None:
-        """Take in a record of a group, or of a comparison, and do what follows from it."""
+        """Take in a record of a group, or of a comparison, and act on it."""
         window = self._window
         if record.waiting is not None and window is not None:
             window.release(record)
@@ -336,7 +336,7 @@ class Run:
             await self._runs.publish_comparison(task)
 
     def _sweep(self, record: RolloutRecord, tasks: TaskGroup) -> None:
-        """Forget the journals that this record was the last to need."""
+        """Delete the journals that no rollout needs after this record."""
         # A client that has published nothing of a run has no sweep for it.
         sweep = self._runs.sweeps.get(record.run)
         if sweep is None or (self._settled and self._settled(record.task_index, record.rollout_index)):
@@ -409,7 +409,7 @@ async def collect(runs: Runs, run: str) -> AsyncGenerator[RolloutRecord]:
     They stay at the broker until `Runs.finish_run`; the last client that follows the run then frees them.
 
     Raises:
-        UsageError: there is no such run, or it is over and not all of its records are stored any more.
+        UsageError: there is no such run, or it is over and some of its records are no longer stored.
     """
     info = await runs.stored_run(run)
     stream = ResultStream[RolloutRecord]()

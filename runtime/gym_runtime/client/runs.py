@@ -35,19 +35,19 @@ from gym_runtime.timing import CLIENT_ANSWER_S
 PUBLISHERS = 64
 """Rollouts that are stored at the same time: one after the other would cost a round trip each."""
 LATE_S = (0.1, 0.4)
-"""When a cancelled run is looked at again: what was on its way to the broker when its worker was told has
-arrived."""
+"""A cancelled run is checked again after this time: anything that its workers had sent before they heard of
+the cancellation has then arrived."""
 ABANDONED_S = 24 * 3600
-"""A run without a client is closed by others after so long."""
+"""After this time without a client, other clients close a run."""
 CLIENT_RECONNECT_S = 5.0
 """How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.link`."""
 
 NOT_OPEN = "the client is not open: async with connect(...) as gym, or await gym.open()"
 TIDIED_S = 60.0
-"""How often a client that begins one run after the other looks for what others have left. It looks at every
-run that the broker remembers, which costs as much as several rollouts."""
+"""How often a client that begins one run after another looks for abandoned runs. It checks every run that the
+broker remembers, which costs as much as several rollouts."""
 LATE_RUNS = 16
-"""So many runs, those that ended last, are looked at for what came after their end."""
+"""How many of the runs that ended last are checked for records that arrived after their end."""
 
 
 def tasks_of(run: str) -> tuple[str, str]:
@@ -245,13 +245,13 @@ class Runs:
             self.sweep(task.run).published(task.task_index)
 
     async def _open_queue(self, agent: str) -> None:
-        """Make an agent's queue, so that an autoscaler sees what waits before the first worker has joined."""
-        # Before the await, so that another publisher does not make it, too.
+        """Create an agent's queue, so that an autoscaler sees its depth before the first worker joins."""
+        # Before the await, so that another publisher does not create it, too.
         self._queues.add(agent)
         name = token(agent, "agent")
         try:
             await self.bus.open_queue(f"task.{name}.>", consumer=f"agent-{name}")
-        # Some brokers do not let clients make consumers; the first worker makes it then.
+        # Some brokers do not let clients create consumers; then the first worker creates it.
         except BrokerError as error:
             logger().info("a queue is left to its first worker", agent=agent, reason=str(error))
 
@@ -277,7 +277,7 @@ class Runs:
             await self.bus.append(f"runs.{run}.cancelled{parts}", b"")
             await self.bus.publish(f"cancel.{run}{parts}", b"")
             return
-        # The queue first: no worker takes up what is about to be cancelled.
+        # The queue first, so that no worker begins a task that is about to be cancelled.
         for pattern in tasks_of(run):
             await self.bus.forget(pattern)
         info = msgspec.structs.replace(info, state="cancelled", done=await self.made(run))
@@ -301,8 +301,8 @@ class Runs:
     async def close_run(self, run: RunInfo, *, state: str = "finished") -> None:
         """Say that a run is over and free all that the broker stored for it, except this summary.
 
-        The workers are told before: they stop, and store nothing more for it. What they had sent before they
-        heard so is freed by looking again.
+        The workers are told first: they stop, and store nothing more for it. A second pass frees what they
+        had sent before they were told.
         """
         name = token(run.run, "run")
         info = msgspec.structs.replace(run, state=state, closed=True)
@@ -310,7 +310,7 @@ class Runs:
         await self.bus.publish(f"cancel.{name}", CLOSED)
         self.sweeps.pop(name, None)
         await self._free(name)
-        # A finished run has all of its results; nothing of it is on its way.
+        # A finished run has all of its results, so nothing is on its way.
         if state != "finished":
             for pause_s in LATE_S:
                 await anyio.sleep(pause_s)
@@ -327,7 +327,7 @@ class Runs:
         """While this lasts, other clients do not free the run's records."""
 
         async def answer(incoming: Incoming) -> None:
-            # A client that gets no answer takes it that the run is followed.
+            # A client that gets no answer assumes that the run is followed.
             with suppress(GymError):
                 await self.bus.publish(incoming.reply, b"")
 
@@ -344,7 +344,7 @@ class Runs:
             await self.close_run(info, state=info.state)
 
     async def _answers(self, subject: str) -> bool:
-        """Whether a client serves a subject; if that is not known, it may."""
+        """Whether a client serves a subject; True if that is unknown."""
         try:
             await self.bus.request(subject, b"", deadline_s=clock.monotonic() + CLIENT_ANSWER_S)
         except NoWorker:
@@ -366,9 +366,9 @@ class Runs:
     async def close_abandoned(self, older_than_s: float = ABANDONED_S, *, looked_s: float = math.inf) -> None:
         """Close the attached runs whose clients died ``older_than_s`` after they began, or later.
 
-        Until then such a run can be resumed with what is stored of it. What was stored for a run after it was
-        closed is freed, too: by a worker that was frozen or cut off when it was told. For that the last runs
-        are looked at, and those that began since ``looked_s``, when that was done before.
+        Until then such a run can be resumed from what is stored. Records that were stored after a run was
+        closed, by a worker that was frozen or cut off at that time, are freed too. For this, the runs that
+        ended last are checked, and all runs that began since ``looked_s``, the time of the previous check.
         """
         known = await self.runs()
         closed = [info for info in known if info.closed]

@@ -31,11 +31,11 @@ async def serve_model(
 ) -> AsyncGenerator[str]:
     """Serve a model for as long as the context lasts; yields the name of its pool.
 
-    The pool is this process's own: its rollouts ask its engine, and no other program's.
+    No other program serves this pool, so this process's rollouts ask its own engine.
 
     Args:
-        leave: called when a client asks the worker to leave, perhaps several times. The context must be left
-            within `TRAINER_DRAIN_S` then. Until that the model is served, because rollouts need it to their
+        leave: called when a client asks the worker to leave, perhaps several times. The context must then be
+            left within `TRAINER_DRAIN_S`. Until then the model is served, because rollouts need it to their
             end.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Sessions and verdicts for callers that are no agents: a trainer with an engine, an HTTP server.
+"""Sessions and verdicts for callers other than agents: a trainer with an engine, an HTTP server.
 
 The session lives on a resource worker, as a rollout's does, and is rebuilt on another one if that worker
 ends. Nothing is journaled or committed: what the caller does with the answers is the caller's affair.
@@ -54,7 +54,7 @@ _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of a step-by-step environment led to.
+    """The result of a step of a step-by-step environment.
 
     Attributes:
         items: Responses API items to append to the conversation.
@@ -89,7 +89,7 @@ class EnvironmentSession:
         self._task = task
         self._router = router
         journal = Journal(None, "")
-        # As a rollout's first attempt names its session; there are no further ones.
+        # Named like the session of a rollout's first attempt; there are no further attempts.
         journal.session = f"{task.rollout_id}.1.0"
         envelope = Envelope(task, 1, task.timeout_s)
         self._session = RemoteSession(task, router, RetryBudget(), journal, envelope)
@@ -213,8 +213,8 @@ def _plain(items: Sequence[Raw]) -> list[dict[str, Any]]:
 class Environments:
     """The environments that resource workers serve, and sessions on them.
 
-    An environment whose module this process cannot find is read as its workers declare it; they are asked
-    once for each.
+    If this process cannot find an environment's module, it uses the declaration of the environment's workers,
+    which it asks once.
 
     Args:
         roles: which pool serves which role.

@@ -54,9 +54,9 @@ class StandingRun:
         self._ended = anyio.Event()
 
     async def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
-        """Have one rollout made of a row, and return its record; a failed one has no reward.
+        """Run one rollout of a row, and return its record; a failed one has no reward.
 
-        Being cancelled cancels the rollout.
+        If the caller is cancelled, so is the rollout.
 
         Args:
             sampling: sampling settings for this rollout alone, as `Client.rollouts` takes them.
@@ -81,7 +81,7 @@ class StandingRun:
             await awaited.event.wait()
         # Also for a failed publication: the broker may have stored it all the same.
         except BaseException:
-            # What stopped the waiting is what the caller must see.
+            # The caller must see the error that stopped the waiting.
             with anyio.move_on_after(ROLLOUT_CANCEL_S, shield=True), suppress(GymError):
                 await self._runs.cancel(self.run, *name)
             raise

@@ -1,4 +1,4 @@
-"""The state of a system: what is alive, what waits, how far runs are, and what makes it useless to go on."""
+"""The state of a system: live workers, queues, the progress of runs, and reasons to stop a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
 
 QUEUES = 256
-"""So many queues are counted: each is a question to the broker, and any name may be announced as an agent."""
+"""The most queues that are counted: each costs a request, and any name may be announced as an agent."""
 REFUSED_S = 20.0
 """How long a run waits for a broker that stores nothing. A worker notices it within 10 s, and files are
 closed within 5 s: together less than a minute. A broker of ours that has space again needs 6 s."""
@@ -105,9 +105,10 @@ _NO_FAULT = Fault(kind="", name="")
 class Counter:
     """Counts the records of an attached run, and tells them in its client's heartbeat.
 
-    Each record reaches the client once, so what it counts is exact, whichever workers are killed. A client
-    that takes up the run of one that was killed also counts the rows which that one wrote (`add_rows`), since
-    the last of them were not told. So its figures replace the other's: both say that they begin with the run.
+    Each record reaches the client once, so its counts are exact, whichever workers are killed. A client that
+    takes up the run of a killed client also counts the rows in the files (`add_rows`), because the killed
+    client had not yet announced the last ones. Both figures begin with the run, so the new ones replace the
+    old.
 
     Attributes:
         done, failed: the records that this client has had.
@@ -242,7 +243,7 @@ async def dead_engine(bus: Bus, workers: Workers, model: str) -> str:
 
 
 async def watch_refusals(bus: Bus, workers: Workers, every_s: float) -> None:
-    """Look, until cancelled, whether the broker refuses to store what the workers have.
+    """Check, until cancelled, whether the broker refuses to store the workers' records.
 
     Raises:
         BrokerError: for `REFUSED_S` some worker could not store anything; names the reason and the remedy.

@@ -1,4 +1,4 @@
-"""The results that the broker stores of a run: of each rollout the first one, whoever stored another."""
+"""The results of a run at the broker: only the first result of each rollout counts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class StoredResult(msgspec.Struct, frozen=True):
 async def stored_results(bus: Bus, run: str) -> AsyncGenerator[StoredResult]:
     """A run's results, past and future, in the order of their commits; each rollout's once.
 
-    It is the writer that asks the broker to refuse a second result, so a hostile agent can store one. The
-    first one counts, by the stream's order; the log names the others.
+    The writer asks the broker to refuse a second result, so a hostile agent can store one by not asking. The
+    first result in the stream's order counts; the log names the others.
     """
     # Not a set: it holds an entry for each rollout of a run, which may be millions.
     had = KeyCounts()

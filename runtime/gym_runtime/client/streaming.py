@@ -107,11 +107,11 @@ class Lifetime:
         self._task = asyncio.get_running_loop().create_task(self._hold())
         try:
             await self._opened.wait()
-        # Otherwise the task would hold the context open for ever.
+        # A cancelled caller: otherwise the task would hold the context open for ever.
         except asyncio.CancelledError:
             self._closing.set()
             raise
-        # It ended while it was entered: `close` raises why.
+        # Opening failed; `close` raises the cause.
         if self._closed.is_set():
             await self.close()
 

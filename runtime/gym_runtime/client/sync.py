@@ -82,7 +82,7 @@ class _Connection:
             raise
 
     def read(self, results: AsyncGenerator[T]) -> Generator[T]:
-        """What an async generator yields; leaving it early closes the other one."""
+        """The items of an async generator; leaving this generator early closes that one."""
 
         async def following() -> T:
             return await anext(results, _END)

@@ -1,4 +1,4 @@
-"""Experiment trackers: what one is told of a run, and how one is found by its name.
+"""Experiment trackers: the data of a run that a tracker gets, and how a tracker is found by its name.
 
 A distribution adds a tracker under the entry-point group ``gym_runtime.trackers``: a name, and as
 ``module:name`` a `MakeTracker`. It is imported when a run names it.

@@ -1,4 +1,4 @@
-"""An author's module is imported, its code is run, and what it returns is checked: here and nowhere else."""
+"""The only place that imports an author's module, runs its code and checks what it returns."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def importing(kind: str, name: str, *, installed: bool) -> Generator[None]:
         installed: it belongs to an installed package, whose extra of the same name brings what it needs.
 
     Raises:
-        UsageError: in place of what it raises.
+        UsageError: in place of any exception of the module.
     """
     try:
         yield

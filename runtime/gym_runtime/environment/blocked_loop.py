@@ -73,7 +73,7 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
 
 
 def _runner() -> FrameType | None:
-    """The frame that runs this event loop, if the loop has no frames of its own, as uvloop."""
+    """The frame that runs this event loop, for a loop without Python frames, such as uvloop."""
     task = asyncio.current_task()
     frame = getattr(task and task.get_coro(), "cr_frame", None)
     return frame and frame.f_back

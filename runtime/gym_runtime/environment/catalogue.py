@@ -141,7 +141,7 @@ def environment(name: str) -> LoadedEnvironment:
 
 
 def known_environment(name: str) -> LoadedEnvironment:
-    """An environment by a name from data: one that is installed, or whose file the user has named before.
+    """An environment by a name from data: it is installed, or the user has named its file before.
 
     Raises:
         UsageError: no environment has this name, or as `environment`.
@@ -152,7 +152,7 @@ def known_environment(name: str) -> LoadedEnvironment:
 
 
 def address(name: str, kind: Kind = "environments") -> str:
-    """A name by which another process finds what is known: its file's path, or the name itself."""
+    """A name by which another process finds the module: its file's path, or the name itself."""
     if kind == "environments" and name in _guests:
         return _guests[name][0]
     path = _files[kind].get(name)
@@ -207,7 +207,7 @@ def loaded(definition: Environment, source: Path) -> LoadedEnvironment:
     """A definition as the environment of a module, with its tool packs.
 
     Raises:
-        UsageError: there is no such pack, or what it is made of does not fit together.
+        UsageError: there is no such pack, or its parts do not fit together.
     """
     packs = {name: tool_pack(name) for name in definition.tool_packs}
     return LoadedEnvironment(

@@ -25,7 +25,7 @@ from gym_runtime.messages.calls import Declaration, DeclaredRole
 
 
 def declaration(environment: LoadedEnvironment) -> Declaration:
-    """What a loaded environment declares."""
+    """The declaration of a loaded environment."""
     definition, resource = environment.definition, environment.resource
     fields = msgspec.structs.fields(resource.task_type)
     return Declaration(

@@ -54,7 +54,7 @@ class ScoredRollout(msgspec.Struct, frozen=True):
 
     Attributes:
         task_index: the rollouts of one row have the same.
-        fields: those of its result row that `Benchmark.fields` names; None for one that it lacks.
+        fields: the fields of its result row that `Benchmark.fields` names; None for a missing field.
     """
 
     task_index: int
@@ -298,7 +298,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             packs: its tool packs, by name.
 
         Raises:
-            UsageError: what it is made of does not fit together; with the file and line.
+            UsageError: its parts do not fit together; the message names file and line.
         """
         return Resource(
             self.resource,
@@ -321,7 +321,7 @@ def _checked_types() -> dict[str, Any]:
 
 
 def _problem(environment: Environment) -> str:
-    """The first wrong value, as ``field=value): what is expected``; empty if all are right."""
+    """The first wrong value, as ``field=value): expectation``; empty if all are right."""
     resource, generate = environment.resource, environment.generate
     fits = issubclass(resource, Session) if isinstance(resource, type) else callable(resource)
     if not fits:

@@ -83,8 +83,8 @@ async def verify_isolated(
 def start_ahead(environments: Iterable[LoadedEnvironment]) -> list[str]:
     """Start the processes of isolated environments before their first verification, all at the same time.
 
-    They import what they need in the background. None is started if the environments are more than may have
-    an idle process.
+    They import what they need in the background. No process starts if there are more environments than
+    may have an idle process.
 
     Returns:
         The environments whose processes were started.
@@ -213,7 +213,7 @@ def _count(digest: str) -> None:
 def _import(*modules: str) -> None:
     """Runs in the fork server."""
     for module in modules:
-        with suppress(ImportError):  # the call itself reports better what is missing
+        with suppress(ImportError):  # the call itself gives the better error
             importlib.import_module(module)
 
 
@@ -282,13 +282,13 @@ def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:
 
 
 class Delegate:
-    """Another environment, by a name from data, that verifies in place of the one that asks.
+    """Another environment, by a name from data, that verifies in place of the asking environment.
 
     Its rules are used, not its workers: its row fields, its isolated process if it has one, its second look,
     its prompts. Its models in roles are those of the environment that asks.
 
     Args:
-        name: one of those that are installed or that the user has named; never a path.
+        name: an environment that is installed or that the user has named; never a path.
         row: the rollout's row, with the fields that the other environment wants.
         models: the models of the session that asks.
 

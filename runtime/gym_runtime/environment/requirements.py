@@ -115,7 +115,7 @@ _decode = msgspec.json.Decoder(_Offered).decode
 
 
 def offered_packs(tools: Sequence[msgspec.Raw]) -> dict[str, type[ToolPack]]:
-    """The tool packs, by name, of which some ``responses_create_params.tools`` offer a tool.
+    """The tool packs, by name, whose tools occur in a row's ``responses_create_params.tools``.
 
     Raises:
         UsageError: a pack's packages are not installed; with the command that installs them.

@@ -132,7 +132,7 @@ class Resource:
 
     Args:
         roles: the models that it may ask.
-        isolated: verifying happens in a process of its own, where no model can be asked.
+        isolated: verifying happens in a separate process, where no model can be asked.
         review: what looks at an isolated verification's verdict again.
         compare: what judges the rollouts of a group together.
         packs: the tool packs that every session has besides its own tools, by name.
@@ -201,7 +201,7 @@ class Resource:
         return row if len(kept) == len(fields) else _encode(kept)
 
     async def open(self, row: Raw | bytes, models: Models | None = None) -> Session[Any]:
-        """A fresh session for a row, opened; if opening fails, what it holds is released again.
+        """A new, open session for a row; if opening fails, its resources are released.
 
         Args:
             models: the models in its roles.
@@ -252,7 +252,7 @@ class Resource:
         return self._compare is not None
 
     async def verify(self, session: Session[Any], response: Raw | bytes | Reply) -> Verdict | Pending:
-        """The verdict on a finished rollout, or what the comparison of its group needs of it.
+        """The verdict on a finished rollout, or the features that the comparison of its group needs.
 
         Args:
             response: a `Reply` if it has been read before: it may be long, and reading it takes its time.
@@ -371,10 +371,10 @@ def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[An
 
 
 def _asked(roles: Sequence[Role], models: Models) -> list[Model | None]:
-    """The models in some roles; None for those that are optional and not given.
+    """The models in some roles; None for an optional role without a model.
 
     Raises:
-        ResourceError: one that is required is not there.
+        ResourceError: a required role has no model.
     """
     found = [models.get(role.name) for role in roles]
     for role, model in zip(roles, found, strict=True):

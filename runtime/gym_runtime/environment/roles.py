@@ -68,7 +68,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     optional: bool = False
 
     def problem(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """The fault in it; empty if it is valid."""
         if not _NAME.fullmatch(self.name):
             return f"a role's name is a Python identifier in lower case, not {self.name!r}"
         if self.name in RESERVED:
@@ -149,7 +149,7 @@ class Model:
 
         Args:
             prompt: the user's text, or the items of a conversation.
-            system: what stands before it, as a system message.
+            system: the system message before it.
             whole: refuse an answer that was cut short. A judge that was cut short has only begun to weigh
                 what it quotes. Say False where a part is useful, as of a simulated user.
             sampling: fields of ``responses_create_params``, over those of the role.
@@ -249,7 +249,7 @@ class RoleLog:
         add_use(self.use, {answer.role: use})
 
     def note(self, role: str, digest: str, response: Raw, seconds: float) -> None:
-        """Note a response, with what it says of its usage."""
+        """Note a response and its usage."""
         try:
             usage = _decode_used(response).usage or Usage()
         except UNREADABLE as error:
@@ -268,7 +268,7 @@ class RoleLog:
         add_use(self.use, other.use)
 
     def judged(self, verdict: Verdict) -> JudgedVerdict:
-        """A verdict with what is noted here."""
+        """A verdict with the notes of this log."""
         return JudgedVerdict(
             reward=verdict.reward,
             components=verdict.components,
@@ -278,7 +278,7 @@ class RoleLog:
         )
 
     def pending(self, features: Raw) -> JudgedPending:
-        """The features of a `Pending` with what is noted here."""
+        """The features of a `Pending` with the notes of this log."""
         return JudgedPending(features=features, role_use=self.use, role_answers=self.answers)
 
 
@@ -350,7 +350,7 @@ class RecordedAnswers:
         return found.popleft() if len(found) > 1 else found[0]
 
     def models(self, roles: Sequence[Role]) -> Models:
-        """The models of some roles; of the optional ones those that were asked."""
+        """The models of some roles; an optional role only if it was asked."""
         return models_of(roles, lambda role: role.name in self.roles, self)
 
 
@@ -361,7 +361,7 @@ class RoleAnswers:
         sampling: what the recorded run said of each role's.
 
     Attributes:
-        log: what was answered.
+        log: the answers so far.
         asked: a model was asked.
     """
 
@@ -388,7 +388,7 @@ class RoleAnswers:
         return response
 
     def models(self, roles: Sequence[Role]) -> Models:
-        """The models of some roles; of the optional ones those that have a model or were asked."""
+        """The models of some roles; an optional role only if it has a model or was asked."""
         given = self._recorded.roles | self._models.keys()
         return models_of(roles, lambda role: role.name in given, self, self._sampling)
 
@@ -416,7 +416,7 @@ class ScriptedAnswers:
         return Raw(make_response(answer) if isinstance(answer, str) else _response(answer))
 
     def models(self, roles: Sequence[Role]) -> Models:
-        """The models of some roles; of the optional ones those that have a script."""
+        """The models of some roles; an optional role only if it has a script."""
         return models_of(roles, lambda role: role.name in self._answers, self)
 
 

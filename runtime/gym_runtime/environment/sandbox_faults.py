@@ -38,7 +38,7 @@ def translated(error: SandboxError) -> GymError:
 
 @contextmanager
 def translating() -> Generator[None]:
-    """Raise what the sandbox raises as the runtime's error.
+    """Raise the sandbox's exceptions as the runtime's errors.
 
     Raises:
         GymError: in place of a `SandboxError`.
@@ -50,7 +50,7 @@ def translating() -> Generator[None]:
 
 
 def explain(error: BaseException) -> CallFailed:
-    """What a function raised, for its worker: an error of the runtime keeps its name. Runs in the fork."""
+    """A function's exception, for its worker: an error of the runtime keeps its name. Runs in the fork."""
     if isinstance(error, SandboxError):
         error = translated(error)
     if not isinstance(error, GymError):

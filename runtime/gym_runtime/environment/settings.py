@@ -60,7 +60,7 @@ def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironm
 
 
 def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse what a run says of the sampling of roles if it does not fit.
+    """Refuse a run's settings for the sampling of roles if they do not fit.
 
     Raises:
         UsageError: there is no such setting, or its value has a wrong type.

@@ -83,7 +83,7 @@ class Session(Generic[T]):
         )
 
     async def close(self) -> None:
-        """Release what the session holds. Runs exactly once, also after errors and cancellation."""
+        """Release the session's resources. Runs exactly once, also after errors and cancellation."""
 
     async def call_unknown_tool(self, name: str, arguments: str) -> str | None:
         """Answer a call of a tool that the class does not have; None means that the tool does not exist."""
@@ -99,7 +99,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         terminated: the episode ended by its own rules.
         truncated: the episode was cut off by a limit.
         tool_outputs: answers to the reply's function calls, by ``call_id``.
-        tools: function tools that the model gets from now on, in addition to those that it has.
+        tools: function tools that the model gets from now on, in addition to its present ones.
         info: further top-level fields of the result row; those of the last step are used.
     """
 
@@ -154,7 +154,7 @@ class Candidates(Generic[T]):
 
     Attributes:
         task: the row, which they share.
-        rollout_indices: which rollouts they are; those that failed are not among them.
+        rollout_indices: the indices of these rollouts; failed rollouts are left out.
     """
 
     def __init__(self, task: T, candidates: Sequence[Candidate]) -> None:

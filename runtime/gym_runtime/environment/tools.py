@@ -46,7 +46,7 @@ class Text(str):
 
 
 class ToolError(Exception):
-    """An answer that tells the model what it did wrong; the model gets its text as it is."""
+    """An answer that tells the model of its mistake; the model gets the text unchanged."""
 
 
 Adapt = Callable[[str, dict[str, Any], tuple[str, ...]], dict[str, Any]]
@@ -249,7 +249,7 @@ class ToolPack:
 
     Attributes:
         extra: the extra of the distribution that its imports need, if any.
-        data_license: the licence of what the tools answer from.
+        data_license: the licence of the data behind the tools' answers.
         timeouts: its calls that were stopped at their time limit; the pack counts them.
     """
 
@@ -258,7 +258,7 @@ class ToolPack:
     timeouts: int = 0
 
     async def close(self) -> None:
-        """Release what the pack holds; runs once, when the session ends."""
+        """Release the pack's resources; runs once, when the session ends."""
 
 
 @cache
@@ -336,6 +336,6 @@ class ToolPacks:
         return not self._used
 
     async def close(self) -> None:
-        """Release what the packs hold."""
+        """Release the packs' resources."""
         while self._used:
             await self._used.popitem()[1].close()

@@ -16,7 +16,7 @@ def count(service: str, how: How) -> None:
 
 
 def taken() -> dict[tuple[str, How], int]:
-    """What was counted since the last call."""
+    """The counts since the last call."""
     found = dict(_counts)
     _counts.clear()
     return found

@@ -1,4 +1,4 @@
-"""Files that are appended to in whole lines, or replaced as a whole: what is on disk is complete at any time.
+"""Files that are appended to in whole lines, or replaced as a whole: a file on disk is always complete.
 
 Lines are collected for at most `FLUSH_S` or `FLUSH_BYTES` and handed to the system in one write at the
 file's end. A write that stops half-way (a full disk) is taken back to the end of its last whole line.
@@ -89,7 +89,7 @@ class Appender:
             self.sync()
 
     def sync(self) -> None:
-        """Wait until what was flushed is on the disk."""
+        """Wait until the flushed data is on the disk."""
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -116,7 +116,7 @@ class Appender:
             while written < len(view):
                 written += os.write(self._fd, view[written:])
         except OSError as error:
-            # What stands after the last line break that was written.
+            # The text after the last line break that was written.
             torn_bytes = written - (data.rfind(b"\n", 0, written) + 1)
             if torn_bytes:
                 with contextlib.suppress(OSError):
@@ -169,7 +169,7 @@ def repair_tail(path: Path) -> int:
 
 
 def _require_json_lines(path: Path, file: io.BufferedRandom, last: int) -> None:
-    """Refuse a file whose first line is no JSON object; if it is also the last, one that begins as none."""
+    """Refuse a file whose first line is not a JSON object; a single line need only begin like one."""
     file.seek(0)
     first = file.readline()
     try:

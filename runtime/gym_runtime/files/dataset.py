@@ -61,7 +61,7 @@ class Source(msgspec.Struct, frozen=True):
         return self.called or self.path
 
     def require(self) -> None:
-        """Look whether the file is there, before anything costly is begun.
+        """Check that the file exists, before anything costly begins.
 
         Raises:
             UsageError: it is not.
@@ -213,7 +213,7 @@ class Dataset:
     Args:
         limit: take the first rows of each file only.
         settings: defaults of row fields; `gym_runtime.environment.settings`.
-        rewrite: what is done to each line before it is read as a row; it may raise `BadRow`.
+        rewrite: applied to each line before it is read as a row; it may raise `BadRow`.
         max_listed: bad rows that an error names one by one.
         shuffle_seed: `read` gives the rows in a random order, the same one each time; their numbers stay.
         earlier_rows: how many rows an earlier part of the run had; `earlier_digest` is of these.

@@ -184,7 +184,7 @@ class StoredInputs:
         self._paths = paths
         self._stack = contextlib.ExitStack()
         self._files: list[IO[bytes]] = []
-        # A stack of its own, which closes what was opened if a later file fails.
+        # A separate stack, which closes the opened files if a later file fails.
         with contextlib.ExitStack() as opening:
             # An empty name stands for a temporary file without a path.
             self._places = opening.enter_context(contextlib.closing(sqlite3.connect("")))

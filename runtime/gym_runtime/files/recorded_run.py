@@ -1,4 +1,4 @@
-"""A run whose rollouts are written to files: its plan, its files, and what is computed at its end."""
+"""A run whose rollouts are written to files: its plan, its files, and its summary."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gym_runtime.messages.stored_records import RunInfo
 
 
 class RecordedRun:
-    """A run and its files. Hold the `Lock` of ``files.rollouts`` from before this is made until it is over.
+    """A run and its files. Hold the `Lock` of ``files.rollouts`` from before its creation to its end.
 
     Args:
         run: its id; of a run that is resumed, the one in its manifest.
@@ -46,7 +46,7 @@ class RecordedRun:
 
     Attributes:
         run: as given, or another id if the part that was interrupted has left nothing on the broker.
-        progress: what has been made already.
+        progress: the rollouts that are done already.
         metrics: over all rollouts that are settled, those of earlier parts included.
 
     Raises:
@@ -156,7 +156,7 @@ _encode = msgspec.json.Encoder().encode
 def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[bytes]:
     """The lines of ``_reward_profiling.jsonl``, in the order of the inputs.
 
-    The inputs may end early, where a run was interrupted; what was not asked for yet is not missing.
+    The inputs may end early, where a run was interrupted; a rollout not yet requested is not missing.
     """
     expected = array("q")
     with materialized_inputs.open("rb") as file:
@@ -277,7 +277,7 @@ class RunPlan:
         )
 
     def one_of_each(self) -> list[RolloutSpec]:
-        """The first rollout of each environment, to look at what it needs."""
+        """The first rollout of each environment, to find out what the environment needs."""
         found: dict[str, RolloutSpec] = {}
         for spec in self.specs("looked-at", attached=False):
             found.setdefault(spec.environment, spec)

@@ -2,7 +2,7 @@
 
 OUT.jsonl                        rollouts with a verdict, in the order of completion
 OUT_failures.jsonl               rollouts without one, and why; later attempts add lines
-OUT_materialized_inputs.jsonl    what was asked for: each rollout's row, settings and numbers
+OUT_materialized_inputs.jsonl    the requested rollouts: each one's row, settings and numbers
 OUT_aggregate_metrics.json       per agent: statistics over rollouts and over groups
 OUT_reward_profiling.jsonl       per task: statistics of its rollouts
 OUT_run.json                     the manifest, which ``--resume`` compares
@@ -171,7 +171,7 @@ class InputWriter:
         self.close()
 
     def add(self, task: RolloutSpec) -> None:
-        """Write the next rollout's row, unless it is there.
+        """Write the next rollout's row, unless the file has it already.
 
         Raises:
             UsageError: the disk is full or broken.

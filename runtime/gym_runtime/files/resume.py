@@ -1,4 +1,4 @@
-"""Starting a run on its output files, or going on with one that was interrupted.
+"""Starting a run on its output files, or resuming an interrupted run.
 
 A rollout is done when the rollouts file has it. A failed one is run again, unless its failure is
 terminal or is in the failures file `MAX_FAILURES` times, or its group was compared without it. Outages
@@ -59,13 +59,13 @@ _decode_failure = msgspec.json.Decoder(_FailureRow).decode
 
 
 class Progress:
-    """What has been made of a run already; nothing, for a new one.
+    """The part of a run that is done already; empty for a new run.
 
     Attributes:
         previous: the manifest of the part before this one, or None.
         done: rollouts with a verdict.
         given_up: failed rollouts that are not run again.
-        notices: what the user should know, one line each.
+        notices: messages for the user, one line each.
     """
 
     def __init__(self, previous: Manifest | None = None) -> None:
@@ -104,7 +104,7 @@ class Progress:
                 yield line
 
     def read(self, files: OutputFiles, metrics: Metrics, *, retry_failed: bool = False) -> None:
-        """Read what is there, and take the settled rollouts into the metrics.
+        """Read the files, and add the settled rollouts to the metrics.
 
         Args:
             retry_failed: no failure is final.
@@ -189,7 +189,7 @@ def start_run(
             with the earlier part's ``earlier_rows``) and ``tasks``.
         retry_failed: rollouts whose failure would be final are run again.
         overwrite: the files of an earlier run are removed.
-        metrics: takes in what is settled already.
+        metrics: gets the rollouts that are settled already.
         dataset, tasks: the rows and their rollouts, to name the rows that changed.
 
     Raises:
@@ -214,7 +214,7 @@ def start_run(
             "replace its files (--overwrite)"
         )
     if not filled:
-        # One that died before its first row may have left results and journals on the broker.
+        # A run that died before its first row may have left results and journals on the broker.
         same = previous is not None and previous.digest == manifest.digest
         manifest.save(files.manifest)
         return Progress(
@@ -263,7 +263,7 @@ def _refuse_differences(
 
 
 def _changed_rows(path: Path, tasks: Iterable[RolloutSpec], dataset: Dataset, per_row: int) -> str:
-    """The first rows whose materialized inputs are not what the interrupted run wrote."""
+    """The first rows whose materialized inputs differ from those that the interrupted run wrote."""
     if not path.exists():
         return ""
     rows: dict[int, None] = {}
@@ -291,7 +291,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def sample_of(path: Path, number: int, line: bytes) -> Sample:
-    """What the metrics need of a row.
+    """The parts of a row that the metrics need.
 
     Raises:
         UsageError: it is no rollout row; the message names the place.
@@ -331,7 +331,7 @@ def obstacles(previous: Manifest, now: Manifest, earlier_digest: str) -> list[st
 
 
 def _write_inputs(files: OutputFiles, tasks: Iterable[RolloutSpec]) -> None:
-    """Write the materialized inputs of a run that has grown: further repeats stand between the old lines.
+    """Write the materialized inputs of a run that has grown: further repeats go between the old lines.
 
     Raises:
         UsageError: the disk is full or broken; the old content stands.

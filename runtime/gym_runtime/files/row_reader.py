@@ -1,4 +1,4 @@
-"""Reading rows: what a row must be.
+"""Reading and checking rows.
 
 A row is one JSON object with ``responses_create_params`` and the fields that its environment declares. Rows
 of episodes may leave the former out, as NeMo Gym's do: the environment says what the model reads.
@@ -79,7 +79,7 @@ _decode_ref = msgspec.json.Decoder(_RawRef).decode
 
 
 class BadRow(TaskError):
-    """A row that can't be run: ``complaint`` says what is wrong, and at which column."""
+    """A row that can't be run: ``complaint`` names the fault and its column."""
 
     def __init__(self, complaint: Complaint) -> None:
         super().__init__(complaint.what)
@@ -87,10 +87,10 @@ class BadRow(TaskError):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row and what was read of it.
+    """A row and the parts that were read.
 
     Attributes:
-        line: the row's JSON, without the line's end, with the settings for what it leaves out.
+        line: the row's JSON, without the line's end, completed by the settings.
         environment: the environment it belongs to.
         agent_ref: its own ``agent_ref`` if it has one with a name.
         task_index: its own ``_ng_task_index``, if any.
@@ -199,7 +199,7 @@ class RowReader:
 
 
 def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None:
-    """Decode a row as its environment and its agent will, and look into what they leave raw.
+    """Decode a row as its environment and its agent will, and check the parts that they leave raw.
 
     Raises:
         BadRow: it does not fit; the column is that of the line, without the settings.
@@ -303,7 +303,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """What is wrong, and at which column of the line."""
+    """The fault, and its column in the line."""
 
     column: int
     what: str

@@ -228,7 +228,7 @@ def _read(reader: RowReader, line: bytes, position: int) -> Row:
 
 
 def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
-    """The row without what the rollout carries itself, with the sampling settings laid over.
+    """The row without the fields that the rollout itself carries, overridden by the sampling settings.
 
     A row that does not say which tools the model gets has those of its environment.
     """

@@ -144,7 +144,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         turns, tool_calls, input_tokens, output_tokens, total_tokens: sums over all rollouts.
         mean_duration_s: of an attempt, over all rollouts; None if not known.
         roles: what models in roles cost, by role; sums over all rollouts.
-        score: what a benchmark's authors report, if it is one agent's part and a benchmark's.
+        score: the metric that a benchmark's authors report, if this is one agent's part of a benchmark.
     """
 
     rollouts: int
@@ -175,7 +175,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentTable:
-    """One agent's rollouts as they come: the numbers of those that have a verdict, and counts of all.
+    """One agent's rollouts on arrival: the numbers of rollouts with a verdict, and counts of all.
 
     Args:
         failures_as_zero: failed rollouts count as those with a reward of 0.
@@ -244,7 +244,7 @@ class Metrics:
         self.add_sample(sample_record(record))
 
     def add_sample(self, sample: Sample) -> None:
-        """Take one finished rollout in, of this run or of the one that it goes on with."""
+        """Add one finished rollout, of this run or of the run that it resumes."""
         table = self.agents.get(sample.agent)
         if table is None:
             table = self.agents[sample.agent] = AgentTable(failures_as_zero=self.failures_as_zero)

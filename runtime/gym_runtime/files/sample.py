@@ -171,7 +171,7 @@ def _numbers(fields: Mapping[str, Raw]) -> dict[str, float]:
 
 def _number(raw: Raw) -> float | None:
     """The value of a JSON number or boolean, or None for anything else."""
-    # No copy: the value may be a transcript of megabytes, and one byte says what it is.
+    # No copy: the value may be a transcript of megabytes, and its first byte tells its type.
     data = memoryview(raw)
     first = data[0]
     if first in b"-0123456789":

@@ -57,7 +57,7 @@ def total_use(one: Mapping[str, RoleUse], other: Mapping[str, RoleUse]) -> dict[
 
 
 def add_use(use: dict[str, RoleUse], more: Mapping[str, RoleUse]) -> None:
-    """Add what roles cost to what they had cost before."""
+    """Add the cost of roles to their earlier cost."""
     for role, one in more.items():
         before = use.get(role)
         use[role] = one if before is None else before + one
@@ -164,7 +164,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         known: how many items the worker has kept; 0 when an adapter gets the call.
         prefix: the tokens of the turns so far, if they are known.
         brief: the caller knows the tokens of the turns so far; the answer's prompt may be short on them.
-        mark: what the worker marked the last answer with, so that both mean the same conversation.
+        mark: the worker's mark on the last answer, so that both mean the same conversation.
     """
 
     params: Raw
@@ -225,8 +225,8 @@ class Draining(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker that was asked to leave takes no new work.
 
     Attributes:
-        in_flight: what it has to finish: rollouts, sessions or calls.
-        within_s: how many seconds it may take; what is left then goes back to the queue.
+        in_flight: how many rollouts, sessions or calls it has to finish.
+        within_s: how many seconds it may take; unfinished tasks then go back to the queue.
     """
 
     in_flight: int = 0
@@ -276,7 +276,7 @@ class Compare(SessionCall, tag_field="op", tag="compare", frozen=True, kw_only=T
 
 
 class ComparedVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a comparison says of one candidate: a reward with its reasons, or a fault.
+    """A comparison's verdict on one candidate: a reward with its reasons, or a fault.
 
     Attributes:
         reward: None exactly if there is a ``fault``.
@@ -309,14 +309,14 @@ class CloseSession(SessionCall, tag_field="op", tag="close", frozen=True, kw_onl
 
 
 class Declare(msgspec.Struct, tag_field="op", tag="declare", frozen=True):
-    """Ask what the environment declares; the answer is a `Declaration`. No session is involved."""
+    """Ask for the environment's `Declaration`. No session is involved."""
 
 
 ResourceCall = OpenSession | CallTool | StepCall | Verify | Compare | CloseSession
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a tool answered, as the text that the model will read."""
+    """A tool's answer, as the text that the model will read."""
 
     output: str
 

@@ -1,4 +1,4 @@
-"""What a worker, or the client of a run, has counted since it began: cumulative figures.
+"""The cumulative figures of a worker, or of a run's client, since it began.
 
 They travel in the heartbeat with which a member answers ``alive.<kind>.<worker>``, and those of a run stay in
 its `gym_runtime.messages.run_info.RunInfo` when it is over. What a metric's name and labels mean is in
@@ -28,7 +28,7 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         buckets: observations in each bucket, not cumulative; buckets at the end that are empty are left out.
-        total: the sum of what was observed; at most the largest double, since an infinity is no JSON.
+        total: the sum of the observations; at most the largest double, because JSON has no infinity.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True):
         return sum(self.buckets)
 
     def since(self, before: Distribution) -> Distribution:
-        """What was observed after an earlier reading of the same histogram."""
+        """The observations since an earlier reading of the same histogram."""
         width = max(len(self.buckets), len(before.buckets))
         buckets = [a - b for a, b in zip(_wide(self, width), _wide(before, width), strict=True)]
         return Distribution(self.name, self.labels, tuple(buckets), bounded(self.total - before.total))
@@ -81,7 +81,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_bytes: int = 0
 
     def total(self, metric: Metric, where: Mapping[str, str] | None = None) -> float:
-        """A counter's sum over all label values, or over those that ``where`` names."""
+        """A counter's sum over all label values, or over the values that ``where`` names."""
         return sum(
             one.value for one in self.counts if one.name == metric.name and _fits(metric, one.labels, where)
         )

@@ -41,11 +41,11 @@ Outcome = Completed | Truncated | Failed | Cancelled
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollout that waits for the comparison of its group has to say to it.
+    """The contribution of a waiting rollout to the comparison of its group.
 
     Attributes:
         features: what its verification returned, as JSON.
-        task: the rollout's spec without its row, from which the comparison's is made.
+        task: the rollout's spec without its row, from which the comparison's spec is built.
     """
 
     features: Raw
@@ -103,7 +103,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return f"{kind}: {outcome.fault.message}" if isinstance(outcome, Failed) else kind
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, and the conversation folded."""
+        """The notebook view: the verdict, and the conversation folded."""
         facts = (self.environment, self.reward, self.ending, self.turns, self.tool_calls, self.duration_s)
         heads = ("environment", "reward", "outcome", "turns", "tool calls", "seconds")
         return html_table(heads, [facts]) + html_transcript(self.row, f"rollout {self.rollout_id}")

@@ -79,7 +79,7 @@ class FunctionCall(Item, tag_field="type", tag="function_call", frozen=True, kw_
 
 
 class FunctionCallOutput(Item, tag_field="type", tag="function_call_output", frozen=True, kw_only=True):
-    """What a tool answered."""
+    """A tool's answer."""
 
     call_id: str
     output: str | list[Part]
@@ -133,7 +133,7 @@ def decode_items(raws: Iterable[Raw | bytes]) -> list[Item]:
 
 
 def encode_item(item: Item) -> Raw:
-    """The bytes an item came from, or its JSON if it was made here."""
+    """The bytes from which an item was decoded, or its JSON if it was created here."""
     return item.raw or Raw(_encoder.encode(item))
 
 

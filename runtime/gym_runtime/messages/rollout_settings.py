@@ -244,24 +244,24 @@ Durability = Literal["turn", "result"]
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSettings:
-    """How rollouts are made.
+    """How rollouts are run.
 
     Attributes:
         agent: The agent that runs the rollouts; by default the environment's.
         agent_options: Options of that agent, such as ``{"max_time_s": 600}``, over those of the environment.
-        model_pool: The name under which workers serve the model that is asked.
-        roles: Under which name workers serve the model of each role, such as ``{"judge": "judge"}``; by
-            default the role's own name. A role that the environment can do without is asked only if it is
-            named here.
+        model_pool: The name under which workers serve the policy's model.
+        roles: The name under which workers serve the model of each role, such as ``{"judge": "judge"}``; by
+            default the role's name. A role that is optional for the environment is asked only if it is named
+            here.
         role_sampling: How models in roles sample, such as ``{"judge": {"temperature": 0}}``: fields of
-            ``responses_create_params``, which replace what the environment says.
-        repeats: Rollouts per row; by default 1, or as many as a benchmark's authors make.
-        seed_repeats: Give each repeat of a row a seed of its own (NeMo Gym's num_repeats_add_seed).
+            ``responses_create_params``, which replace the environment's settings.
+        repeats: Rollouts per row; by default 1, or as many as a benchmark's authors use.
+        seed_repeats: Give each repeat of a row a different seed (NeMo Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
         timeout_s: Seconds that all attempts of a rollout together may take; by default the environment's.
-        call_timeout_s: Seconds that one call of an engine may take; then it is aborted as hanging and asked
-            again. 0 for no limit; by default a generous one, learned from the engine's own answers.
-        max_attempts: Times that a rollout is tried before it counts as failed.
+        call_timeout_s: Seconds that one call of an engine may take; a longer call is aborted as hanging and
+            repeated. 0 for no limit; by default a generous limit, learned from the engine's answers.
+        max_attempts: Attempts at a rollout before it counts as failed.
         durability: turn: another worker continues a rollout at the turn where its worker died. result: such
             a rollout starts again.
         return_tokens: Put token ids and log-probabilities on the rows, for training.

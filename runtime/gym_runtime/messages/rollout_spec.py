@@ -74,7 +74,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         attempt_base: attempts already spent on this rollout in interrupted runs.
         taken_up: an earlier client of this run may have left a journal of this rollout, or its result.
         group: the rollouts that it is compared with, if its environment compares; itself included.
-        candidates: what is to be compared, if this is no rollout but the comparison of a group; its row is
+        candidates: the rollouts to compare, if this is not a rollout but a group's comparison; its row is
             then the first candidate's.
         attached: the run's client answers on ``alive.client.<run>``; nothing is worked on while it is gone.
     """

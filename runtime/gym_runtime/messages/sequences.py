@@ -1,4 +1,4 @@
-"""Token sequences to train on, made of a result row: what the engine saw and sampled, as numpy arrays.
+"""Token sequences to train on, from a result row: what the engine saw and sampled, as numpy arrays.
 
 The last output item of each model call carries the call's token ids. Calls follow each other in one sequence
 as long as each prompt begins with all ids before it. Where one does not (the engine's chat template dropped

@@ -19,7 +19,7 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.figures import Figures
 
 NAMED = 64
-"""So many records one process names in its log: whoever stores bad ones must not fill the disk with lines."""
+"""The most records that one process names in its log: bad records must not fill the disk with lines."""
 
 _named: set[str] = set()
 
@@ -72,7 +72,7 @@ class Stored(Generic[T]):
 
 
 def leave_out(subject: str, why: str) -> None:
-    """Say in the log what is left out and why: each subject once, and `NAMED` of them in all."""
+    """Log which record is left out and why: each subject once, and `NAMED` of them in all."""
     if subject in _named or len(_named) > NAMED:
         return
     _named.add(subject)
@@ -88,7 +88,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         state: ``active``, ``finished`` or ``cancelled``.
         attached: its client is connected for as long as it is worked on.
-        closed: what was stored for it is freed, and nothing more is to be stored.
+        closed: its stored records are freed, and nothing more may be stored.
         model: ``PROVIDER/NAME``, or the name of the pool that is asked; empty if not known.
         done, failed: when the run is over, how many rollouts have a result, and how many of these are
             failures; None if not known.
@@ -110,7 +110,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 CLOSED = b"closed"
-"""What a cancellation of a whole run says besides, when the run is closed."""
+"""The payload of a whole run's cancellation when the run is closed."""
 
 encode_run = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(RunInfo).decode

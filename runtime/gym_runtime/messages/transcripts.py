@@ -40,7 +40,7 @@ class ReadableItem(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         who: ``user``, ``assistant``, ``reasoning``, ``calls NAME``, ``tool answer`` or another item's type.
         turn: 0 for the prompt.
-        error: what a tool's answer says went wrong; empty if it did not.
+        error: the error that a tool's answer reports; empty if it reports none.
     """
 
     who: str
@@ -50,7 +50,7 @@ class ReadableItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def readable_items(row: Mapping[str, Any]) -> Iterator[ReadableItem]:
-    """The prompt's items, then what the model and its tools said."""
+    """The prompt's items, then the output of the model and its tools."""
     params = as_object(row.get("responses_create_params"))
     if params.get("instructions"):
         yield ReadableItem(who="system", text=as_text(params["instructions"]), turn=0)
@@ -170,7 +170,7 @@ def row_parts(row: Raw | bytes) -> RowParts:
 
 
 def conversation(row: Raw | bytes) -> list[dict[str, Any]]:
-    """The conversation of a dataset row, or of a result row with what was answered; see `chat_messages`.
+    """The conversation of a dataset row, or of a result row with its answers; see `chat_messages`.
 
     Raises:
         TaskError: it is not a row.
@@ -238,7 +238,7 @@ def _content(content: str | list[Part] | None) -> str | list[Any] | None:
 
 
 def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the model and the tools said in Chat Completions messages, as Responses API output items.
+    """The output of the model and the tools in Chat Completions messages, as Responses API output items.
 
     It is the inverse of `chat_messages` for messages of the assistant and of tools; others are passed on as
     input items. A call without an ``id`` gets one, and outputs without a ``tool_call_id`` belong to the calls

@@ -1,8 +1,8 @@
 """How much of its limits a rollout has used, over all of its attempts and deliveries.
 
 A rollout has one deadline, one budget of retries and one limit of failed attempts, on all workers together.
-What it has used is stored in a record beside the journal, also for a rollout without a journal, and the next
-delivery continues from that record. It is written only when something fails or takes long: when an attempt
+Its use is stored in a record beside the journal, also for a rollout without a journal, and the next delivery
+continues from that record. The record is written only when something fails or takes long: when an attempt
 failed and is repeated, when a task is given back, when a second delivery begins, and after each 1/`NOTES` of
 the deadline. So a rollout without trouble costs nothing, and if a worker is lost, at most that fraction of
 its time is not counted.
@@ -11,9 +11,9 @@ Only the time of attempts counts towards the deadline: not the time in the queue
 client is gone, and not the time while a suspect waits (`gym_runtime.rpc.quarantine`).
 
 When a worker gives a task back (it drains, the client is gone, the broker does not answer), it clears
-`Spent.working`. So a delivery that finds ``working`` set knows that the worker before it was lost;
+`Spent.working`. So a delivery that finds ``working`` set knows that the previous worker was lost;
 `Spent.losses` counts such workers in a row, as long as the journal has not grown between them. After
-`CLEARED_AT_MOST` lost workers a journal that grows clears nothing any more, because a rollout may end a
+`CLEARED_AT_MOST` lost workers, growth of the journal no longer clears the count, because a rollout may end a
 worker after each turn.
 """
 
@@ -40,7 +40,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         attempts: how many attempts are over, for any reason.
         failures: attempts that failed and were repeated; ``max_attempts`` limits these.
         losses: agent workers in a row that were lost with this rollout.
-        lost: agent workers that were lost with it in all.
+        lost: all agent workers that were lost with it.
         turns: how many turns the journal had when the last delivery began.
         working: a worker has the rollout; if the next delivery finds this set, that worker was lost.
         worker: that worker.
@@ -58,7 +58,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def cleared_by_turns(self) -> bool:
-        """Whether a turn that is stored clears the losses."""
+        """Whether storing a turn clears the losses."""
         return self.lost < CLEARED_AT_MOST
 
 
@@ -71,13 +71,13 @@ class Account:
 
     Args:
         worker: the worker that has this delivery.
-        rollouts: how many it stands for; the comparison of a group may take the retries of all its rollouts.
+        rollouts: how many rollouts it counts for; a group's comparison may take the retries of all of them.
 
     Attributes:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
         queued_s: how long it waited for its first delivery; 0 where that is not known.
-        lost_worker: the worker of the delivery before, if it was lost and is known.
+        lost_worker: the worker of the previous delivery, if it was lost and is known.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class Account:
             self._sequence = found[0].sequence
             before = _SPENT.read(found[0])
         if before is None:
-            # A first delivery writes no record when it begins. It may never have arrived; to count it as lost
-            # costs the rollout no more than a place (`gym_runtime.rpc.quarantine`). After a record
-            # that cannot be read the limits begin again, as no other figure is known.
+            # A first delivery writes no record when it begins, and may never have arrived. Counting it as
+            # lost only makes the rollout wait for a place (`gym_runtime.rpc.quarantine`). After an unreadable
+            # record the limits begin again, because no other figure is known.
             lost = int(delivered_before)
             before = Spent(attempts=lost, losses=lost, lost=lost)
         if before.working:
@@ -124,7 +124,7 @@ class Account:
             # The lost worker could not count its own last attempt.
             before = msgspec.structs.replace(before, attempts=before.attempts + 1)
             if delivered_before:
-                # A journal that has grown shows that the worker before got on; the count begins again.
+                # A longer journal proves that the previous worker made progress; the count begins again.
                 got_on = before.turns != turns and before.cleared_by_turns
                 losses = 1 if got_on else before.losses + 1
                 before = msgspec.structs.replace(before, losses=losses, lost=before.lost + 1)
@@ -179,7 +179,7 @@ class Account:
         return await self.note(working=False, last=True)
 
     async def note(self, *, working: bool, last: bool = False) -> bool:
-        """Store the record; False if another delivery has stored one meanwhile and so has the rollout.
+        """Store the record; False if another delivery stored one meanwhile: the rollout is then its own.
 
         Nothing more is stored after the ``last`` note, or once the task is settled (`close`).
 
@@ -191,7 +191,7 @@ class Account:
         async with self._writing:
             if self._over:
                 return True
-            # Also when the storing is cancelled: it may have happened, and no later note must overwrite it.
+            # Also when storing is cancelled: the record may be stored, and no later note may overwrite it.
             self._over = last
             self._noted_s = clock.monotonic()
             self.spent = msgspec.structs.replace(

@@ -1,11 +1,11 @@
-"""The attempts that one delivery of a rollout leads to.
+"""The attempts of one delivery of a rollout.
 
 An attempt that fails with a retryable error is repeated, until ``max_attempts`` attempts have failed; after
 that, or for any other error, the rollout has failed. An attempt that lost its session because a worker ended
 does not count. All attempts, also those of other deliveries, share one deadline and one budget of retries
 (`rollout.account`).
 
-An error that an agent raises in a task group of its own has the same effect as the error alone. A
+An error that an agent raises inside a task group has the same effect as the error alone. A
 cancellation from outside (the run is cancelled, the deadline passes, the worker stops) stays a cancellation,
 whatever other errors the group holds; a cancellation by the agent itself is an error of the agent
 (`gym_runtime.cancellation`).
@@ -50,9 +50,10 @@ from gym_runtime.rollout.rollout import Agent, Rollout
 from gym_runtime.rpc.actors import Actors
 
 ATTEMPT_PAUSES = Pauses(first_s=0.1, longest_s=5.0)
-"""Between two attempts of a rollout."""
+"""The pauses between two attempts of a rollout."""
 EASED_S = 1.0
-"""A rollout with less time left does not wait before its result is encoded."""
+"""With fewer seconds than this to the deadline, the result is encoded at once, even if the connection is
+crowded."""
 
 
 class Attempts:
@@ -60,7 +61,7 @@ class Attempts:
 
     Attributes:
         task: the rollout that was delivered.
-        account: what its attempts have used of its limits.
+        account: how much of its limits its attempts have used.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Attempts:
         """The record of the first attempt that settles the rollout.
 
         Args:
-            known: earlier deliveries may have had the rollout, so this one stores that it begins.
+            known: an earlier delivery may have begun the rollout, so this one stores that it begins.
             wait: returns when the attempts may begin.
 
         Raises:
@@ -115,7 +116,7 @@ class Attempts:
                 await self._note(working=False)
                 await wait()
             if self._bus.refused:
-                # A turn that cannot be stored is paid for in vain.
+                # The broker stores nothing now: a turn that is not stored is paid for in vain.
                 await self._bus.stores()
             self.account.start()
             # Not `fail_after`: its TimeoutError could be the agent's own.
@@ -125,12 +126,12 @@ class Attempts:
             while True:
                 logs.set_rollout(self.task.rollout_id, self.number)
                 self._started_s = clock.monotonic()
-                # A rollout whose row is refused must not report the attempt before.
+                # Cleared, because a rollout whose row is refused must not report the previous attempt.
                 self._rollout = None
                 losses = self.account.budget.losses
                 try:
                     return await self._once()
-                # Another worker has the rollout now, so that there is nothing to record here.
+                # Another worker has the rollout now, so this one has nothing to record.
                 except Fenced:
                     raise
                 except GymError as error:
@@ -142,7 +143,7 @@ class Attempts:
                         return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
                     self._actors.meter.add(RETRIES, "agent", type(error).__name__)
-                    # What the attempt contradicts, or what is too old, must not be followed again.
+                    # The next attempt must not follow a journal that this one contradicts, or stale answers.
                     restart = self.task.durability == "result" or isinstance(
                         error, (SessionLost, JournalMismatch, StaleWeights)
                     )
@@ -153,7 +154,7 @@ class Attempts:
                     fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
                     return self.failed(fault)
                 if restart:
-                    # Before the journal is discarded: that forgets which session there is to close.
+                    # Before the journal is discarded, because the journal names the session to close.
                     await self.close()
                     await self._journal.discard()
                     self.account.budget.role_use = {}  # it went with the session
@@ -183,7 +184,7 @@ class Attempts:
         self._check_staleness(rollout)
         verdict = await rollout.verify()
         if self._bus.crowded:
-            # The record holds the row a second time. A rollout that is verified is not late for this wait.
+            # The record holds a second copy of the row. A verified rollout does not time out in this wait.
             await self._bus.ease(rollout.deadline_s - EASED_S)
         reason = rollout.truncated
         return self._record(Truncated(reason=reason) if reason else Completed(), verdict)

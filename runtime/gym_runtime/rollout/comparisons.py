@@ -1,13 +1,13 @@
-"""Groups whose rollouts get their rewards together: which are complete, what is asked, what each one gets.
+"""Groups whose rollouts get their rewards together: when a group is complete, and what each rollout gets.
 
 A rollout that waits for the comparison of its group is committed like any other, without a reward. Each
-client that reads a run's records keeps those back, until the group is complete: until each of its rollouts is
-committed, with a verdict of its own, waiting, or failed for good. Then it publishes the comparison, a task on
-the same queue, which the broker takes only once. Its result is committed once, under a negative
-``rollout_index``, and gives each record that was kept back its reward.
+client that reads a run's records holds the waiting records back until the group is complete, that is until
+each of its rollouts is committed: with a verdict, waiting, or failed for good. Then the client publishes the
+comparison, a task on the same queue, which the broker accepts only once. The comparison's result is committed
+once, under a negative ``rollout_index``, and gives each waiting record its reward.
 
-The comparison is of those that wait, in the order of their ``rollout_index``. Fewer than two cannot be
-compared, and fail. So the records alone decide, and every client decides alike.
+The waiting rollouts are compared, in the order of their ``rollout_index``. A single one cannot be compared,
+and fails. So the records alone decide, and every client decides alike.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Comparisons:
     """Keeps a run's waiting records until their comparison has a result.
 
     Args:
-        settled: whether a rollout, by its task's and its own index, has its row already, so that no record of
-            it need come.
-        resumed: an earlier client of this run may have had comparisons made, or begun.
+        settled: whether a rollout, given by task index and rollout index, has its row already, so that no
+            record is awaited.
+        resumed: an earlier client of this run may have published or completed comparisons.
     """
 
     def __init__(self, settled: Callable[[int, int], bool] | None = None, *, resumed: bool = False) -> None:
@@ -61,19 +61,19 @@ class Comparisons:
         self._lost: dict[int, set[int]] = {}
 
     def lose(self, record: RolloutRecord) -> None:
-        """A stored record cannot be read, so that it does not say of which group it is: none waits for it."""
+        """A stored record cannot be read, so its group is unknown: no group waits for it."""
         self._lost.setdefault(record.task_index, set()).add(record.rollout_index)
 
     def expect(self, task: RolloutSpec) -> None:
         """One more rollout takes part in its group: it replaces one that failed."""
         if task.group is not None:
-            # The group exists, because the record that it replaces is in it; so its size is not needed.
+            # The group exists, because it has the replaced record; so its size is not needed.
             self._group(task.task_index, task.group.first, 0).left.add(task.rollout_index)
 
     def take(self, record: RolloutRecord) -> Iterator[RolloutRecord | RolloutSpec]:
         """The records to hand over now, each with its outcome, and the comparison to publish, if any.
 
-        A replacement for a record that this yields must be `expect` ed before the next one is taken from it.
+        The caller must `expect` the replacement of a yielded record before it takes the next item.
         """
         if is_comparison(record.rollout_index):
             yield from self._compared(record)
@@ -100,7 +100,7 @@ class Comparisons:
             yield from self._complete(group)
 
     def rest(self) -> Iterator[RolloutRecord]:
-        """What still waits when the run was cancelled, as cancelled."""
+        """The records that still wait when the run is cancelled, as cancelled."""
         for group in (*self._open.values(), *self._asked.values()):
             for record in group.waiting.values():
                 yield without_verdict(record, Cancelled())
@@ -118,7 +118,7 @@ class Comparisons:
 
     def _complete(self, group: _Group) -> Iterator[RolloutRecord | RolloutSpec]:
         members = [group.waiting[index] for index in sorted(group.waiting)]
-        # An earlier client has written all their rows; the records come again only because a run is read from
+        # An earlier client has written all their rows; the records arrive again because a run is read from
         # its start.
         if all(self._settled(one.task_index, one.rollout_index) for one in members):
             return
@@ -141,7 +141,7 @@ class Comparisons:
 
 
 def comparison_task(members: list[RolloutRecord], *, taken_up: bool = False) -> RolloutSpec:
-    """The task that compares some records, all of which wait; in the order of their indices."""
+    """The task that compares waiting records, in the order of their indices."""
     first = members[0]
     candidates = [
         Candidate(rollout_index=one.rollout_index, features=one.waiting.features)
@@ -161,10 +161,10 @@ def comparison_task(members: list[RolloutRecord], *, taken_up: bool = False) -> 
 
 
 def with_verdicts(members: list[RolloutRecord], comparison: RolloutRecord) -> Iterator[RolloutRecord]:
-    """The records of a group with what its comparison says of each; each has a reward or has failed.
+    """A group's records with the verdicts of its comparison; each record has a reward or has failed.
 
-    What the comparison asked models in roles is in one row, so that it is counted once: in the first row that
-    has a reward, else in the first.
+    The comparison's questions to models in roles are in one row, so that they are counted once: in the first
+    row that has a reward, else in the first.
     """
     outcome, result = comparison.outcome, comparison.comparison
     if result is None or not isinstance(outcome, Completed):
@@ -218,7 +218,7 @@ def with_verdict(
     numbers = dict(record.numbers)
     fields = _fields(record.row)
     row: dict[str, object] = {}
-    # Copied one by one, so that the reward stands where rows of other rollouts have it.
+    # Copied one by one, so that the reward is where rows of other rollouts have it.
     for name, value in fields.items():
         row[name] = value
         if name == "response":
@@ -226,7 +226,7 @@ def with_verdict(
     for name, value in verdict.components.items():
         count_number(numbers, name, value)
     for name, value in verdict.fields.items():
-        # A verifier must not replace what the runtime itself says.
+        # A verifier must not replace the runtime's own fields.
         if not is_own(name):
             row[name] = value
             count_number(numbers, name, number_of(value))
@@ -242,7 +242,7 @@ def with_verdict(
 def _count_asked(
     asked: Comparison, record: RolloutRecord, about: dict[str, object], numbers: dict[str, float]
 ) -> dict[str, RoleUse]:
-    """Add what a comparison asked models in roles to what its row says of itself; all of the record's use."""
+    """Add the comparison's use of models in roles to the row's; returns the record's whole use."""
     roles = dict(record.roles)
     if asked.role_use:
         add_use(roles, asked.role_use)
@@ -260,7 +260,7 @@ def _answers(recorded: object) -> list[RoleAnswer]:
 def without_verdict(
     record: RolloutRecord, outcome: Outcome, asked: Comparison = _NOTHING_ASKED
 ) -> RolloutRecord:
-    """A record that waited and gets no reward."""
+    """A waiting record that gets no reward."""
     fields, numbers = _fields(record.row), dict(record.numbers)
     about: dict[str, object] = {**_fields(fields["_gym"]), "outcome": Raw(_encode(outcome))}
     roles = _count_asked(asked, record, about, numbers)

@@ -11,12 +11,12 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 
 
 class Envelope:
-    """Makes an attempt's requests.
+    """Builds an attempt's requests.
 
-    It holds no reference to the rollout, which would keep the whole transcript in memory.
+    It holds no reference to the rollout, because that would keep the whole transcript in memory.
 
     Attributes:
-        deadline_s: the rollout's, a time of `gym_runtime.clock.monotonic`.
+        deadline_s: the rollout's deadline, by `gym_runtime.clock.monotonic`.
     """
 
     __slots__ = ("_attempt", "_rollout", "_task", "deadline_s")
@@ -34,12 +34,12 @@ class Envelope:
 
         Args:
             with_roles: the receiver may ask models in roles.
-            repeated: it was delivered before, to whom it is not known whether they worked on it.
+            repeated: it was delivered before, and a worker may have executed it.
 
         Raises:
-            DeadlineExceeded: there is no time left for it.
+            DeadlineExceeded: the deadline has passed.
         """
-        # Here, so that no request leaves that its receiver would refuse for its deadline.
+        # Checked here, so that no request is sent that its receiver would refuse for its deadline.
         if clock.monotonic() >= self.deadline_s:
             raise DeadlineExceeded(
                 f"the rollout took longer than {self._task.timeout_s:.0f} s", stage="agent"

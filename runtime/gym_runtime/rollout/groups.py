@@ -4,9 +4,9 @@ The run's policy decides what happens to a group in which a rollout fails for go
 
 ==============  ==========================================================================================
 ``replace``     a new rollout takes its place, at most `REPLACEMENTS` times for each, unless the row itself
-                is wrong, which is the same for all, or it could not be compared; if rollouts are missing
-                even then, the group has failed
-``mask``        the group keeps its size, also when all of it has failed; a failed rollout has no reward, and
+                is wrong, and so wrong for all, or it could not be compared; if rollouts are still missing,
+                the group has failed
+``mask``        the group keeps its size, even if all rollouts failed; a failed rollout has no reward, and
                 `Group.mask` is False for it; a group without any reward has failed
 ``shrink``      the group is returned without it; a group without any rollout left has failed
 ``fail_group``  the group has failed, and its other rollouts are cancelled
@@ -15,9 +15,9 @@ The run's policy decides what happens to a group in which a rollout fails for go
 A failed group is returned too, with the reason in `Group.failed`, and without rollouts except under ``mask``.
 So every task of a run comes back exactly once. The rules are a pure function of the records: `Groups.take`.
 
-Advantages compare a rollout with the others of its group that have a reward, as the trainers define it. A
-rollout without a reward has the advantage 0 and does not change the others'; so has a rollout that is the
-only one with a reward.
+Advantages compare a rollout with the others of its group that have a reward, as trainers define it. A rollout
+without a reward has the advantage 0 and does not change those of the others. The only rollout with a reward
+has the advantage 0, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rollouts: in the order of their ``rollout_index``; empty if the group has failed, except under
             ``mask``.
-        failures: the records of those that failed, also if others took their place.
+        failures: the records of failed rollouts, including replaced ones.
         failed: why the group has failed; empty if it has not.
         row: the dataset row, as the caller gave it.
         key: the caller's name for the row; None if it gave none.
@@ -183,7 +183,7 @@ class Groups:
             commands += self._settle(group, record)
         else:
             group.done.append(record)
-        # Before the group is looked at: a replacement keeps it open.
+        # Before the check for completeness, because a replacement keeps the group open.
         group.left += sum(isinstance(command, Make) for command in commands)
         if group.left == 0:
             del self._open[record.task_index]
@@ -192,12 +192,12 @@ class Groups:
 
     def _replace(self, group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
         fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
-        # No fault: it was cancelled, so no other is wanted.
+        # No fault: the rollout was cancelled, so no replacement is wanted.
         hopeless = fault is None or fault.kind == TaskError.kind or fault.stage == COMPARE
         if hopeless or group.replacements >= REPLACEMENTS * len(group.tasks):
             return []
         group.replacements += 1
-        # Any of its specs will do: they differ in their index only.
+        # Any of the group's specs will do: they differ in their index only.
         again = replace(next(iter(group.tasks.values())), rollout_index=group.next_index)
         group.next_index += 1
         self.replacements += 1
@@ -233,7 +233,7 @@ def _keep(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
 
 
 def _fail(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
-    # Without rollouts that are left there is nothing to cancel.
+    # If no rollout is left there is nothing to cancel.
     if group.cancelled or not group.left:
         return []
     group.cancelled = True
@@ -249,7 +249,7 @@ def _reason(records: Sequence[RolloutRecord]) -> str:
 Advantage = Literal["grpo", "dr_grpo", "rloo"]
 EPSILON = 1e-4
 """Added to the standard deviation, as TRL adds it."""
-# The difference of two rewards like 1.7e308 is no double: these are counted in a larger unit, a power of
+# The difference of two rewards like 1.7e308 overflows a double, so large rewards are scaled by a power of
 # two, which changes no digit.
 _LARGE = 2.0**1000
 _LARGE_UNIT = 2.0**64
@@ -259,10 +259,10 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
     """The advantage of each rollout of a group, in their order.
 
     Args:
-        rewards: None or NaN for a rollout without one.
+        rewards: None or NaN for a rollout without a reward.
         kind: ``grpo``: the difference from the mean, divided by the standard deviation (of a sample, with
             n - 1) plus `EPSILON`. ``dr_grpo``: that difference alone. ``rloo``: the difference from the mean
-            of the others. An advantage beyond the doubles is the largest one.
+            of the others. An advantage beyond the range of a double is the largest double.
 
     Raises:
         UsageError: there is no such definition.
@@ -294,7 +294,7 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
 
 
 def _scale(scored: Sequence[float], kind: Advantage, unit: float) -> float:
-    """What a difference from the mean is multiplied by, where rewards are in this unit."""
+    """The factor for a difference from the mean, for rewards in this unit."""
     count = len(scored)
     match kind:
         case "grpo":

@@ -5,11 +5,11 @@ stored before the next call starts. So a later attempt, on any worker, gets ever
 from the journal. Only the environment's calls since the last turn are repeated, with the same keys: a
 session that still exists answers them from memory, and a rebuilt one reaches the same state.
 
-The broker stores a record only after the one that its writer knows as the last (optimistic concurrency). If
+The broker stores a record only if its writer knows the last stored one (optimistic concurrency). If
 another attempt has taken over, because this worker was frozen, the broker refuses and this attempt stops:
 `Fenced`. If the agent's calls differ from the journal, because its code or settings changed, the journal is
-discarded (`JournalMismatch`) and the rollout starts again. So it does if a record cannot be read: a journal
-with a gap would give the answers of other turns.
+discarded (`JournalMismatch`) and the rollout starts again. The same happens if a record cannot be read: a
+journal with a gap would give the answers of other turns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One turn: what the environment answered before it, and the model's answer.
+    """One turn: the environment's answers before it, and the model's answer.
 
     Attributes:
         digest: of the conversation and the parameters that the model was given.
@@ -99,7 +99,7 @@ class Journal:
 
     @property
     def shared(self) -> bool:
-        """Whether a record is stored from which another attempt may continue, in the session it names."""
+        """Whether a stored record lets another attempt continue in the session that it names."""
         return self._sequence > 0
 
     @property
@@ -108,7 +108,7 @@ class Journal:
         return len(self._records)
 
     async def load(self) -> None:
-        """Read what earlier attempts have stored; the answers are given again from the first one on."""
+        """Read the records of earlier attempts; their answers are replayed from the first one on."""
         self._records, self._sequence = [], 0
         if self.bus is not None:
             await self._read(self.bus)
@@ -122,8 +122,8 @@ class Journal:
     async def _read(self, bus: Bus) -> None:
         while count := (await bus.counts(self._subject)).get(self._subject, 0):
             self._records, self._sequence = [], 0
-            # Counted records may be deleted before they are read, and then reading would wait for new ones
-            # for ever: after `JOURNAL_READ_S` they are counted again.
+            # Records may be deleted between counting and reading; reading would then wait for ever for new
+            # ones. So they are counted again after `JOURNAL_READ_S`.
             with anyio.move_on_after(JOURNAL_READ_S):
                 async for record in bus.records(self._subject):
                     turn = _TURNS.read(record)
@@ -135,7 +135,7 @@ class Journal:
                     self._sequence, self._known_s = record.sequence, clock.monotonic()
                     if len(self._records) == count:
                         return
-        # Counted, and then deleted while it was read.
+        # The journal was deleted while it was read.
         self._records, self._sequence = [], 0
 
     async def discard(self) -> None:
@@ -169,7 +169,7 @@ class Journal:
         if self._position >= len(self._records):
             return None
         record = self._records[self._position]
-        # A recorded answer of the environment that was not asked for shows another course, too.
+        # A recorded environment answer that the agent did not ask for is a mismatch, too.
         if record.digest != request or self._open:
             raise JournalMismatch(
                 "the agent makes a model call that its journal does not have", stage="agent"
@@ -181,9 +181,9 @@ class Journal:
         return record.answer
 
     def model_answers(self, requests: Sequence[str]) -> list[Raw | None]:
-        """The recorded answers to requests that were made at the same time, in the requests' order.
+        """The recorded answers to concurrent requests, in the requests' order; None for an unanswered one.
 
-        They were recorded in the order in which the model answered; None for those it had not answered.
+        The journal has them in the order in which the model answered.
 
         Raises:
             JournalMismatch: as `model_answer`.
@@ -258,7 +258,7 @@ class Sweep:
         self._left[block] += 1
 
     def expected(self, task_index: int) -> None:
-        """An earlier client has published a rollout whose result is still to come."""
+        """An earlier client has published a rollout that has no result yet."""
         self._left[task_index // BLOCK] += 1
 
     def committed(self, task_index: int) -> str | None:

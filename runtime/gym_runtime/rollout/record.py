@@ -1,9 +1,9 @@
 """The result row of a rollout, with NeMo Gym's field names, and the record that carries it.
 
 The row has ``responses_create_params`` and ``response`` with every field, ``reward``, the dataset's own
-fields, the verifier's fields, ``_ng_task_index``, ``_ng_rollout_index`` and ``agent_ref``; the fields of this
-runtime alone are under ``_gym``, such as how long the rollout's parts took. Large parts are not decoded, only
-joined as bytes.
+fields, the verifier's fields, ``_ng_task_index``, ``_ng_rollout_index`` and ``agent_ref``. Fields that only
+this runtime writes, such as how long the rollout's parts took, are under ``_gym``. Large parts are not
+decoded, only joined as bytes.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ class RolloutTimes:
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt says of itself in its row. The defaults are of a rollout that was never begun.
+    """An attempt's part of its row. The defaults are those of a rollout that never began.
 
     Attributes:
         row_fields: the fields of the dataset's row.
-        params: ``responses_create_params``, with what the model was asked in the end.
-        tokens: of the model's calls, by the index of their last item in the response's output.
+        params: ``responses_create_params``, as the model was last asked.
+        tokens: the model calls' tokens, by the index of the call's last item in the response's output.
         timing: how long its parts took.
-        roles: what models in roles answered to the agent.
+        roles: the answers of models in roles to the agent.
     """
 
     row_fields: Mapping[str, Raw]
@@ -107,7 +107,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_row(cls, row: Raw) -> Facts:
-        """Of a rollout that was never begun; its row may be unreadable."""
+        """The facts of a rollout that never began; its row may be unreadable."""
         try:
             fields = _fields(row)
         except UNREADABLE:
@@ -130,8 +130,8 @@ def make_record(
     """The record of one rollout; its row has a reward if there is a `JudgedVerdict`.
 
     Args:
-        role_use: what the environment's roles have cost; a verdict says it itself.
-        started_anew: the reasons for which earlier attempts' work was discarded.
+        role_use: what the environment's roles have cost; not needed with a verdict, which has it.
+        started_anew: the reasons why earlier attempts' work was discarded.
     """
     pending = verdict if isinstance(verdict, JudgedPending) else None
     roles = RoleLog(facts.roles.answers, facts.roles.use)
@@ -198,13 +198,13 @@ def make_record(
 
 
 def refused_record(task: RolloutSpec, error: GymError, worker: str) -> RolloutRecord:
-    """The record of a rollout that failed before it was begun."""
+    """The record of a rollout that failed before it began."""
     outcome = Failed(fault=error.fault())
     return make_record(task, outcome, Facts.of_row(task.row), attempt=task.attempt_base + 1, worker=worker)
 
 
 def _conversation(facts: Facts, tokens: Sequence[CallTokens]) -> dict[str, Any]:
-    """The row's first fields; the tokens stand on the items that they belong to."""
+    """The row's first fields; each item carries its own tokens."""
     row: dict[str, Any] = {}
     if facts.params is not None:
         row["responses_create_params"] = facts.params
@@ -220,7 +220,7 @@ def _add_verdict(row: dict[str, Any], numbers: dict[str, float], verdict: Judged
     for name, value in verdict.components.items():
         count_number(numbers, name, value)
     for name, value in verdict.fields.items():
-        # A verifier must not replace what the runtime itself says.
+        # A verifier must not replace the runtime's own fields.
         if not is_own(name):
             row[name] = value
             count_number(numbers, name, value)
@@ -254,7 +254,7 @@ def number_of(raw: Raw) -> float | None:
     data = bytes(raw)
     if data in (b"true", b"false"):
         return float(data == b"true")
-    # The first byte says what a JSON value is, without decoding it.
+    # The first byte tells the type of a JSON value, without decoding it.
     return float(data) if data[:1] in b"-0123456789" else None
 
 
@@ -265,6 +265,6 @@ def count_number(numbers: dict[str, float], name: str, value: object) -> None:
         # An integer of JSON may be larger than any float.
         with suppress(OverflowError):
             number = float(value)
-            # JSON has no other numbers: the record could not be decoded.
+            # JSON has no infinity or NaN: a record with them could not be decoded.
             if math.isfinite(number):
                 numbers[name] = number

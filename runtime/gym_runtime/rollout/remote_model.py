@@ -1,8 +1,8 @@
 """A rollout's model: which worker keeps its conversation, and which items are new.
 
-A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends it only the
-items that this worker has not kept. A worker that does not have the conversation, because it is another one
-or has dropped it, gets all items and the tokens so far.
+A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends only the items
+that this worker has not kept. Another worker, or one that has dropped the conversation, gets all items and
+the tokens so far.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 
 
 class Answered(NamedTuple):
-    """A model's answer. Where its prompt is short, it is so on ``before``; ``after`` has its tokens, too."""
+    """A model's answer. A shortened prompt continues ``before``; ``after`` includes this answer's tokens."""
 
     response: Response
     answer: calls.ModelAnswer
@@ -80,20 +80,20 @@ class RemoteModel:
         body = self._journal.model_answer(identity)
         if body is None:
             body = await self._asked(params, items)
-            # Before the answer is used, or a resumed attempt could take another course.
+            # Stored before the answer is used, or a resumed attempt could diverge.
             await self._journal.store(identity, body)
         response, answer, _, _ = _decoded(body)
         self._extend(response.output)
         before, self._ids = self._ids, ids_after(answer.tokens, self._ids)
         self._covered = len(self._items)
-        # The worker must have kept exactly this conversation; an answer from the journal was kept by a worker
-        # that may be gone.
+        # The worker must have kept exactly this conversation; after an answer from the journal, that worker
+        # may be gone.
         self._kept = answer.kept if self._worker and answer.kept == len(self._items) else 0
         self._mark = answer.mark
         return Answered(response, answer, before, self._ids)
 
     async def ask_each(self, params: Raw, conversations: Sequence[Sequence[Raw]]) -> list[Answered]:
-        """The answers to separate conversations, asked at the same time; each is journaled as it comes.
+        """The answers to separate conversations, asked at the same time; each is journaled on arrival.
 
         Raises:
             GymError: as `ask`.
@@ -117,7 +117,7 @@ class RemoteModel:
                     if body is None:
                         tasks.start_soon(one, index)
         except BaseExceptionGroup as group:
-            # The caller handles single errors, as if it had asked once.
+            # The caller handles single errors, as if it had made a single call.
             raise leaf(group) from group
         return [_decoded(body) for body in bodies if body is not None]
 
@@ -160,7 +160,7 @@ class RemoteModel:
         )
 
     async def _send(self, call: calls.ModelCall) -> Raw:
-        # Each try has a key of its own: aborting one must not abort the next.
+        # Each try has a new key: aborting one must not abort the next.
         self._calls += 1
         request = self._envelope(call, f"{self._key}.m{self._calls}")
         answer = await self._actors.ask("model", self._task.model, request, self._budget, prefer=self._worker)

@@ -3,8 +3,8 @@
 The first call carries the task, which opens the session; the answer names the worker that holds it, and later
 calls go to that worker. When it is gone, the session is opened on another worker and its calls are repeated,
 if the environment is ``replayable``. If an answer then differs from the first one, the environment is not
-replayable after all, and the session is lost. A rebuilt session has a name of its own: another attempt may
-have the rollout too, and must not find a session of which only a part is repeated.
+replayable after all, and the session is lost. A rebuilt session has a new name: another attempt may also have
+the rollout, and must not find a session whose calls are only partly repeated.
 
 The tool calls of one turn are executed in order, or concurrently where the environment allows it.
 """
@@ -44,10 +44,10 @@ class RemoteSession:
     """One rollout's session.
 
     Attributes:
-        names: its name, and behind it those that it got when it was rebuilt.
+        names: its first name, then the names that it got when it was rebuilt.
         worker: the worker that holds it; empty before the first call and while it is being rebuilt.
-        asked: the workers that may have opened it, also those that never answered: each must be told when
-            the session is over.
+        asked: the workers that may have opened it, including workers that never answered: each must be told
+            when the session is over.
         rebuilt: how often it was rebuilt.
     """
 
@@ -78,9 +78,9 @@ class RemoteSession:
         """The answer to a call: from the journal, or from the worker that holds the session.
 
         Args:
-            repeated: models in roles may have answered to it for an earlier client.
+            repeated: an earlier client may have made this call, and models in roles may have answered it.
             limit_s: a call that takes longer, in seconds, is given up and counts as answered with
-                ``instead``. A rebuilt session does not repeat it: how much of it took effect is not known.
+                ``instead``. A rebuilt session does not repeat it, because its effect is unknown.
 
         Raises:
             SessionLost: that worker is gone, and the session cannot be rebuilt.
@@ -112,7 +112,7 @@ class RemoteSession:
     async def _deliver(
         self, call: calls.ResourceCall, number: int, *, repeated: bool, limit_s: float | None
     ) -> RoutedReply | None:
-        """The answer; None if it took too long, for which the time of rebuilding a session does not count."""
+        """The answer; None if it took too long. The time to rebuild a session does not count."""
         lost = ""
         while True:
             losses = self._budget.losses
@@ -128,8 +128,8 @@ class RemoteSession:
             except SessionLost as error:
                 if not self._task.replayable:
                     raise
-                # A worker that lives and has lost the session counts no loss; without a retry this could go
-                # on for ever.
+                # A live worker that lost the session counts no loss; without a retry this could go on for
+                # ever.
                 if self._budget.losses == losses:
                     self._budget.spend(error)
                 lost = self.worker or lost
@@ -174,7 +174,7 @@ class RemoteSession:
 
 ToolFailure = Literal["arguments", "exception", "timeout", "unknown_tool"]
 
-# A name is what a model wrote, of any length.
+# A model wrote the name, so it may have any length.
 NAME_CHARS = 100
 _NOT_JSON = "Invalid tool call arguments: "
 _GAVE_UP = " did not answer within "
@@ -188,7 +188,7 @@ class ToolCalls:
         parallel: the calls of one turn run at once.
 
     Attributes:
-        begun: how many so far, also those that failed.
+        begun: how many calls have begun so far, failed ones included.
     """
 
     def __init__(self, session: RemoteSession, *, parallel: bool) -> None:
@@ -199,7 +199,7 @@ class ToolCalls:
     async def execute(
         self, function_calls: Sequence[FunctionCall], limit_s: float | None = None
     ) -> list[str]:
-        """The calls' outputs, in the calls' order; of a call that failed, the error as the model is told it.
+        """The calls' outputs, in the calls' order; for a failed call, the error as the model sees it.
 
         A call that takes longer than ``limit_s`` seconds is given up.
 
@@ -214,7 +214,7 @@ class ToolCalls:
 
         if self._parallel and len(function_calls) > 1:
             if not self._session.worker:
-                # Else each of the first calls would carry the task, and open a session on another worker.
+                # Otherwise each of the first calls would carry the task, and open a session of its own.
                 await self._session.ask(calls.OpenSession())
             try:
                 async with anyio.create_task_group() as tasks:
@@ -241,8 +241,7 @@ class ToolCalls:
             "gen_ai.tool.call.id": call.call_id,
         }
         with tracing.span(f"execute_tool {call.name[: tracing.NAME_CHARS]}", about):
-            # Made before the call: the session compares the answer with it to know that the call was given
-            # up.
+            # Built before the call: the session compares the answer with it to detect a call given up.
             instead = NULL if limit_s is None else _given_up(call.name, limit_s)
             answer = await self._session.ask(request, limit_s=limit_s, instead=instead)
             return calls.decode_tool_answer(answer).output
@@ -254,9 +253,9 @@ def _given_up(name: str, limit_s: float) -> Raw:
 
 
 def tool_failure(output: str) -> ToolFailure | None:
-    """How the call failed whose output this is, by the texts that the runtime itself writes.
+    """How the call with this output failed, recognized by the texts that the runtime writes.
 
-    None if it did not fail, or if the tool said in its own words that it cannot do it.
+    None if it did not fail, or if the tool reported a failure in its own words.
     """
     if output == NOT_FOUND:
         return "unknown_tool"
@@ -274,7 +273,7 @@ def _json_problem(arguments: str) -> str | None:
         _decode_any(arguments)
     # Deeply nested arguments from the model must not end the rollout.
     except UNREADABLE:
-        # json is asked for its words. What only json accepts (NaN) is accepted, as NeMo Gym accepts it.
+        # json gives the error text. What only json accepts (NaN) is accepted, as in NeMo Gym.
         try:
             json.loads(arguments)
         except (ValueError, RecursionError) as error:

@@ -1,9 +1,10 @@
-"""Questions to models in roles over the bus: one at a time counted, limited, journaled.
+"""Questions to models in roles over the bus: each is counted, limited and journaled.
 
-A resource worker asks for the environment, in the name of the request that it works on; an agent worker asks
-for the agent. The answer is journaled before it is used, under the rollout's journal, where the patterns that
-forget the journal forget it too. It is looked for there only when the request is a repetition, so that the
-normal way costs one record and no look. A look at any replica is enough: what is missed is asked for again.
+A resource worker asks for the environment, on behalf of the request that it executes; an agent worker asks
+for the agent. The answer is journaled before it is used, under the rollout's journal, so that the patterns
+that delete the journal delete it too. The journal is read only when the request is a repetition, so the
+normal case costs one record and no read. Reading from any replica is enough: a missed answer is asked for
+again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
 
-# Over all rollouts of the process, because `worker` need not be different for each of them.
+# Counts over all rollouts of the process, because `worker` may be the same for several of them.
 _numbers = itertools.count()
 
 
@@ -49,14 +50,14 @@ class RoleCalls:
     """The questions that one call asks: a call of a resource, or all of an agent's attempt.
 
     Args:
-        bus: where answers are journaled; None for nowhere.
-        environment: whose roles they are.
-        request: in whose name they are asked: rollout, attempt, deadline, pools of the roles, and whether
-            there may be answers in the journal.
-        worker: who asks, for the names of the questions.
+        bus: where answers are journaled; None for no journal.
+        environment: the environment that declares the roles.
+        request: the request on whose behalf they are asked: rollout, attempt, deadline, pools of the roles,
+            and whether the journal may have answers.
+        worker: the asking worker, for the names of the questions.
 
     Attributes:
-        log: what was answered.
+        log: the answers so far.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class RoleCalls:
         try:
             return await self._answer(role, params, items)
         except TransportError as error:
-            # To the caller of a resource it would say that the resource worker cannot be reached.
+            # Unchanged, it would tell a resource's caller that the resource worker cannot be reached.
             kind = ModelUnavailable if error.retryable else ModelRefused
             raise kind(error.message) from error
 
@@ -109,7 +110,7 @@ class RoleCalls:
             if subject and self._bus is not None:
                 await self._bus.append(subject, bytes(response))
         self.log.note(role.name, digest, response, clock.monotonic() - started_s)
-        # In the order of the questions: the same one, asked twice at once, may have had two answers.
+        # In the order of the questions: a question that is asked twice at once may have two answers.
         place = bisect(self._noted, number)
         self._noted.insert(place, number)
         self.log.answers.insert(place, self.log.answers.pop())
@@ -131,7 +132,7 @@ class RoleCalls:
         request = calls.Request(
             body=call,
             deadline_s=deadline_s,
-            # No other question may go by this name: who gives one up would end both.
+            # The key must be unique: giving up one of two questions with the same key would end both.
             key=f"{self._worker}.{next(_numbers)}",
             rollout=asked.rollout,
             attempt=asked.attempt,
@@ -140,7 +141,7 @@ class RoleCalls:
         try:
             return (await self._actors.ask("model", pool, request, self._budget)).body
         except DeadlineExceeded as error:
-            # The rollout's own time is over: that is no fault of the role's.
+            # The rollout's own time is over: the role is not at fault.
             if deadline_s >= asked.deadline_s:
                 raise
             raise ModelUnavailable(
@@ -152,8 +153,8 @@ class RoleCalls:
     def _subject(self, digest: str) -> str:
         """Where the answer is journaled; empty if it is not.
 
-        The same may be asked several times, in one call (votes) and in several (each step of an episode): the
-        call's number, which its key ends with, and the count within the call tell these apart.
+        The same question may be asked several times, in one call (votes) and in several (each step of an
+        episode). The call's number, at the end of its key, and the count within the call tell them apart.
         """
         asked = self._request
         if self._bus is None or not asked.durable or not asked.rollout:

@@ -47,7 +47,7 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
 _decode_pending = msgspec.json.Decoder(JudgedPending).decode
 _decode_comparison = msgspec.json.Decoder(Comparison).decode
-# One for the process: a role's limit counts the questions of all its rollouts.
+# One for the process: a role's limit covers the questions of all rollouts.
 _limits = RoleLimits()
 
 
@@ -85,18 +85,18 @@ class Rollout:
 
     Attributes:
         task: the rollout's spec, including its limits.
-        deadline_s: the rollout's, a time of `gym_runtime.clock.monotonic`.
+        deadline_s: the rollout's deadline, by `gym_runtime.clock.monotonic`.
         params: the row's ``responses_create_params``.
-        turns: model calls made so far.
-        input: the items of the row's input, and behind them those that `reset` added.
+        turns: model calls so far.
+        input: the items of the row's input, then the items that `reset` added.
         output: the transcript: all items that were added after the row's input.
-        tokens: of each model call that reported them, by the index of its last item in ``output``. A prompt
-            may be short on the tokens of the call before; `Turn.tokens` has it whole.
+        tokens: the tokens of each model call that reported them, by the index of its last item in ``output``.
+            A prompt may leave out the tokens of the previous call; `Turn.tokens` has the whole prompt.
         truncated: which limit ended the rollout, or None.
-        notes: texts by their names, for the response's ``metadata``.
-        weight_versions: the versions of the model's weights that answered, if the engine reports them.
+        notes: texts by name, for the response's ``metadata``.
+        weight_versions: the versions of the weights that gave the answers, if the engine reports them.
         times: how long each turn and the verification took.
-        roles: what the agent asks models in roles.
+        roles: the agent's questions to models in roles.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Rollout:
 
     @property
     def trace_context(self) -> Mapping[str, str]:
-        """The W3C trace context as headers, for what the agent asks or starts; empty if not traced."""
+        """The W3C trace context as headers, for the agent's requests and processes; empty if not traced."""
         return tracing.headers() or {}
 
     @property
@@ -170,7 +170,7 @@ class Rollout:
 
     @property
     def max_turns(self) -> int | None:
-        """Model calls at most, or None for no limit."""
+        """The most model calls, or None for no limit."""
         return self.task.max_turns
 
     @property
@@ -187,7 +187,7 @@ class Rollout:
         """The agent's options, as the run and the environment set them.
 
         Args:
-            kind: a frozen struct that forbids unknown fields; its defaults are the options' own.
+            kind: a frozen struct that forbids unknown fields; its defaults are the options' defaults.
 
         Raises:
             UsageError: an option is unknown, or its value does not fit.
@@ -218,8 +218,8 @@ class Rollout:
         """Have the model answer the conversation so far; the answer is appended to the transcript.
 
         Args:
-            shown: the conversation that the model is shown in place of the whole one, for agents that leave
-                out or replace a part of it. Its tokens are then a sequence of their own.
+            shown: the conversation that the model is shown instead of the whole one, for agents that leave
+                out or replace a part of it. Its tokens then form a separate sequence.
 
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
@@ -232,7 +232,7 @@ class Rollout:
     async def respond_apart(self, *conversations: Sequence[Raw]) -> list[Turn]:
         """Have the model answer several separate conversations, all at the same time.
 
-        Each counts as a turn, is journaled, and is a token sequence of its own. The last item of each
+        Each counts as a turn, is journaled, and is a separate token sequence. The last item of each
         conversation, the question, and its answer are appended to the transcript, in the order given.
 
         Raises:
@@ -274,7 +274,7 @@ class Rollout:
         and the result has ``arguments``, ``unknown_tool``, ``exception`` or ``timeout`` at its place.
 
         Args:
-            limit_s: the seconds that one call may take; it is then given up, and its output says so.
+            limit_s: how many seconds one call may take; a longer call is given up, and its output says so.
 
         Raises:
             SessionLost: the worker that holds the session is gone.
@@ -299,8 +299,8 @@ class Rollout:
     def model(self, role: str | Role) -> Model:
         """The model in a role, such as ``critic``, for the agent to ask beside the policy.
 
-        What it answers is journaled and is in the row, but not in the transcript. The role is one
-        of the environment's, or one that the run names for this agent.
+        Its answers are journaled and are in the row, but not in the transcript. The role belongs to the
+        environment, or the run names it for this agent.
 
         Args:
             role: its name, or a `Role` that says how it samples, and how many questions all rollouts of this
@@ -326,7 +326,7 @@ class Rollout:
                 answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
             if self.task.group is not None:
                 pending = _decode_pending(answer)
-                # A verdict has no features; it is told from a pending one by this field alone.
+                # A verdict has no features; this field alone tells it from a pending one.
                 if bytes(pending.features):
                     return pending
             try:
@@ -366,11 +366,11 @@ class Rollout:
         return msgspec.structs.replace(last, output=self.output, usage=self.usage)
 
     def facts(self) -> Facts:
-        """What this attempt says of itself in the rollout's row."""
+        """This attempt's part of the rollout's row."""
         params = self.params
         if self._reset:
-            # What the model was asked, with the first observation. Only here: a large input would be in
-            # memory twice for as long as the rollout.
+            # The input with the first observation. Joined only here: a large input would otherwise be in
+            # memory twice during the whole rollout.
             params = msgspec.structs.replace(params, input=Raw(_encode(self.input)))
         return Facts(
             row_fields=self._row_fields,
@@ -392,14 +392,14 @@ class Rollout:
             self._call_params = _without_input(self.params)
 
     def _take(self, answered: Answered, asked: Sequence[Raw] = ()) -> Turn:
-        """Count a turn, and append it to the transcript, after what it was asked there."""
+        """Count a turn, and append the question items and the answer to the transcript."""
         turn = self._count(answered)
         tokens, output = answered.answer.tokens, answered.response.output
         self.output += [*asked, *output]
         # Tokens stand on the last item; an answer without items has no place for them.
         if tokens is not None and output:
             newest = next(reversed(self.tokens.values()), None)
-            # A prompt stays short only behind the call on which it is short.
+            # A prompt stays shortened only directly after the call that it continues.
             if newest is None or newest is not self._newest or answered.before is not self._ids:
                 tokens = lengthened(tokens, answered.before)
             self.tokens[len(self.output) - 1] = self._newest = tokens
@@ -426,7 +426,7 @@ class Rollout:
 
     def _note_weights(self, answer: calls.ModelAnswer) -> None:
         spans = answer.tokens.weights if answer.tokens is not None else []
-        # The spans know more: weights may have changed during the answer.
+        # The spans are more exact: weights may have changed during the answer.
         for version in [span.version for span in spans] or [answer.weight_version]:
             if version and version not in self.weight_versions:
                 self.weight_versions.append(version)

@@ -1,6 +1,6 @@
 """How one actor asks another: an agent asks models and environments, an environment asks models in roles.
 
-Agents, environments and what carries their calls depend on `Actors` alone, not on where the asked actor runs.
+Agents, environments and the layers between them depend on `Actors` alone, not on where the asked actor runs.
 `gym_runtime.rpc.ask.Router` reaches it over the bus. Every implementation keeps these laws:
 
 ============  ============================================================================================
@@ -9,8 +9,8 @@ deadline      the caller waits until ``request.deadline_s`` at most, and then ge
 budget        every repetition, lost session and dead worker counts in the caller's `RetryBudget`, also the
               retries that the asked actor made itself
 cancellation  when the caller is cancelled, the work on its request ends, if the request has a key
-repetition    a request may be delivered several times, always with the same key, by which it is answered
-              once; from the second delivery on ``repeated`` is set
+repetition    a request may be delivered several times, always with the same key, and is answered once per
+              key; from the second delivery on ``repeated`` is set
 fault         an error of the asked actor reaches the caller as that error, with the stage at which it arose
 span          the asked actor's span is a child of the caller's
 ============  ============================================================================================
@@ -36,11 +36,11 @@ class RoutedReply(msgspec.Struct, frozen=True):
 
 
 class Actors(Protocol):
-    """The other actors, as one of them asks them."""
+    """How one actor asks the others."""
 
     @property
     def meter(self) -> Meter:
-        """Counts for the worker that asks."""
+        """The meter of the asking worker."""
         ...
 
     async def ask(

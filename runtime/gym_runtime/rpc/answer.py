@@ -4,8 +4,8 @@ A service answers requests on ``<kind>.<pool>.<worker>`` for each of its pools a
 ``<kind>.<pool>``. On ``holds.<worker>`` it answers which of the listed requests it is not executing. A
 request above the capacity is refused with `Busy` at once, unless its sender waits for no answer and so could
 not send it again. A request whose deadline has passed is not executed. ``abort.<worker>`` and
-``abort.<kind>.<pool>`` cancel a request by its key. A request whose workers ended several times is kept apart
-from the others (`gym_runtime.rpc.quarantine`).
+``abort.<kind>.<pool>`` cancel a request by its key. A request that several workers in a row did not survive
+is executed apart from the others (`gym_runtime.rpc.quarantine`).
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Service:
         kind: ``model`` or ``resource``.
         worker: this worker's id, unique in the system.
         pools: the names it serves.
-        capacity: requests in progress at most.
+        capacity: the maximum number of requests in progress.
         handle: called with the pool's name, the request and its budget of retries; returns the answer's body.
 
     Attributes:
         serving: requests can arrive.
-        meter: counts for the worker.
-        traced: name, kind and attributes of the spans of its requests, if they are to be special.
+        meter: the worker's counters.
+        traced: name, kind and attributes of the spans of its requests; None for the usual ones.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Service:
         self._working: dict[str, list[_Working]] = {}
         self._idle = anyio.Event()
         self._alone = CallPlace()
-        # Made once: a worker refuses most when it has the least time.
+        # Built once: a worker refuses most requests when it has the least time.
         self._busy_fault = Busy(f"worker {worker} is at its capacity of {capacity}").fault()
 
     @property
@@ -102,9 +102,9 @@ class Service:
 
         Raises:
             UsageError: the name of the worker or of a pool cannot be a token of a subject.
-            RuntimeFault: it ended, though it was not cancelled.
+            RuntimeFault: the service ended, though it was not cancelled.
         """
-        # The group is entered first: it must still be there while the subscriptions end.
+        # The group is entered first, so that it outlives the subscriptions.
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
             tasks = TaskPool(group)
             group.start_soon(self._end_overdue)
@@ -122,7 +122,7 @@ class Service:
             for pool in self.pools:
                 subject = f"{self.kind}.{token(pool, self.kind)}"
                 await stack.enter_async_context(self._bus.serve(f"abort.{subject}", self._abort))
-                # Last: from here on requests of this pool come, and what aborts them must be there.
+                # Last: requests of this pool arrive from here on, and aborts must already be heard.
                 await stack.enter_async_context(self._bus.serve(subject, receive, queue=subject))
             self.serving = True
             ready()
@@ -130,7 +130,7 @@ class Service:
                 await anyio.sleep_forever()
             finally:
                 self.serving = False
-        # One of its tasks was cancelled by asyncio's ``cancel``, which ends the group in silence.
+        # Something called asyncio's ``cancel`` on one of the group's tasks, which ends the group in silence.
         raise RuntimeFault(f"the service of {self.kind} worker {self.worker} ended by itself")
 
     async def drained(self) -> None:
@@ -161,7 +161,7 @@ class Service:
             busy = RpcReply(fault=self._busy_fault, worker=self.worker, load=1)
             tasks.start_soon(self._answer, incoming, busy, request.run)
             return
-        # Here, not in the task: messages that are read in one go would all see a free place.
+        # Counted here, not in the task: several messages from one read would all see the same free place.
         self.in_use += 1
         tasks.start_in_scope(self._serve, tasks, pool, request, incoming)
 
@@ -207,7 +207,7 @@ class Service:
         try:
             reply = await self._work(pool, request, incoming)
         except anyio.get_cancelled_exc_class():
-            # An aborted one has no answer; nor has any when the worker ends.
+            # An aborted request gets no answer, nor does any request when the worker ends.
             overdue = anyio.current_time() >= scope.deadline or clock.monotonic() >= working.due_s
             if scope.cancel_called and overdue:
                 tasks.start_soon(self._answer, incoming, self._too_late(pool), request.run)

@@ -1,7 +1,7 @@
 """Asking over the bus: choose a worker, ask it, and ask again where that may help.
 
-One rollout has one budget of retries and one deadline, whatever request needs them. A worker that has ended
-is noticed within milliseconds (no responders), and a full one refuses at once; in both cases another worker
+One rollout has one budget of retries and one deadline for all its requests. The end of a worker is noticed
+within milliseconds (no responders), and a full worker refuses at once; in both cases another worker
 is asked. A call to a session goes to the session's worker and nowhere else: if that worker is gone, so is the
 state, and `SessionLost` says so. A worker that ends while it works on a call costs no retry; a call that ends
 its workers is found and no longer sent (`gym_runtime.rpc.quarantine`).
@@ -45,8 +45,8 @@ from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import MEMBER_ANSWER_S, RETRY_PAUSE_S
 
 NO_WORKER_GRACE_S = 30.0
-"""How long a request waits for any worker of its pool: a supervisor starts a worker again within a few
-seconds, a model server within half a minute."""
+"""How long a request waits for any worker of its pool: a supervisor restarts a worker within a few
+seconds, a model server restarts within half a minute."""
 SESSION_GRACE_S = 1.0
 """How long a call to a session waits for a worker that the broker does not know: after a restart of the
 broker a worker may connect shortly after its callers."""
@@ -54,11 +54,11 @@ CLOSED_TOGETHER_S = 0.02
 """Sessions that end within this time are closed with one message. A message for each of them would cost a
 resource worker a fifth more CPU time per rollout."""
 CLOSED_AT_ONCE = 256
-"""Sessions in one such message at most."""
+"""The most sessions in one such message."""
 SESSION_CLOSED_S = 60.0
-"""How long such a message counts."""
+"""How long such a message is valid."""
 CLOSED_LAST_S = 2.0
-"""How long a router that stops may take to send the last ones."""
+"""How long a stopping router may take to send the last such messages."""
 
 _PAUSES = Pauses(*RETRY_PAUSE_S)
 
@@ -67,15 +67,15 @@ class Router:
     """Requests to pools of workers over one bus: `gym_runtime.rpc.actors.Actors`.
 
     Args:
-        kinds: the kinds of workers that it asks; all without any.
+        kinds: the kinds of workers that it asks; empty for all.
         own: the worker id of the agent worker that asks; empty for another caller.
         watches: it takes a share of the watch over the members (`gym_runtime.rpc.watch`).
 
     Attributes:
-        members: who is alive.
-        views: who is alive, by kind.
-        waiting: the requests that it waits for, in the order in which they began.
-        meter: counts for the worker that asks.
+        members: the members that are alive.
+        views: the workers that are alive, by kind.
+        waiting: the requests without an answer yet, in the order in which they began.
+        meter: the counters of the asking worker.
     """
 
     def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
@@ -89,7 +89,7 @@ class Router:
         self._closings = Closings(bus, self.views)
 
     async def run(self) -> None:
-        """Follow the workers, and whether requests are still worked on, until cancelled."""
+        """Follow the workers, and find lost answers, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lost.watch)
             tasks.start_soon(self._closings.run)
@@ -125,12 +125,12 @@ class Router:
                 if worker is None:
                     worker = await self._find_worker(view, pool, request, budget)
                 if asked is not None:
-                    # Before it is asked: it may act on the request and its answer be lost.
+                    # Added before it is asked: it may act on the request even if its answer is lost.
                     asked.add(worker)
                 return await self._ask_worker(view, pool, worker, request, budget)
             except NoWorker as error:
                 if worker is not None:
-                    # No pause and no retry: the next worker is asked at once, and one that lacks all workers
+                    # No pause and no retry: the next worker is asked at once; if there is none, the request
                     # waits below.
                     view.lose(worker)
                     request = _repeated(request)
@@ -142,20 +142,20 @@ class Router:
                         f"start one with: gym-runtime start {kind}",
                         stage=kind,
                     ) from error
-                # A limit, because workers may serve the pool that this view has not heard of.
+                # A limit, because the pool may have workers that this view does not know yet.
                 with anyio.move_on_after(0.25):
                     await view.change().wait()
             except Busy as error:
                 if worker is not None:
                     view.report(worker, 1.0)
                     if budget.deaths_of(_call_name(kind, request)) >= ALONE_AT:
-                        # That worker is being kept for this call; others need not be.
+                        # That worker keeps itself free for this call; another worker need not do so too.
                         prefer = worker
                         await _pause(backoff, request.deadline_s, error)
                         continue
                     avoid.add(worker)
                 if worker is None or avoid.issuperset(view.workers(pool)):
-                    # All are full: after a pause any of them may have a place.
+                    # All workers are full: after a pause any of them may have a free place.
                     avoid.clear()
                     await _pause(backoff, request.deadline_s, error)
             except ConnectionLost as error:
@@ -211,7 +211,7 @@ class Router:
         self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], budget: RetryBudget
     ) -> RoutedReply:
         if self._bus.crowded:
-            # Here, before anything is counted: it does not wait for the worker yet.
+            # Before anything is counted: the request waits for the connection here, not for the worker.
             await self._bus.ease(request.deadline_s)
         deaths = 0
         if budget.suspects:
@@ -239,18 +239,18 @@ class Router:
                 stage=view.kind,
             ) from None
         finally:
-            # Whatever ended the waiting: workers are not asked any more about a request without a caller.
+            # Whatever ended the waiting, the router no longer asks workers about this request.
             del self.waiting[hop]
         if data is None:
             raise self._unanswered(view, hop, budget, request)
         reply = decode_reply(data)
-        # A retryable failure (a full worker) does not show that the call can be executed.
+        # A retryable failure, such as a full worker, does not prove that a worker survives the call.
         if budget.suspects and (reply.fault is None or not reply.fault.retryable):
             budget.answered(_call_name(view.kind, request))
         view.report(reply.worker, reply.load)
         budget.take(reply.retries)
         budget.note_role_use(reply.role_use)
-        # After the counting above: a failed call has taken retries and asked roles, too.
+        # After the counting above: a failed call, too, has taken retries and asked roles.
         if reply.fault is not None:
             raise from_fault(reply.fault)
         return RoutedReply(reply.body, reply.worker)
@@ -258,7 +258,7 @@ class Router:
     async def _find_place(
         self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], deaths: int
     ) -> None:
-        """Have a suspect admitted.
+        """Get a place for a suspected call.
 
         Raises:
             Busy: there is no place for it now.
@@ -275,10 +275,10 @@ class Router:
     async def _find_worker(
         self, view: WorkerRegistry, pool: str, request: Request[Any], budget: RetryBudget
     ) -> str:
-        """The name of a worker of a pool of which this caller knows no worker.
+        """Ask a pool for the name of one of its workers, if this caller knows none.
 
-        The request itself goes to a worker that is named: if that one ends, the caller notices it, and
-        counts its end. A suspect waits for a listed worker.
+        The request itself is sent to that worker by name, so that the caller notices and counts the worker's
+        end. A suspected call waits for a listed worker.
 
         Raises:
             NoWorker: the pool has no worker, or no worker answered.
@@ -286,9 +286,9 @@ class Router:
         """
         if budget.deaths_of(_call_name(view.kind, request)) >= ALONE_AT:
             raise NoWorker(f"no worker of {view.kind} '{pool}' is known", stage=view.kind)
-        # A frozen worker must not hold the question until it is declared gone; another may answer the next.
+        # A short deadline: a frozen worker must not hold the question; another may answer the next one.
         deadline_s = min(request.deadline_s, clock.monotonic() + MEMBER_ANSWER_S)
-        # Without a key it asks for no place, so the worker takes other calls as before.
+        # A request without a key asks for no place, so the worker goes on taking other calls.
         asking = msgspec.structs.replace(request, key="", deadline_s=deadline_s, place=True)
         hop = InFlightRequest(view.kind, pool, "", "")
         try:
@@ -303,7 +303,7 @@ class Router:
 
     async def _ask_before(self, view: WorkerRegistry, hop: InFlightRequest, asking: Request[Any]) -> RpcReply:
         """The answer to a question that comes before a request."""
-        # Without the body: a large one need not travel to a worker that may be full.
+        # Without the body: it may be large, and the worker may be full.
         asking = msgspec.structs.replace(asking, body=NULL)
         data = await self._exchange(view, hop, asking, None)
         if data is None:
@@ -317,11 +317,11 @@ class Router:
         request: Request[Any],
         headers: Headers | None,
     ) -> bytes | None:
-        """The answer; None if the waiting for it was ended, because the worker or the answer is gone."""
+        """The answer; None if the waiting was stopped because the worker or the answer is lost."""
         if hop.worker:
             view.begin(hop.worker, hop)
         try:
-            # No name here for what is sent: a large request is not held while its answer is awaited.
+            # The encoded request has no name here, so that its memory is free while the answer is awaited.
             return await self._bus.request(
                 hop.subject,
                 encode_request(request),
@@ -339,8 +339,8 @@ class Router:
     def _unanswered(
         self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, request: Request[Any]
     ) -> GymError:
-        """What it means that a request has no answer: its worker ended, or lives and does not know of it."""
-        # One that is not listed any more has ended, as far as its caller can tell.
+        """The error for a request without an answer: its worker ended, or is alive but does not know it."""
+        # A worker that is no longer listed has ended, as far as its caller can tell.
         if hop.lost and view.knows(hop.worker):
             return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
         # A worker that drained ended as announced, so that no call of it is suspected.
@@ -354,18 +354,18 @@ class Router:
     async def _abort(self, worker: str, request: Request[Any]) -> None:
         """Stop the work on a request."""
         if request.key:
-            # An error here must not take the place of the cancellation.
+            # An error here must not replace the cancellation.
             with anyio.move_on_after(1, shield=True), suppress(GymError):
                 await self._bus.publish(f"abort.{token(worker, 'worker')}", request.key.encode())
 
 
 def _call_name(kind: str, request: Request[Any]) -> str:
-    """What names a call within its rollout, whichever attempt makes it."""
+    """The name of a call within its rollout; the same in every attempt."""
     return f"{kind}.{request.key.rpartition('.')[2]}"
 
 
 def _repeated(request: Request[Any]) -> Request[Any]:
-    """The request for its next delivery: the one before may have been worked on."""
+    """The request for its next delivery, marked as repeated: a worker may have executed the previous one."""
     return request if request.repeated else msgspec.structs.replace(request, repeated=True)
 
 
@@ -377,7 +377,7 @@ async def _pause(backoff: Backoff, deadline_s: float, error: GymError) -> None:
 
 
 class Closings:
-    """Tells workers which sessions are over. ``views`` lists these workers."""
+    """Tells workers which sessions are over; ``views`` lists the workers."""
 
     def __init__(self, bus: Bus, views: Mapping[str, WorkerRegistry]) -> None:
         self._bus = bus
@@ -387,7 +387,7 @@ class Closings:
         self._running = False
 
     async def run(self) -> None:
-        """Send until cancelled; then what waits is sent at once."""
+        """Send until cancelled, then send the waiting messages at once."""
         self._running = True
         try:
             while True:
@@ -418,7 +418,7 @@ class Closings:
                     logger().info(
                         "sessions were not closed; their time limit will close them", error=str(error)
                     )
-                # Only now: if the sending was cancelled, they are sent again.
+                # Removed only now: if sending was cancelled, the sessions are sent again.
                 del sessions[: len(told)]
             del self._waiting[place]
 

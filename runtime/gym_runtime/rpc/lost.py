@@ -1,12 +1,12 @@
 """Answers that were lost on the way, and how the caller that waits for them finds out.
 
 A request is answered at most once. If the worker's connection breaks while an answer is on its way, the
-answer is lost, and the caller does not learn it: the worker is alive. So a caller that has waited for a while
-asks the worker which of its requests the worker is executing. A request that the worker does not know, twice
-in a row, is lost and is sent again: requests are safe to repeat. A worker that has ended knows no request, so
-this also detects the end of a worker whose ``gone`` signal was lost.
+answer is lost, and the caller does not notice, because the worker is alive. So a caller that has waited for a
+while asks the worker which of the caller's requests it is executing. A request that the worker twice in a row
+does not know is lost, and is sent again: requests are safe to repeat. A worker that has ended knows no
+request, so this also detects the end of a worker whose ``gone`` signal was lost.
 
-What is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting.
+A request that is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ IN_FLIGHT_LOOK_S = 2.0
 IN_FLIGHT_LONGEST_S = 60.0
 """The longest interval between two such questions; it doubles from `IN_FLIGHT_FIRST_S`."""
 IN_FLIGHT_ANSWER_S = 5.0
-"""How long the worker may take to say so."""
+"""How long the worker may take to answer the question."""
 IN_FLIGHT_MISSES = 2
-"""Looks in a row at which the worker did not know a request, until its answer is lost. Two, because an
-answer may be on its way during the first."""
+"""After so many looks in a row at which the worker did not know the request, its answer is lost. Two, because
+an answer may be on its way during the first."""
 
 KEYS_AT_ONCE = 1000
 
@@ -43,7 +43,7 @@ decode_keys = msgspec.json.Decoder(list[str]).decode
 
 @lru_cache(maxsize=4096)
 def _subject(kind: str, pool: str, worker: str) -> str:
-    # The same few for all requests.
+    # Cached: all requests share a few subjects.
     return f"{kind}.{token(pool, kind)}" + (f".{token(worker, 'worker')}" if worker else "")
 
 
@@ -55,7 +55,7 @@ class InFlightRequest(Stop):
         lost: the worker no longer knows the request.
     """
 
-    # There is one for each request, thousands at a time.
+    # Slots: each request has such an object, and thousands exist at a time.
     __slots__ = ("_misses", "_wait_s", "due_s", "key", "kind", "lost", "pool", "since_s", "worker")
 
     def __init__(self, kind: str, pool: str, worker: str, key: str) -> None:
@@ -100,7 +100,7 @@ class LostAnswers:
     """Finds lost answers among the requests that one router waits for.
 
     Args:
-        waiting: these requests; not changed here.
+        waiting: the requests that the router waits for; not changed here.
     """
 
     def __init__(self, bus: Bus, waiting: Iterable[InFlightRequest]) -> None:
@@ -125,7 +125,7 @@ class LostAnswers:
         async def ask(worker: str, requests: list[InFlightRequest]) -> None:
             unknown = await self._unknown(worker, [request.key for request in requests])
             if unknown is None:
-                # A worker that did not answer may have them.
+                # A worker that did not answer may still execute them.
                 return
             for request in requests:
                 if request.key in unknown:
@@ -145,7 +145,7 @@ class LostAnswers:
     async def _unknown(self, worker: str, keys: list[str]) -> set[str] | None:
         """The keys that a worker does not know; None if it did not answer."""
         unknown: set[str] = set()
-        # In portions, so that a question stays small enough to travel inline.
+        # In portions, so that a question is small enough to travel inline.
         for start in range(0, len(keys), KEYS_AT_ONCE):
             body = encode_keys(keys[start : start + KEYS_AT_ONCE])
             deadline_s = clock.monotonic() + IN_FLIGHT_ANSWER_S

@@ -1,4 +1,4 @@
-"""The members of a system: how one announces itself, how anyone lists them and asks them to leave.
+"""The members of a system: how they announce themselves, how callers list them and ask them to leave.
 
 On the wire, NAME being ``<kind>.<worker>``:
 
@@ -11,11 +11,11 @@ On the wire, NAME being ``<kind>.<worker>``:
 ``drain.NAME``       request to leave, which only clients may send; the answer is `calls.Draining`
 ===================  ====================================================================================
 
-A member that is asked regularly and does not change sends nothing but its answers. One that is asked to leave
-works until its supervisor tells it to drain, and no other is started in its place.
+A member that is asked regularly and does not change sends nothing but its answers. A worker that is asked to
+leave works until its supervisor tells it to drain, and the supervisor does not replace it.
 
-Agent workers and gateways keep the list of all members (`gym_runtime.rpc.watch`) and send it to whoever asks,
-such as the command line. In a system without them, such as one without agent workers, the roll is called.
+Agent workers and gateways keep the list of all members (`gym_runtime.rpc.watch`) and send it to any caller,
+such as the command line. In a system without agent workers and gateways, the caller calls the roll.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from gym_runtime.messages.stored_records import Stored
 from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S, SLOW_LINK_S, UNASKED_S
 
 MOST_MEMBERS = 8192
-"""Of each kind; further ones are left out until others leave. NATS does not tell who announces a member, so
-whoever may announce one may announce many."""
+"""The most members of each kind; further members are ignored until others leave. NATS does not tell who
+announces a member, so a client that may announce one member can announce many."""
 
 STATE_CHECKED_S = 1.0
-"""How often a member compares its state with the one that it announced. Draining and a new version of the
-weights are known to callers this much later."""
+"""How often a member compares its state with the announced one. Callers learn of draining and of new weights
+up to this much later."""
 CALLS_ANSWERED_S = 0.25
-"""The shortest time between two answers of a member to roll calls: one serves all followers that start
-together, and a hundred of them cause no hundred announcements of every member."""
+"""The shortest time between two answers of a member to roll calls: one answer serves all followers that start
+together, so a hundred followers do not cause a hundred announcements of every member."""
 LEAVE_S = 1.0
-"""How long a member that leaves may take to announce it."""
+"""How long a leaving member may take to announce that."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,11 +74,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         round_trip_s: how long its pings to the broker take; 0 while that is not known.
         places: it understands requests for a place (`gym_runtime.rpc.quarantine`).
         closes_many: it understands a `CloseSession` for several sessions.
-        crashed: the worker before it at its supervisor's slot, if that one crashed: it was not ended from
-            outside, but ended itself or was ended by the kernel for what it did.
-        refused: why the broker does not store what it is storing now; empty if it does.
+        crashed: the previous worker at its supervisor's slot, if that worker crashed: it ended itself, or the
+            kernel ended it for what it did; nothing outside ended it.
+        refused: why the broker refuses what the member is storing now; empty if it does not.
         detail: further information for users, such as a model's name.
-        figures: what it has counted since it began; only in answers on ``alive``, and at its end.
+        figures: its counters since it began; only in answers on ``alive``, and at its end.
     """
 
     worker: Token
@@ -119,7 +119,7 @@ def _name(heartbeat: Heartbeat) -> str:
 
 
 HEARTBEATS = Stored(decode_heartbeat, _name)
-"""Reads what comes on ``join.<name>`` and ``gone.<name>``, and the answers to ``alive.<name>``."""
+"""Decodes messages on ``join.<name>`` and ``gone.<name>``, and answers to ``alive.<name>``."""
 
 
 def _state(heartbeat: Heartbeat) -> tuple[object, ...]:
@@ -144,7 +144,7 @@ async def announce(
         with suppress(GymError):
             await bus.publish(incoming.reply, encode_heartbeat(current()))
 
-    # The group is entered first: it must still be there while the subscriptions end.
+    # The group is entered first, so that it outlives the subscriptions.
     async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
 
         def answer(incoming: Incoming) -> None:
@@ -159,7 +159,7 @@ async def announce(
         await stack.enter_async_context(bus.serve(f"gone.{name}", called))
         await stack.enter_async_context(bus.serve("call", called))
         announced: tuple[object, ...] | None = None
-        # The first call of the roll is answered at once.
+        # The first roll call is answered at once.
         called_s = -math.inf
         try:
             while True:
@@ -170,8 +170,7 @@ async def announce(
                 unasked = anyio.current_time() - asked_s >= UNASKED_S
                 if wake.is_set() or unasked or _state(heartbeat) != announced:
                     wake = anyio.Event()
-                    # Otherwise it would announce itself at each look, until a watcher has learned of it and
-                    # asks.
+                    # Otherwise the member would announce itself at each look until a watcher asks it.
                     asked_s = anyio.current_time()
                     # A lost announcement is repeated after `UNASKED_S`, because no watcher asks until then.
                     with suppress(GymError):
@@ -180,7 +179,7 @@ async def announce(
                         await bus.publish(f"join.{name}", encode_heartbeat(replace(heartbeat, figures=None)))
                     announced = _state(heartbeat)
                 if ready is not None:
-                    # Only now do others know of it.
+                    # Only now is the member known to others.
                     ready()
                     ready = None
                 with anyio.move_on_after(STATE_CHECKED_S):
@@ -204,19 +203,19 @@ _MEMBERS = Stored(decode_heartbeat)
 
 
 async def listed(bus: Bus, kind: str) -> list[Heartbeat]:
-    """A follower's list of the members of a kind.
+    """Ask a follower for its list of the members of a kind.
 
     Raises:
         NoWorker: there is no follower.
         GymError: no follower answered.
-        Exception: one of `UNREADABLE`: what answered is no list.
+        Exception: one of `UNREADABLE`: the answer is not a list of members.
     """
     tries = LIST_TRIES
     while True:
         try:
             subject = f"members.{kind}"
             found = _decode(await bus.request(subject, b"", deadline_s=clock.monotonic() + LIST_S))
-            # One by one: a member of another version must not keep the others from being listed.
+            # Decoded one by one: a member of another version must not hide the others.
             members = _MEMBERS.read_all(Incoming(subject, raw) for raw in found[:MOST_MEMBERS])
             return [member for member in members if member.kind == kind]
         except (ConnectionLost, DeadlineExceeded, *UNREADABLE):
@@ -252,7 +251,7 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
 
 
 async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
-    """The workers with their present loads: each is asked. A silent one keeps its last known load."""
+    """Ask each worker for its present load. A worker that does not answer keeps its last known load."""
     found = {heartbeat.name: heartbeat for heartbeat in workers}
 
     async def ask(name: str) -> None:
@@ -260,7 +259,7 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
         try:
             answer = Incoming(f"alive.{name}", await bus.request(f"alive.{name}", b"", deadline_s=deadline_s))
         except NoWorker:
-            # It has ended since the list was made.
+            # The worker ended after the list was written.
             del found[name]
         except GymError as error:
             logger().info("a worker did not report its load", worker_asked=name, error=str(error))
@@ -268,10 +267,10 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
             found[name] = HEARTBEATS.read(answer) or found[name]
 
     async with anyio.create_task_group() as tasks:
-        # A copy: `ask` removes those that are gone.
+        # A copy, because `ask` removes workers that are gone.
         for number, name in enumerate(list(found)):
-            # A thousand questions in one go would block the event loop. But none waits for the answers to
-            # others: the silent ones together take no longer than one.
+            # A thousand questions in one go would block the event loop, so there is a pause between groups.
+            # No question waits for an answer: many silent workers take no longer than one.
             if number % ASKED_AT_ONCE == 0:
                 await anyio.lowlevel.checkpoint()
             tasks.start_soon(ask, name)
@@ -298,22 +297,22 @@ async def drained_on_request(
         def asked(incoming: Incoming) -> None:
             logger().info("asked to drain")
             leave()
-            # The subscription's function must not wait for the connection.
+            # The subscription's callback must not wait for the connection.
             tasks.start_soon(answer, incoming)
 
         try:
             async with bus.serve(f"drain.{current().name}", asked):
                 await anyio.sleep_forever()
         except BrokerError as error:
-            # A broker whose permissions were made by an older version: signals still work.
+            # The broker's permissions were written by an older version: signals still work.
             logger().info("clients cannot ask this worker to leave", reason=str(error))
 
 
 def named(workers: Sequence[Heartbeat], names: Iterable[str]) -> list[Heartbeat]:
-    """The workers that names mean: an id, a kind (``agent``), a pool (``agent:NAME`` or ``NAME``), or a host.
+    """Find workers by name: an id, a kind (``agent``), a pool (``agent:NAME`` or ``NAME``), or a host.
 
     Raises:
-        UsageError: a name means no worker.
+        UsageError: no worker has the name.
     """
     chosen: dict[str, Heartbeat] = {}
     for name in names:
@@ -333,7 +332,7 @@ def _names(worker: Heartbeat) -> set[str]:
 
 
 async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Draining]:
-    """Ask workers to leave, all at once; their answers by worker id. One that has left already is left out.
+    """Ask workers to leave, all at once; returns their answers by worker id, without workers already gone.
 
     Raises:
         GymError: a worker did not answer within `DRAIN_ANSWER_S`, or these credentials may not ask; the
@@ -365,7 +364,7 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
     async with anyio.create_task_group() as tasks:
         for worker in workers:
             tasks.start_soon(ask, worker)
-    # After all were asked: one worker that does not answer keeps no other from draining.
+    # Raised after all were asked: a worker that does not answer must not keep others from draining.
     if failures:
         raise failures[0]
     return answers

@@ -16,8 +16,8 @@ from gym_runtime.messages.metric_names import Metric
 from gym_runtime.statistics import bounded
 
 MOST_SERIES = 4096
-"""Labels have few values. If a fault makes that untrue, further ones are counted together as `OTHER`: a
-metric must not fill the memory of a worker, or of who reads it."""
+"""Labels have few values. If a fault breaks that rule, further series are counted together as `OTHER`: a
+metric must not fill the memory of a worker or of its readers."""
 OTHER = "other"
 
 # `os.sysconf` is missing on Windows.
@@ -36,8 +36,8 @@ class Meter:
     """The figures of one worker, or of one run. Not thread-safe.
 
     Args:
-        since_s: when the counting began, in seconds since the epoch; by default now. Of two figures of one
-            origin that say the same, the larger ones count.
+        since_s: when the counting began, in seconds since the epoch; by default now. If two figures of one
+            origin have the same start, the larger ones count.
     """
 
     def __init__(self, since_s: float = 0.0) -> None:
@@ -88,6 +88,6 @@ def _bounded(key: tuple[str, tuple[str, ...]], known: int) -> tuple[str, tuple[s
 
 
 def _trimmed(buckets: list[int]) -> tuple[int, ...]:
-    # Trailing empty buckets are most of a distribution, and each heartbeat would carry them.
+    # Trailing empty buckets are most of a distribution; without this each heartbeat would carry them.
     used = max((place + 1 for place, size in enumerate(buckets) if size), default=0)
     return tuple(buckets[:used])

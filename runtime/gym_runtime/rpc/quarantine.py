@@ -19,17 +19,17 @@ lost  a call to a model or an environment    a rollout at an agent worker begins
 6                                            never: too much memory, too, looks like a kill from outside
 ====  =====================================  ==============================================================
 
-*A call* is cleared by its answer; `RetryBudget` counts for it. Before a call is sent to be alone, the router
-asks the worker for a place (`Request.place`), and gets `Busy` until it is free. Only a call that has a place
-counts the end of its worker, so a waiting call is not suspected for what others do. When a cause is found,
-the other calls of the same router that lost only workers which it ended go on like any other
-(`RetryBudget.explain`). A call that ends every worker costs three of them, or one more beside other causes.
-Any other call is answered on the way, however many causes there are: it fails only if a worker that executes
-it alone is ended from outside, after two others were.
+*A call* is cleared by its answer; `RetryBudget` counts the workers lost with it. Before the router sends a
+call that must be alone, it asks the worker for a place (`Request.place`), and gets `Busy` until the place is
+free. The end of a worker counts only for a call that has its place, so a waiting call is not suspected for
+what others do. When a cause is found, the workers that it ended no longer count for the other calls of the
+same router (`RetryBudget.explain`). A call that ends every worker costs three workers, or one more beside
+other causes. Any other call is answered in the end, however many causes there are: it fails only if a worker
+that executes it alone is ended from outside, after two others were.
 
 *A rollout* is cleared by a turn that it stores, up to `rollout.account.CLEARED_AT_MOST` times; from then on
-it keeps its place to its end. `rollout.account` counts for it. A supervisor knows whether a worker crashed,
-and the worker that it starts in that one's place says so (`Heartbeat.crashed`).
+it keeps its place to its end. `rollout.account` counts the workers lost with it. A supervisor knows whether a
+worker crashed, and the replacement that it starts announces this (`Heartbeat.crashed`).
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class CallPlace:
         now_s = clock.monotonic()
         if self._held_until_s <= now_s:
             self._key = ""
-        # It asks again when the answer to its first question was lost.
+        # The call asks again if the answer to its first question was lost.
         if key == self._key:
             return True
-        # Also when it is refused: new calls would otherwise keep the worker from becoming free. Waiting for
-        # all others to finish delays a worker by its longest call; another death would cost them more.
+        # Reserved even when refused: new calls would otherwise keep the worker from becoming free. The wait
+        # delays a worker by its longest call; another death would cost the other calls more.
         self._kept_until_s = now_s + PLACE_KEPT_S
         if in_use or self._key:
             return False
@@ -91,7 +91,7 @@ class CallPlace:
         """Start a call that must be alone; False if it does not have the place."""
         if key != self._key:
             return False
-        # While it is executed the place does not expire.
+        # The place does not expire while the call is executed.
         self._held_until_s = float("inf")
         return True
 
@@ -147,7 +147,7 @@ class RolloutPlaces:
             free = not (self._new or self._group or self._alone)
             self._alone = self._alone or free
             return free
-        # One that must be alone would wait for ever if others went on beginning.
+        # A rollout that must be alone would wait for ever if others still began.
         free = not (self._alone or self._alone_waiting)
         if losses >= GROUP_AT:
             free = free and self._group < GROUP
@@ -165,7 +165,7 @@ class RolloutPlaces:
                 await self._freed.wait()
         finally:
             self._alone_waiting -= alone
-            # Those that were kept back for the one that must be alone look again, also if it was cancelled.
+            # Rollouts held back for this one check again, also if it was cancelled.
             self._wake()
 
     def leave(self, losses: int) -> None:
@@ -179,6 +179,6 @@ class RolloutPlaces:
         self._wake()
 
     def _wake(self) -> None:
-        # The new event first: what wakes up may wait again at once.
+        # The new event first: a task that wakes up may wait again at once.
         freed, self._freed = self._freed, anyio.Event()
         freed.set()

@@ -4,10 +4,9 @@
 requests, and is asked again until it answers or is declared gone.
 
 Callers and workers pair up where their numbers divide evenly (`share`). If each of four agent workers asked
-any of four model workers, the requests that it writes at once would reach four processes, each of which would
-wake for a quarter of them; and to wake costs as much as several requests. A pair exchanges the same messages
-in fewer and larger batches. If a worker has more to do than another, its callers also ask the other
-(`WorkerRegistry.choose`).
+any of four model workers, each batch of requests would wake four processes for a quarter of the batch each,
+and waking a process costs as much as several requests. A pair exchanges the same messages in fewer and larger
+batches. If a worker has more to do than another, its callers also ask the other (`WorkerRegistry.choose`).
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ LOAD_FRESH_S = 10.0
 never be chosen again."""
 
 REMEMBERED = 256
-"""How many drained workers are remembered: a caller may still wait for an answer of one, and must not count
-its end as a death."""
+"""How many drained workers are remembered: a caller may still wait for such a worker's answer, and must not
+count the worker's end as a death."""
 
 AHEAD = 1 / 16
-"""By so much of its capacity a worker that its caller asks first may be fuller than another one."""
+"""How much fuller than another worker, as a share of its capacity, a caller's preferred worker may be."""
 
 
 def _nothing() -> None:
@@ -53,7 +52,8 @@ class WorkerRegistry:
         changed: called when a worker arrives, leaves, or changes what it serves.
 
     Attributes:
-        missing: workers that did not answer, each with its last heartbeat; and those that were only met.
+        missing: workers that did not answer, each with its last heartbeat, and workers known only from an
+            answer (`meet`).
     """
 
     def __init__(self, kind: str, changed: Callable[[], None] = _nothing) -> None:
@@ -92,9 +92,9 @@ class WorkerRegistry:
             self._remove(worker)
 
     def meet(self, worker: str, pool: str) -> None:
-        """A worker that is not listed answered for a pool: it is asked about itself, as a missing one is.
+        """An unlisted worker answered for a pool: ask it about itself, like a missing worker.
 
-        So this caller notices its end, also if its announcement never comes.
+        So this caller notices the worker's end even if the worker's announcement never arrives.
         """
         if worker not in self._alive and worker not in self.missing:
             self.missing[worker] = Heartbeat(worker=worker, kind=self.kind, pools=[pool])
@@ -111,7 +111,7 @@ class WorkerRegistry:
         self._remove(worker)
 
     def _remove(self, worker: str) -> None:
-        # Also of a worker that is not listed: a caller that knows none asks the pool for one.
+        # An unlisted worker, too, may have requests: a caller that knows no worker asks the pool for one.
         for request in self._in_flight.get(worker, ()):
             request.stop()
         heartbeat = self._alive.pop(worker, None)
@@ -145,11 +145,11 @@ class WorkerRegistry:
     def choose(self, pool: str, avoid: frozenset[str] = frozenset()) -> str | None:
         """The less loaded of two workers of a pool; None if no worker is known.
 
-        One behind a slow link counts as more loaded than it is. Of a pool of which this caller has a share,
-        one of the share is chosen while it is not much fuller than another one.
+        A worker behind a slow link counts as more loaded than it is. If this caller has a share of the pool,
+        it chooses from its share unless that worker is much fuller than another.
 
-        Two at random rather than the least loaded of all, so that callers that know the same loads do not
-        all choose the same worker.
+        The two are drawn at random, instead of the least loaded of all, so that callers which know the same
+        loads do not all choose the same worker.
         """
         candidates = self._by_pool().get(pool) or []
         if avoid:
@@ -157,7 +157,7 @@ class WorkerRegistry:
             candidates = [worker for worker in candidates if worker not in avoid] or candidates
         elif near := self._near_ones(pool, candidates):
             own = self._less_loaded(near)
-            # One behind a slow link gets what its weight allows, also from the caller that it is paired with.
+            # The weight of a slow link also applies to the caller with which the worker is paired.
             if not self._alive[own].slow:
                 other = random.choice(candidates)
                 return own if own == other or self._weight(own) <= self._weight(other) + AHEAD else other
@@ -211,7 +211,7 @@ class WorkerRegistry:
         load, heard_s = self._loads[worker]
         heartbeat = self._alive[worker]
         own = len(self._in_flight.get(worker, ())) / heartbeat.capacity
-        # What this caller has under way is known exactly, also while the worker's own figure is old.
+        # This caller's own requests are known exactly, even while the worker's figure is old.
         busy = max(load, own) if clock.monotonic() - heard_s < LOAD_FRESH_S else own
         return busy + 1 - SLOW_LINK_S / heartbeat.round_trip_s if heartbeat.slow else busy
 
@@ -227,7 +227,7 @@ class WorkerRegistry:
 
     def _note_change(self) -> None:
         self._pools, self._near = None, {}
-        # The new event first: what wakes up may wait again at once.
+        # The new event first: a task that wakes up may wait again at once.
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         self._on_change()
@@ -254,7 +254,7 @@ def place_among(callers: Iterable[Heartbeat], own: str) -> Place:
 
 
 def share(workers: Sequence[str], place: Place) -> list[str]:
-    """The workers of a pool that a caller asks first; none where callers and workers do not come out even.
+    """The workers of a pool that a caller asks first; none where their numbers do not divide evenly.
 
     >>> [share(["a", "b"], Place(rank, 4)) for rank in range(4)]
     [['a'], ['b'], ['a'], ['b']]

@@ -31,9 +31,9 @@ class RetryBudget:
         spent: retries that were taken.
         losses: sessions that were lost with their workers.
         dead: the workers in a row that ended while they executed the same call of this rollout.
-        role_use: what models in roles have cost in the rollout's session, by its latest answers. A rollout
-            without a verdict knows it from here only.
-        waited_for: the request that it waited for longest when it was cancelled; None once another is sent.
+        role_use: what models in roles have cost in the rollout's session, from its latest answers; the only
+            source for a rollout without a verdict.
+        waited_for: the longest waiting request at the time of cancellation; None once another is sent.
     """
 
     def __init__(self, retries: int = RETRIES) -> None:
@@ -62,7 +62,7 @@ class RetryBudget:
         self.spent += retries
 
     def note_role_use(self, use: Mapping[str, RoleUse]) -> None:
-        """Note what a session's answer says of its roles: all of it so far, so an older answer says less."""
+        """Note what a session's roles have cost; of two answers, which carry totals, the larger counts."""
         for role, one in use.items():
             if role not in self.role_use or one.calls >= self.role_use[role].calls:
                 self.role_use[role] = one
@@ -85,7 +85,7 @@ class RetryBudget:
         if name != worker or now_s > at_s + SAME_DEATH_S:
             self.dead.append(worker)
         self._last_death = (worker, now_s)
-        # Made when it is needed: nearly no rollout loses a worker.
+        # Created when needed: nearly no rollout loses a worker.
         self._suspected = self._suspected or set()
         self._suspected.add(call)
         return len(self.dead)
@@ -100,7 +100,7 @@ class RetryBudget:
         return len(self.dead) if self._suspected and call in self._suspected else 0
 
     def explain(self, workers: Collection[str]) -> None:
-        """Another call ended these workers. If all that count are among them, only the first still does."""
+        """Another call ended these workers. If all counted deaths are among them, only the first remains."""
         if len(self.dead) > 1 and all(worker in workers for worker in self.dead):
             self.dead = self.dead[:1]
 

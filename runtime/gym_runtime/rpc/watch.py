@@ -1,17 +1,17 @@
 """Which members are alive: each follower keeps a list of all, with little traffic.
 
 Members announce themselves when they join, change and leave (`gym_runtime.rpc.members`); every follower
-hears that. Whether a silent member is still alive is the business of its watcher alone: one of the followers,
-found by consistent hashing over the list that all have, asks it every `MEMBER_ASKED_S`. If it gets no answer
-`MEMBER_MISSES` times, it declares the member gone, to all. Watchers are members and watched like others. So
+hears that. Each member has one watcher: a follower, found by consistent hashing over the common list, which
+asks the member every `MEMBER_ASKED_S`. After `MEMBER_MISSES` questions without an answer, the watcher
+declares the member gone, to all. Watchers are members and watched like others. So
 the traffic grows with the number of members, not with members times followers.
 
-Nothing here must be agreed on: where two lists differ for a while, a member has two watchers or none; a
-member that no follower asks announces itself again; a live one that was declared gone does so at once; and a
-worker that did not answer a caller is watched by that caller too, until it answers or is gone.
+The followers need no consensus. While two lists differ, a member may have two watchers or none. A member that
+no follower asks announces itself again, and so does, at once, a live member that was declared gone. A worker
+that did not answer a caller is watched by that caller too, until it answers or is gone.
 
 A list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first one
-calls the roll. Agent workers and gateways are followers; agent workers are the ones that others know.
+calls the roll. Agent workers and gateways are followers; only agent workers are known to the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ new assignments."""
 
 KINDS = ("agent", "resource", "model", "client")
 ASKED_TOGETHER = 16
-"""So many questions leave in one write, which costs the broker less; more would block the event loop."""
+"""How many questions leave in one write. Fewer writes cost the broker less; more questions in one would block
+the event loop."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,9 +70,9 @@ class Members:
     """One follower's list, and its share of the watch.
 
     Args:
-        kinds: of the members that it lists; all without any.
+        kinds: the kinds of the members that it lists; empty for all.
         own: the worker id of the agent worker that this follower is; empty for one that is not announced.
-        watches: it watches its share, and gives its list to others. A follower that does not only listens,
+        watches: it watches its share, and gives its list to others. A follower without this only listens,
             and asks members that did not answer it; it needs fewer permissions.
 
     Attributes:
@@ -81,7 +82,7 @@ class Members:
     def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
         self.views = {kind: WorkerRegistry(kind, self._note_change) for kind in kinds or KINDS}
         self._watches = watches
-        # A follower that is not announced is in its own ring only: it watches beside the proper watcher.
+        # A follower that is not announced is in its own ring only: it watches beside the real watcher.
         self._own = f"agent.{own}" if own else f"follower.{random.getrandbits(64):x}"
         self._bus = bus
         self._schedule: dict[str, _Due] = {}
@@ -93,18 +94,18 @@ class Members:
 
     async def follow(self) -> None:
         """Keep the list current, and watch, until cancelled."""
-        # One that only listens may subscribe to the kinds that it asks, and to nothing else.
+        # A follower that only listens may subscribe to the kinds that it asks, and to nothing else.
         subjects = [">"] if self._watches else [f"{kind}.*" for kind in self.views]
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            # Before the list is fetched: what changes meanwhile is heard, not lost.
+            # Before the list is fetched, so that no change is missed meanwhile.
             for subject in subjects:
                 await stack.enter_async_context(self._bus.serve(f"join.{subject}", self._on_join))
                 await stack.enter_async_context(self._bus.serve(f"gone.{subject}", self._on_gone))
             if self._watches:
                 await stack.enter_async_context(self._bus.serve("call", self._on_call))
             tasks.start_soon(self._watch)
-            # Without another follower there is no list, and no agent worker has work for one that listens.
+            # Without another follower there is no list, and a listener needs none without agent workers.
             if not await self._fetch_all() and self._watches:
                 await self._call_the_roll()
 
@@ -119,7 +120,7 @@ class Members:
     # -- the list -------------------------------------------------------------------------------------
 
     def learn(self, heartbeat: Heartbeat) -> None:
-        """A member said how it is."""
+        """A member reported its state."""
         view = self.views.get(heartbeat.kind)
         if view is not None:
             view.learn(heartbeat)
@@ -184,7 +185,7 @@ class Members:
             view.lose(heartbeat.worker)
 
     async def _call_the_roll(self) -> None:
-        # The answers to a call that another follower made meanwhile are for all.
+        # If another follower has called the roll meanwhile, its answers reach this one, too.
         if not self._called:
             with suppress(GymError):
                 await self._bus.publish("call", b"")
@@ -217,7 +218,7 @@ class Members:
                 next_s = now_s + MEMBER_ASKED_S
                 for name, one in self._schedule.items():
                     if one.due_s <= now_s:
-                        # So that the next look does not ask it a second time.
+                        # So that the next look does not ask the member a second time.
                         one.due_s = math.inf
                         tasks.start_soon(self._ask, name, one, now_s)
                         next_s = min(next_s, now_s + _interval_s(name))
@@ -228,7 +229,7 @@ class Members:
                     await anyio.sleep(MEMBER_TICK_S)
 
     def _assign(self) -> None:
-        """Find out which members are ours to watch."""
+        """Determine which members this follower watches."""
         agents = self.views["agent"].alive() if self._watches else []
         ring = ring_of({*(agent.name for agent in agents), self._own})
         place = place_among(agents, self._own)
@@ -256,7 +257,7 @@ class Members:
         misses = 0
         while misses < limit:
             if not self._lists(name):
-                # Another watcher was sooner. A member that is still asked would not announce itself again.
+                # Another watcher declared it gone. Asking on would keep it from announcing itself again.
                 return
             try:
                 questions = 1 if client else limit - misses
@@ -266,7 +267,7 @@ class Members:
                 if misses < limit:
                     await anyio.sleep(CLIENT_ASKED_S if client else MEMBER_AGAIN_S)
             except DeadlineExceeded:
-                # A client that is silent is busy; and our own connection may be what does not work.
+                # A silent client is busy; or our own connection does not work.
                 if client:
                     break
                 if not await reaches_broker(self._bus):
@@ -294,13 +295,13 @@ class Members:
 
 
 async def answer(bus: Bus, name: str, questions: int, wanted: Callable[[], bool]) -> Heartbeat:
-    """A member's answer to any of so many questions, one each `MEMBER_ANSWER_S`, while it is ``wanted``.
+    """Ask a member up to ``questions`` times, once each `MEMBER_ANSWER_S`, while its answer is ``wanted``.
 
-    A question stays open while others are asked, because behind a slow link answers take longer. There are
-    several, because one that is sent while the member connects again is lost.
+    Earlier questions stay open while others are asked, because behind a slow link answers take longer. There
+    are several questions, because a question that is sent while the member reconnects is lost.
 
     Raises:
-        Exception: what befell a question: a `GymError`, or one of `UNREADABLE`.
+        Exception: the failure of a question: a `GymError`, or one of `UNREADABLE`.
     """
     answers: list[Heartbeat] = []
     failures: list[Exception] = []

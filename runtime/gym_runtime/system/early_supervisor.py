@@ -1,4 +1,4 @@
-"""A supervisor that is started before it is known what it is to run.
+"""A supervisor that is started before its system is known.
 
 Half of the time to the first rollout of a command are imports: the command's own, and the supervisor's,
 which its workers share. A supervisor that is started first imports beside the command. It waits for its
@@ -23,7 +23,7 @@ def spawn() -> subprocess.Popen[bytes]:
 
 
 def start() -> None:
-    """Start one that `take` will return. A process that calls this should end by exiting."""
+    """Start a supervisor, which `take` will return. A process that calls this should end by exiting."""
     _waiting.append(spawn())
 
 

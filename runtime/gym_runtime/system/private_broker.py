@@ -205,7 +205,7 @@ class Broker:
         ended = self._process is None or self._process.poll() is not None
         if self.url and not ended:
             return self.url
-        # One that ended while it started is not started again: its log says why it ended.
+        # A broker that ended while it started is not restarted: its log says why it ended.
         if self._process is None or (self.url and ended):
             self.begin()
         ports = self._wait_for_ports()
@@ -225,7 +225,7 @@ class Broker:
         return None if self._process is None else self._process.poll()
 
     def restart(self) -> str:
-        """Start it again after its end, on the same port and with what it had stored.
+        """Restart it after its end, on the same port and with its stored data.
 
         Raises:
             BrokerError: as `start`; also when another process has taken the port.

@@ -26,7 +26,7 @@ def received(*numbers: signal.Signals) -> Generator[AsyncIterator[signal.Signals
 
 
 async def once(signals: AsyncIterator[signal.Signals]) -> AsyncGenerator[signal.Signals]:
-    """Signals without those that repeat another one within `SAME_S`."""
+    """Signals, without repetitions within `SAME_S`."""
     came_s: dict[signal.Signals, float] = {}
     async for number in signals:
         before_s, came_s[number] = came_s.get(number, -SAME_S), clock.monotonic()

@@ -124,7 +124,7 @@ class Slot:
         self.name = f"{self.pool.kind}-{uuid.uuid4().hex[:10]}"
         self.ready, self.asked_s, self.told = False, 0.0, False
         self.awaits = self._said = ""
-        # What is still buffered at the fork would be written by both processes.
+        # Both processes would write any output that is still buffered at the fork.
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -165,7 +165,7 @@ class Slot:
             os._exit(status)
 
     def hear(self) -> bool:
-        """Read what the process reports; True once, when it becomes ready."""
+        """Read the process's reports; True once, when it becomes ready."""
         if self.report < 0:
             return False
         # There is nothing to read now.
@@ -189,7 +189,7 @@ class Slot:
         return heard
 
     def tell(self) -> None:
-        """Have its process drain; one that is not ready yet ends at once. May be called again."""
+        """Make its process drain; a process that is not ready yet ends at once. May be called again."""
         if self.pid and self.ready and not self.told:
             self.told = True
             os.kill(self.pid, DRAIN_SIGNAL)

@@ -1,4 +1,4 @@
-"""How a worker starts: it waits for what has not started yet, and can be ended at once.
+"""How a worker starts: it waits for parts that have not started yet, and can be ended at once.
 
 `Patience` waits for a broker, its streams, an engine that loads its weights. What cannot come by waiting
 (refused credentials, a model that the engine does not have) ends the wait at once.
@@ -35,7 +35,7 @@ class Patience:
 
     Args:
         wait_s: in seconds; 0 for none, infinite for ever.
-        waiting: called with what is awaited, when that changes.
+        waiting: called with the name of the awaited part, when it changes.
     """
 
     def __init__(self, wait_s: float, waiting: Callable[[str], None]) -> None:

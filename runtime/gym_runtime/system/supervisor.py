@@ -269,7 +269,7 @@ class Supervisor:
 
 
 def _say(event: Event) -> None:
-    # The owner may be gone; and one that does not read must not block the supervisor.
+    # The owner may be gone; and an owner that does not read must not block the supervisor.
     with contextlib.suppress(BrokenPipeError, BlockingIOError):
         os.write(1, encode(event) + b"\n")
 

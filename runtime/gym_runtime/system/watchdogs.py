@@ -33,7 +33,7 @@ from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
 from gym_runtime.timing import STAND_IN_S
 
 STOOD_IN_AT_MOST_S = 60.0
-"""How long it does so. Then the worker counts as gone, as one that is frozen does."""
+"""How long it does so. Then the worker counts as gone, like a frozen one."""
 STAND_IN_LOOK_S = 0.05
 """How often it looks whether the loop goes on."""
 

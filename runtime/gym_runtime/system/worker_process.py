@@ -266,11 +266,11 @@ async def work(
     """Run a worker until it is told to stop.
 
     Args:
-        crashed: the worker whose place it takes, if that one crashed.
+        crashed: the worker that it replaces, if that worker crashed.
         lifeline: the pipe that closes when the supervisor ends.
         ready: called once it works.
         leave: called when somebody else than the supervisor asks it to leave; it goes on until it is told.
-        waiting: called with what it waits for before it can start.
+        waiting: called with the name of the part that it waits for before it can start.
 
     Raises:
         UsageError, BrokerError: it cannot start; the message says why.
@@ -290,7 +290,7 @@ async def work(
             await stack.enter_async_context(standing_in(lambda: _bus(system, pool, worker), life.heartbeat))
             await life.live(lifeline, ready)
     finally:
-        # Last: what the worker does at its end is traced and logged, too.
+        # Last, so that the worker's clean-up is traced and logged, too.
         tracing.stop()
         logs.stop_export()
 

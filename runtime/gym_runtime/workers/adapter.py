@@ -31,9 +31,9 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         urls: base URLs of the engine's replicas, such as ``http://127.0.0.1:8000/v1``.
         api: ``responses``, ``chat``, or ``auto`` to use the Responses API where the engine has it.
         api_key_variable: the environment variable that holds the key. A key is never an argument.
-        max_concurrent_requests: calls in flight at the engine at most, per worker; 0 for no limit.
-        requests_per_minute: calls of the engine at most, by all worker processes of the pool together, which
-            have equal shares; 0 for no limit.
+        max_concurrent_requests: the most calls in flight at the engine, per worker; 0 for no limit.
+        requests_per_minute: the most calls of the engine, shared equally by all worker processes of the
+            pool; 0 for no limit.
         extra_body: merged into every request's body.
         headers: sent with every request.
         options: settings of this adapter only.
@@ -102,7 +102,7 @@ def check_url(url: str) -> None:
 
 
 class Adapter(Protocol):
-    """One engine. Made by ``Adapter(settings)``; used as an async context manager."""
+    """One engine. Created by ``Adapter(settings)``; used as an async context manager."""
 
     def __init__(self, settings: ModelSettings) -> None: ...
 
@@ -143,10 +143,10 @@ class Controllable(Protocol):
 
 
 class ConversationNotes(dict[str, Any]):
-    """What an adapter notes of a conversation that its worker keeps, from turn to turn.
+    """An adapter's notes on a conversation that its worker keeps, from turn to turn.
 
-    At each turn the call's ``input`` begins with the items of the turn before, so what was done with these
-    need not be done again. ConversationNotes are lost with the conversation, at any time.
+    At each turn the call's ``input`` begins with the items of the previous turn, so the adapter need not
+    process these again. The notes are lost with the conversation, at any time.
 
     Attributes:
         size_bytes: how much memory they take; their worker limits it.
@@ -156,7 +156,7 @@ class ConversationNotes(dict[str, Any]):
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The rollout that makes a call, and its deadline, a time of `gym_runtime.clock.monotonic`.
+    """The rollout that makes a call, and its deadline, by `gym_runtime.clock.monotonic`.
 
     The adapter sends ``headers`` (the trace context) to the engine, and may use ``notes``.
     """

@@ -5,9 +5,9 @@ Each delivery passes the guards (`gym_runtime.workers.guards`), is run, and gets
 acknowledged after its record is stored. A task that lost too many workers in a row, or that cannot be
 decoded, is committed as failed: no task is retried without end, and each has a record.
 
-A worker that is stopped and gives a task back stores that (`gym_runtime.rollout.account`), so that it does
-not count as a loss, however often it happens. One that ends by itself loses its tasks, like one that is
-killed.
+A worker that is stopped gives its tasks back and stores that it did (`gym_runtime.rollout.account`), so that
+this does not count as a loss, however often it happens. A worker that ends by itself loses its tasks, like a
+killed one.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class AgentWorker:
     Args:
         worker: this worker's id.
         agents: by name; the worker pulls from the queue of each.
-        slots: rollouts in flight at most, over all agents; any of them may use all.
-        crashed: the worker whose place it takes, if that one crashed.
+        slots: the most rollouts in flight, over all agents; any agent may use all slots.
+        crashed: the worker that it replaces, if that worker crashed.
 
     Attributes:
         serving: it takes tasks.
-        meter: what it has counted.
+        meter: its counters.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class AgentWorker:
         return self.in_use / self.slots
 
     def stop(self) -> None:
-        """Take no new tasks. Those in flight are given back, not lost, when it is cancelled after this."""
+        """Take no new tasks. If the worker is cancelled after this, it gives back its tasks in flight."""
         self._stop.set()
 
     async def drain(self) -> None:
-        """As `stop`; return when those in flight are finished."""
+        """As `stop`; return when the tasks in flight are finished."""
         self.stop()
         await self._finished.wait()
 
@@ -97,7 +97,7 @@ class AgentWorker:
             tasks.start_soon(self._stalls.watch)
             tasks.start_soon(self._note_time)
             tasks.start_soon(self._clients.watch)
-            # Heard first, read then: a cancellation between the two is not missed.
+            # Subscribe first, then read: a cancellation between the two is not missed.
             async with self._bus.serve("cancel.>", self._ended.hear):
                 await self._ended.load()
                 ready()
@@ -106,7 +106,7 @@ class AgentWorker:
                     for name in self._agents:
                         pulls.start_soon(self._pull, name)
             self._finished.set()
-            # The watchers run for ever, and would keep the group.
+            # The watchers run for ever, and would keep the group open.
             tasks.cancel_scope.cancel()
 
     async def _serve(self) -> None:
@@ -172,7 +172,7 @@ class AgentWorker:
     async def _run(self, fate: Fate) -> None:
         await fate.load()
         place = self._suspects.place(fate)
-        # Before the cancellations are looked at: a signal that comes later finds it here.
+        # Added before the cancellations are checked, so that a later signal finds the rollout.
         self._fates.add(fate)
         settled = fenced = False
         try:
@@ -184,13 +184,13 @@ class AgentWorker:
                     await self._commit(verdict)
                 elif isinstance(verdict, GiveBack):
                     await self._note_given_back(fate)
-                # From here on no note says that the task was given back, even if the broker hears no more.
+                # From here on no note may say that the task was given back, even if the broker is away.
                 settled = True
                 await self._tell(fate.delivery, verdict)
                 await self._see_to_sessions(fate, verdict)
         except BaseException as error:
-            # The queue gets the task back. A worker that ends by itself, perhaps because of this rollout,
-            # is not stopped, and loses it.
+            # A stopped worker gives the task back to the queue. A worker that ends by itself, perhaps because
+            # of this rollout, loses it.
             stopped = self._stop.is_set() or not isinstance(error, anyio.get_cancelled_exc_class())
             if stopped and not settled:
                 await self._note_given_back(fate)
@@ -199,12 +199,12 @@ class AgentWorker:
             place.give_up()
             self._fates.remove(fate)
             fate.account.close()
-            # After `close`: a note of the time that came later would not be freed.
+            # After `close`, because a later note of the time would not be freed.
             await self._ended.free(fate, fenced=fenced)
             await fate.attempts.close()
 
     async def _verdict(self, fate: Fate, place: RolloutPlace) -> Verdict:
-        """Run the rollout, and say what becomes of its delivery."""
+        """Run the rollout; returns the verdict on its delivery."""
         self._ended.begin(fate)
         refusal = self._suspects.refuse(fate)
         try:
@@ -222,7 +222,7 @@ class AgentWorker:
                 await fate.journal.discard()
                 return drop
             if not cancelled:
-                # Nothing of a cancelled rollout is used.
+                # The result of a cancelled rollout is not used.
                 await fate.journal.confirm()
         except Fenced as error:
             tracing.fail(type(error).__name__, error.message)
@@ -253,21 +253,21 @@ class AgentWorker:
                 delivery.abandon()
 
     async def _see_to_sessions(self, fate: Fate, verdict: Verdict) -> None:
-        """Close the sessions of earlier attempts, or leave this one's to the attempt that goes on."""
+        """Close the sessions of earlier attempts, or leave this attempt's session to the next attempt."""
         task = fate.task
         if isinstance(verdict, Commit) and fate.delivery.deliveries > 1:
-            # An attempt whose worker died may have left a session that this attempt does not know.
+            # An attempt whose worker died may have left a session unknown to this attempt.
             await self._bus.publish(
                 f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
             )
-        # A journal is deleted when its run is over, too: then no other attempt will close the session.
+        # A missing journal may also mean that the run is over: then no other attempt will close the session.
         if isinstance(verdict, Abandon) and not await self._ended.surely_over(task.run):
             fate.attempts.leave()
 
     async def _note_given_back(self, fate: Fate) -> None:
         """Store that this worker gives the task back; otherwise the next delivery would count a loss."""
         try:
-            # Shielded: it matters most when the worker is being stopped.
+            # Shielded: the note matters most when the worker is being stopped.
             with anyio.move_on_after(GIVE_BACK_S, shield=True):
                 await fate.account.give_back()
         except GymError as error:
@@ -306,7 +306,7 @@ def _span(fate: Fate) -> AbstractContextManager[None]:
 
 
 def _note(record: RolloutRecord, worker: str) -> None:
-    """What a rollout's span says at its end; a failed rollout is an error."""
+    """Set the span's attributes at the end of a rollout; a failed rollout is an error."""
     if not tracing.recording():
         return
     outcome = record.outcome

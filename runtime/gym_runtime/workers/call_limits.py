@@ -1,19 +1,19 @@
-"""What limits the calls of an engine: how many begin in a minute, and how long one may take.
+"""Limits on the calls of an engine: how many may begin in a minute, and how long each may take.
 
 A call that takes longer than its limit counts as hanging.
 
-A call's limit is what its run says (`RolloutSettings.call_timeout_s`), or is learned from the engine's latest
-answers, once there are `LEARNED_FROM`: the largest of
+The run sets a call's limit (`RolloutSettings.call_timeout_s`). Otherwise the limit is learned from the
+engine's latest answers, once there are `LEARNED_FROM` of them: the largest of
 
     `SHORTEST_S`
     `TIMES_SLOWEST` times the 99th percentile of their durations
     `TIMES_TOKENS` times their mean duration per token, times the tokens that the call may generate
                    (``max_output_tokens``), if it says so
 
-A call that is asked again after its limit may take twice as long each time. So a long generation after many
-short ones is answered at last, also where its call says nothing of its length. Nothing is learned from an
-engine that has hardly ever answered: there only the rollouts' deadlines count. Time while the engine is
-paused (its weights are changed) or this process does not run does not count.
+A call that is repeated after its limit may take twice as long each time. So a long generation after many
+short ones completes in the end, even if its call has no ``max_output_tokens``. Until an engine has given
+`LEARNED_FROM` answers, only the rollouts' deadlines count. Time does not count while the engine is paused for
+a change of weights, or while this process does not run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CallLimits:
         self._took: deque[tuple[float, int]] = deque(maxlen=REMEMBERED)
 
     def answered(self, took_s: float, tokens: int) -> None:
-        """Learn from an answer: its duration, and how many tokens it has."""
+        """Learn from an answer's duration and number of tokens."""
         self._took.append((took_s, tokens))
 
     def learned_s(self) -> tuple[float, float]:
@@ -80,11 +80,11 @@ class CallLimits:
 
         Args:
             fixed_s: the limit in seconds, 0 for none; None if it is to be learned.
-            params: the call's, which may say how many tokens it may generate.
+            params: the call's parameters, which may limit the tokens that it generates.
             again: how often this call has passed its limit before.
 
         Raises:
-            ModelUnavailable: it took too long.
+            ModelUnavailable: the call took too long.
         """
         call = _Call(anyio.CancelScope(), clock.monotonic(), fixed_s, params, 2.0**again)
         with call.scope as scope:
@@ -108,7 +108,7 @@ class CallLimits:
             await anyio.sleep(OVERDUE_S)
             now_s = clock.monotonic()
             passed_s, before_s = now_s - before_s, now_s
-            # A process that was frozen has not read the answers that came meanwhile.
+            # A process that was frozen has not yet read the answers of that time.
             idle_s = passed_s if paused() else max(0.0, passed_s - OVERDUE_S)
             for call in self._calls:
                 call.since_s += idle_s
@@ -123,7 +123,7 @@ def _limit_s(call: _Call, any_s: float, token_s: float) -> float:
     if call.fixed_s is not None:
         return call.fixed_s or math.inf
     tokens = 0
-    # Here, because hardly any call gets so old. What cannot be decoded is refused elsewhere.
+    # Decoded only here, because few calls get so old. Unreadable parameters are refused elsewhere.
     with suppress(*UNREADABLE):
         tokens = _decode_length(call.params).max_output_tokens
     return call.times * max(any_s, tokens * token_s)
@@ -134,20 +134,20 @@ class CallTimeout(ModelUnavailable):
 
 
 class Pace:
-    """Calls begin at even distances, as they arrive: at most ``per_minute``, and one, in any minute.
+    """Calls begin at even intervals, in order of arrival: at most ``per_minute`` + 1 in any minute.
 
-    Even, not a full minute's worth at once: engines count over shorter spans, too.
+    A full minute's worth at once would not do: engines count over shorter spans, too.
     """
 
     def __init__(self, per_minute: float) -> None:
         self._distance_s = 60.0 / per_minute
         self._next_s = 0.0
-        # Queues those who wait; one that is cancelled gives up its place, and the next one takes it.
+        # Queues the waiting calls; a cancelled call gives its place to the next one.
         self._queue = anyio.Lock()
 
     async def wait(self) -> None:
         """Return when the next call may begin."""
         async with self._queue:
             await anyio.sleep(max(0.0, self._next_s - anyio.current_time()))
-            # `max`: time in which no call began is not saved up.
+            # `max`: idle time is not saved up.
             self._next_s = max(self._next_s, anyio.current_time()) + self._distance_s

@@ -3,8 +3,8 @@
 A call that continues a conversation says how many items the worker has kept. If the worker has not kept
 exactly these (another worker has them, they were evicted, a repeated call has added more), it raises
 `ConversationUnknown`, and the rollout sends the whole conversation. So a conversation may be dropped at any
-time: one that was not continued for `CONVERSATION_IDLE_S` is dropped, and `LIMIT_BYTES` bounds the rest, of
-which the least recently used is dropped first.
+time: after `CONVERSATION_IDLE_S` without a new turn, and when all together exceed `LIMIT_BYTES`, the least
+recently used first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, prefix_af
 from gym_runtime.workers.adapter import ConversationNotes
 
 CONVERSATION_IDLE_S = 30.0
-"""A conversation that was not continued for so long is dropped; its next turn sends the whole again."""
+"""A conversation without a new turn for so long is dropped; its next turn sends the whole conversation."""
 
 LIMIT_BYTES = 256 * 1024 * 1024
 CONVERSATION_BYTES = 1500
@@ -55,7 +55,7 @@ class Conversations:
         self.size_bytes = 0
         self._limit_bytes = limit_bytes
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        # Another worker under this one's name begins elsewhere.
+        # Random, so that a later worker with the same name does not repeat these marks.
         self._marks = itertools.count(random.getrandbits(48) + 1)
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Conversations:
         if not call.known:
             return call
         kept = self._kept.get(call.conversation)
-        # A repeated call may have had another answer than the one that the rollout got.
+        # A repeated call may have had a different answer from the one that the rollout got.
         if kept is None or len(kept.items) != call.known or call.mark not in (0, kept.mark):
             raise ConversationUnknown(
                 f"conversation {call.conversation} is not on this worker", stage="model"
@@ -80,10 +80,10 @@ class Conversations:
         )
 
     def notes(self, call: ModelCall) -> ConversationNotes:
-        """Take what the adapter noted of the conversation that a call continues.
+        """Take the adapter's notes on the conversation that a call continues.
 
-        They go back with `keep`. Another call that continues the same items, because this one is repeated or
-        fails, has none: it may bring other new items.
+        `keep` puts the notes back. A second call that continues the same items, because the first is repeated
+        or fails, gets no notes: it may bring other new items.
         """
         kept = self._kept.get(call.conversation) if call.known else None
         if kept is None:
@@ -105,7 +105,7 @@ class Conversations:
         mark = next(self._marks)
         now_s = clock.monotonic()
         kept = _Kept(call.params, items, size_bytes, now_s, mark, prefix, notes)
-        # Removed and put in again: that moves it to the end, as the latest used.
+        # Removed and inserted again, which moves it to the end as the most recently used.
         self._drop(call.conversation)
         self._kept[call.conversation] = kept
         self.size_bytes += kept.size_bytes

@@ -1,12 +1,12 @@
-"""The weights that a model's engines are to have: one that starts later loads them.
+"""The current weights of a model: an engine that starts later loads them.
 
-It may be a replica that is added, or one whose worker died. The record ``runs.weights.POOL`` at the broker
-says where they are. A trainer stores it before it commands the workers that are there; a worker loads it
-before it takes its first call, and looks again once it has announced itself. So a worker that starts during
-an update has the new weights, by one of the two.
+Such an engine may be an added replica, or one whose worker died. The record ``runs.weights.POOL`` at the
+broker says where the weights are. A trainer stores the record before it commands the running workers. A
+worker loads the weights before it takes its first call, and checks the record again once it has announced
+itself. So a worker that starts during an update gets the new weights from the record or from the command.
 
 Weights that a trainer transfers itself are at no path, and weights without a version's name cannot be told
-from others: then an engine that starts later has those that it starts with.
+from others: in both cases an engine that starts later keeps the weights with which it starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gym_runtime.workers.adapter import Controllable
 
 @asynccontextmanager
 async def stored(bus: Bus, model: str, command: Control) -> AsyncGenerator[None]:
-    """Store what a command says of a model's weights, while it is carried out; undone if that fails."""
+    """Store the weights that a command names, while the block executes it; undone if the block fails."""
     if command.op not in ("update", "set_version"):
         yield
         return
@@ -37,27 +37,27 @@ async def stored(bus: Bus, model: str, command: Control) -> AsyncGenerator[None]
     try:
         yield
     except BaseException:
-        # A caller that was cancelled does not know which weights the engines have: as before a failure.
+        # Also when cancelled: as after a failure, the caller does not know which weights the engines have.
         with anyio.CancelScope(shield=True):
             await _store(bus, model, before)
         raise
 
 
 async def current(bus: Bus, model: str, *, nearest: bool = False) -> CurrentWeights:
-    """What is stored of a model's weights; ``nearest`` as for `Bus.latest`."""
+    """The stored record of a model's weights; ``nearest`` as for `Bus.latest`."""
     found = await bus.latest(_subject(model), nearest=nearest)
     weights = WEIGHTS.read(found[0]) if found else None
-    # One that cannot be read says of no weights: an engine keeps those that it has, until they are updated.
+    # An unreadable record counts as none: an engine keeps its weights until the next update.
     return weights or CurrentWeights()
 
 
 async def load_current(bus: Bus, model: str, engine: Controllable, version: str) -> ControlAnswer | None:
-    """Have an engine load what is stored, until it has the newest; None if it has that already.
+    """Have an engine load the stored weights, until it has the newest; None if it has them already.
 
     Args:
-        version: of the weights that it has.
+        version: the version of the engine's weights.
 
-    An engine that cannot load them keeps those that it has. The log says so, and its rollouts name their
+    An engine that cannot load them keeps its weights. The log says so, and its rollouts name their
     version.
     """
     answer = None

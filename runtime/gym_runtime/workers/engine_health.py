@@ -1,4 +1,4 @@
-"""How an engine fares: what it costs, whether it has ever answered, and which of its errors are news."""
+"""The health of an engine: its usage, whether it has ever answered, and which of its errors are logged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What an engine's answer says of its call."""
+    """The usage that an engine's answer reports."""
 
     usage: Usage | None = None
     id: str = ""
@@ -41,7 +41,7 @@ decode_used = msgspec.json.Decoder(Used).decode
 
 
 class Notices:
-    """Which reasons for asking again a person should hear of: each once, and not one after the other.
+    """Which reasons for retries are logged for a person: each one once, with a pause between them.
 
     Pure. Reasons that differ only in numbers are the same: engines put request ids into their messages.
     """
@@ -61,13 +61,13 @@ class Notices:
 
 
 class EngineHealth:
-    """Whether the engine has ever answered, and if not, for how long and with which words it has refused.
+    """Whether the engine has ever answered; if not, for how long it has failed, and its last error.
 
     The client reads this from the worker's heartbeat, and stops its run if the engine answers only errors.
 
     Args:
         meter: counts each call, its duration, its tokens and its error.
-        model: the labels under which they are counted: operation, provider, the model's name.
+        model: the labels of these counts: operation, provider, the model's name.
     """
 
     def __init__(self, meter: Meter | None = None, model: tuple[str, str, str] = ("chat", "", "")) -> None:
@@ -79,7 +79,7 @@ class EngineHealth:
         self._words = ""
 
     def answered(self, answer: calls.ModelAnswer, took_s: float) -> int:
-        """A call has its answer. Returns how many tokens it has, as far as it says."""
+        """A call was answered. Returns the answer's number of tokens, if it reports one."""
         self._answered = True
         self._meter.observe(ENGINE_DURATION, took_s, *self._model, "")
         with suppress(*UNREADABLE):  # whether it is a response is checked where it is used
@@ -95,7 +95,7 @@ class EngineHealth:
         self._meter.add(RETRIES, "model", type(error).__name__)
 
     def failed(self, error: GymError, took_s: float) -> None:
-        """A call has failed; it may be tried again."""
+        """A call has failed; it may be retried."""
         self._meter.observe(ENGINE_DURATION, took_s, *self._model, type(error).__name__)
         if not self._errors:
             self._since_s = clock.monotonic()

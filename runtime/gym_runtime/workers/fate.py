@@ -1,9 +1,9 @@
-"""What becomes of a delivered rollout: four verdicts, and the one object that knows whether it goes on.
+"""The fate of a delivered rollout: four verdicts, and the one object that knows whether it goes on.
 
 ===========  ==============================================================================================
 `Commit`     its record is stored, once for all deliveries, and the delivery is acknowledged
 `GiveBack`   the queue delivers it again after some seconds; it does not count as a loss
-`Drop`       the delivery is acknowledged without a record: there is one already, or nothing waits for it
+`Drop`       the delivery is acknowledged without a record: one exists already, or nothing waits for it
 `Abandon`    the delivery is left alone: another attempt has taken over the rollout
 ===========  ==============================================================================================
 """
@@ -32,7 +32,7 @@ def record_subject(task: RolloutSpec) -> str:
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Store the record. Encoded here, so that its row, which may be large, is held once."""
+    """Store the record; kept encoded, so that its row, which may be large, is in memory once."""
 
     subject: str
     stored: bytes
@@ -70,7 +70,7 @@ class Fate:
     Attributes:
         redelivered: an earlier delivery, or an earlier client's publication, may have begun it.
         began_s: when this delivery began, by `gym_runtime.clock.monotonic`.
-        instead: the verdict for which it was stopped; None if its record says how it ended.
+        instead: the verdict that stopped it; None if its record says how it ended.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class Fate:
             await self.account.load(turns=self.journal.length, delivered_before=self.delivery.deliveries > 1)
 
     def stop(self, instead: Verdict | None = None) -> None:
-        """Stop at once: cancelled, or with another verdict. What has settled it already stands."""
+        """Stop at once: cancelled, or with another verdict. An earlier verdict stands."""
         self.instead = instead or self.instead
         self.attempts.stop()
 
 
 class Fates:
-    """The rollouts that one agent worker has."""
+    """The rollouts of one agent worker."""
 
     def __init__(self) -> None:
         self._by_run: dict[str, dict[str, Fate]] = {}
@@ -130,17 +130,17 @@ class Fates:
         """A rollout is over."""
         run, rollout_id = fate.task.run, fate.task.rollout_id
         rollouts = self._by_run.get(run, {})
-        # A second delivery of the rollout may have taken the place.
+        # A second delivery of the rollout may have replaced this one.
         if rollouts.get(rollout_id) is fate:
             del rollouts[rollout_id]
         if not rollouts:
             self._by_run.pop(run, None)
 
     def of(self, run: str) -> list[Fate]:
-        """Those of a run."""
+        """The rollouts of a run."""
         return list(self._by_run.get(run, {}).values())
 
     def attached(self) -> list[str]:
         """The runs that need their client."""
-        # All rollouts of a run are attached, or none is.
+        # Either all rollouts of a run are attached, or none of them.
         return [run for run, rollouts in self._by_run.items() if next(iter(rollouts.values())).task.attached]

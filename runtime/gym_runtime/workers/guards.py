@@ -1,4 +1,4 @@
-"""What keeps a rollout from running, or stops it: each guard knows one reason, and says the verdict.
+"""Guards keep a rollout from running, or stop it: each knows one reason, and gives the verdict.
 
 ==================  ===========================================================================
 `StoredAlready`     before: its result is stored, or its run is over
@@ -35,11 +35,11 @@ from gym_runtime.timing import (
 from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Verdict, record_subject
 
 REMEMBERED = 65536
-"""How many cancellations, and how many closed runs, a worker remembers: the newest."""
+"""A worker remembers so many of the newest cancellations, and so many of the newest closed runs."""
 
 
 async def run_info(bus: Bus, run: str) -> RunInfo | None:
-    """What is stored of a run."""
+    """The stored information about a run."""
     found = await bus.latest(f"runs.{token(run, 'run')}")
     return RUNS.read(found[0]) if found else None
 
@@ -57,8 +57,8 @@ class StoredAlready:
         self._bus = bus
 
     async def admit(self, task: RolloutSpec, deliveries: int) -> Verdict | None:
-        """The verdict on what need not be run, at its first delivery or a later one; None to run it."""
-        # A comparison may be published a second time, by a collector that is behind.
+        """The verdict on a rollout that need not be run; None to run it."""
+        # A collector that is behind may publish a comparison a second time.
         if deliveries == 1 and not task.taken_up and not task.candidates:
             return None
         if await self._bus.latest(record_subject(task)):
@@ -72,7 +72,7 @@ class ClientPresent:
     The client is a member of the system for as long as the run lasts (`gym_runtime.rpc.watch`). When its
     process ends, for any reason, the broker tells its watcher that the client does not listen, and the
     watcher declares it gone. The run's rollouts then go back to the queue, so a client that only had to
-    reconnect loses nothing but some repeated work. When it is gone for `CLIENT_DROPPED_S`, they are dropped.
+    reconnect loses only some repeated work. After `CLIENT_DROPPED_S` without the client, they are dropped.
     """
 
     def __init__(self, bus: Bus, members: Members, fates: Fates) -> None:
@@ -103,9 +103,9 @@ class ClientPresent:
             await change.wait()
 
     async def _here(self, run: str) -> bool:
-        # An unknown one is asked: its announcement may not have arrived yet.
+        # An unknown client is asked: its announcement may not have arrived yet.
         if not self._clients.knows(run) and not await self._answers(run):
-            # `setdefault`: the time counts from when it was first missed.
+            # `setdefault`: the time counts from the first time that the client was missed.
             self._gone_since_s.setdefault(run, clock.monotonic())
             return False
         self._gone_since_s.pop(run, None)
@@ -121,7 +121,7 @@ class ClientPresent:
         except NoWorker:
             return False
         except (GymError, *UNREADABLE):
-            # Silence may be a client that blocks its loop, or our own connection: then it counts as alive.
+            # On silence it counts as alive: the client may block its loop, or our own connection may fail.
             pass
         return True
 
@@ -188,16 +188,16 @@ class NotEnded:
         return False
 
     async def free(self, fate: Fate, *, fenced: bool) -> None:
-        """Free what a delivery stored after its run was closed, when this worker was cut off or frozen.
+        """Delete what a delivery stored after its run was closed, when this worker was cut off or frozen.
 
-        ``fenced``: the run's client does not free it, however short the attempt was.
+        ``fenced``: the run's client does not delete it, however short the attempt was.
         """
         # A note may have reached the broker after the run was closed, however short the attempt was.
         if not fenced and not fate.account.noted and not self._may_be_closed(fate):
             return
         try:
             with anyio.move_on_after(GIVE_BACK_S, shield=True):
-                # A note that is still on its way would be stored after all was freed.
+                # A note that is still on its way would be stored after everything was deleted.
                 await fate.account.settled()
                 info = await run_info(self._bus, fate.task.run)
                 if info is not None and info.closed:
@@ -208,7 +208,7 @@ class NotEnded:
             logger().info("what was stored for a closed run was not freed", error=str(error))
 
     def _may_be_closed(self, fate: Fate) -> bool:
-        # Nearly no attempt asks the broker: most are short, and hear the signal.
+        # Few attempts ask the broker: most are short, and hear the signal.
         return fate.task.run in self._closed or clock.monotonic() >= fate.began_s + JOURNAL_FRESH_S
 
 
@@ -217,7 +217,7 @@ class NotSuspect:
 
     Args:
         agents: the agent workers that are alive.
-        crashed: the worker whose place this worker has taken, if that one crashed.
+        crashed: the worker that this worker replaces, if that worker crashed.
     """
 
     def __init__(self, agents: WorkerRegistry, crashed: str) -> None:
@@ -226,7 +226,7 @@ class NotSuspect:
         self._places = RolloutPlaces()
 
     def place(self, fate: Fate) -> RolloutPlace:
-        """The rollout's place, which a stored turn gives up, if it clears the rollout."""
+        """The rollout's place; storing a turn gives it up, if the turn clears the rollout."""
         spent = fate.account.spent
         place = self._places.place(spent.losses)
         if spent.cleared_by_turns:
@@ -244,7 +244,7 @@ class NotSuspect:
         return None
 
     def _has_crashed(self, worker: str) -> bool:
-        """Whether a lost agent worker crashed, as far as its successor has said so."""
+        """Whether a lost agent worker crashed, according to its successor."""
         known = {self._crashed, *(one.crashed for one in self._agents.alive())}
         return bool(worker) and worker in known
 

@@ -1,8 +1,8 @@
 """The model worker: one adapter behind a service, and the one place that retries calls to engines.
 
-A call that the engine refused for good is not retried. After overload or a broken connection it is, with
-jittered pauses no shorter than the engine asks for, as often as the rollout's budget allows and only before
-the deadline. A call that hangs is aborted and asked again (`workers.call_limits`).
+A call that the engine refused for good is not retried. A call that met overload or a broken connection is
+retried, with jittered pauses no shorter than the engine asks for, as often as the rollout's budget allows and
+only before the deadline. A call that hangs is aborted and retried (`workers.call_limits`).
 
 The worker keeps the conversations of its rollouts (`workers.conversations`), and changes the engine's
 weights: a `Control` arrives on ``control.<worker>``. Before its first call the engine has the weights that
@@ -36,7 +36,7 @@ from gym_runtime.workers.current_weights import load_current
 from gym_runtime.workers.engine_health import EngineHealth, Notices, decode_used
 
 ENGINE_PAUSES = Pauses(first_s=0.25, longest_s=30.0)
-"""Before a failed call of an engine is repeated."""
+"""The pauses before a failed call of an engine is repeated."""
 
 MAX_TRIES = 8
 
@@ -52,10 +52,10 @@ async def ask_engine(
     limits: CallLimits | None = None,
     call_timeout_s: float | None = None,
 ) -> calls.ModelAnswer:
-    """An engine's answer, asked for again where that may help, within the deadline and the budget.
+    """Ask an engine, with retries where they may help, within the deadline and the budget.
 
     Raises:
-        ModelRefused, ModelUnavailable: what the engine said at the end.
+        ModelRefused, ModelUnavailable: the engine's last error.
         ModelError: the adapter's code cancelled itself.
     """
     limits = limits or CallLimits()
@@ -77,9 +77,9 @@ async def ask_engine(
         except ModelUnavailable as error:
             health.failed(error, clock.monotonic() - started_s)
             hung += isinstance(error, CallTimeout)
-            # Jitter only for our own pause: an engine that names one means it.
+            # Jitter only for our own pause: the pause that an engine names is kept exactly.
             wait_s = max(error.retry_after_s or 0.0, backoff.next_s())
-            # No pause that would end after the deadline: the caller learns the engine's own error instead.
+            # No pause that would end after the deadline: the caller gets the engine's error instead.
             if tries == MAX_TRIES or clock.monotonic() + wait_s >= context.deadline_s:
                 raise
             budget.spend(error)
@@ -98,14 +98,14 @@ class ModelWorker:
         worker: this worker's id.
         pools: the names it serves, such as ``policy``.
         adapter: the engine; entered by the caller.
-        capacity: calls in progress at most.
-        per_minute: calls of the engine in a minute at most; 0 for no limit.
+        capacity: the most calls in progress.
+        per_minute: the most calls of the engine in a minute; 0 for no limit.
         model: provider and name of the model, for the figures.
 
     Attributes:
         weight_version: of the newest answer; empty until the engine reports one.
         paused: the engine generates nothing until a ``resume`` command.
-        meter: what it has counted.
+        meter: its counters.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class ModelWorker:
             def control(incoming: Incoming) -> None:
                 tasks.start_soon(self._control, incoming)
 
-            # Before the weights are read: a command that comes meanwhile is not lost.
+            # Subscribed before the weights are read, so that no command is lost meanwhile.
             async with self._bus.serve(f"control.{token(self._worker, 'worker')}", control):
                 await self._look()
                 await self._load_current()
@@ -162,7 +162,7 @@ class ModelWorker:
 
                 def announced() -> None:
                     ready()
-                    # Once more: weights stored between the first look and the announcement reached neither.
+                    # Again: the first look and the trainer's command both miss weights stored between them.
                     tasks.start_soon(self._load_current)
 
                 await self.service.run(ready=announced)
@@ -171,15 +171,14 @@ class ModelWorker:
         """Read the version of the weights before the first answer, if the engine reports it."""
         if isinstance(self._adapter, Controllable):
             try:
-                # An engine that does not answer this may still serve; it must not keep the worker from
-                # starting.
+                # An engine that does not answer this may still serve, so the worker starts anyway.
                 with anyio.move_on_after(5):
                     self._learn(await self._adapter.control(calls.Control(op="state")))
             except GymError as error:
                 logger().info("the engine does not report its version of the weights", reason=str(error))
 
     async def _load_current(self) -> None:
-        """Load the weights that the trainer has given the others, if this engine started after that."""
+        """Load the weights that the trainer gave the other engines before this engine started."""
         if isinstance(self._adapter, Controllable):
             for pool in self._pools:
                 answer = await load_current(self._bus, pool, self._adapter, self.weight_version)
@@ -208,7 +207,7 @@ class ModelWorker:
             self._limits,
             request.call_timeout_s,
         )
-        # An answer without a version leaves the one that is known.
+        # An answer without a version keeps the known one.
         self.weight_version = answer.weight_version or self.weight_version
         if tracing.recording():
             _note(answer)
@@ -246,8 +245,8 @@ class ModelWorker:
 
 
 def _note(answer: calls.ModelAnswer) -> None:
-    """What the span of a call says of its answer."""
-    # What is no response fails the rollout elsewhere; a span must not.
+    """Set the span's attributes from the answer to a call."""
+    # An answer that is not a response fails the rollout elsewhere; the span must not.
     with suppress(*UNREADABLE):
         said = decode_used(answer.response)
         reason = said.incomplete_details.reason if said.incomplete_details else None

@@ -1,7 +1,7 @@
 """The resource worker: hosts environments, holds their sessions, answers their calls.
 
-What an environment asks models in roles goes over the bus to their workers, within the deadline and the
-retries of the request that it works on.
+An environment's questions to models in roles go over the bus to the models' workers, within the deadline and
+the retries of the request that it executes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from gym_runtime.workers.role_ledger import RoleLedger, ask_role
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
 SESSION_KEPT_S = 30.0
-"""How long after its rollout's deadline a session is closed that its rollout has not closed."""
+"""A session that its rollout has not closed is closed this long after the rollout's deadline."""
 SESSION_IDLE_S = 60.0
-"""After how long without a call a session's rollout is looked up, in case it is over."""
+"""After this time without a call, the worker checks whether the session's rollout is over."""
 
 # In one sweep, because each look asks the broker up to two questions.
 LOOKED_AT = 64
@@ -55,15 +55,15 @@ class ResourceWorker:
     """Answers the calls to one or more environments.
 
     A signal on ``over.<environment>`` says that a rollout is over. The worker then closes all sessions that
-    the rollout's attempts have left here, also those that no other worker knows of.
+    the rollout's attempts have left here, including sessions unknown to every other worker.
 
     Args:
         worker: this worker's id.
         environments: by name.
-        capacity: calls in progress at most; sessions between calls do not count.
+        capacity: the most calls in progress; sessions between calls do not count.
 
     Attributes:
-        meter: what it has counted.
+        meter: its counters.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ResourceWorker:
                 await self.sessions.close_all()
 
     async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
-        """Close sessions whose rollouts are over; the signal to close them was lost."""
+        """Close sessions whose rollouts are over, in case the signal to close them was lost."""
         for name, rollout in self.sessions.idle(idle_s)[:most]:
             if await self._over(rollout):
                 logger().info("a session was left behind and is closed", session=name)
@@ -135,7 +135,7 @@ class ResourceWorker:
             return calls.pack(None)
         if isinstance(call, calls.Declare):
             return calls.pack(declaration(environment))
-        # "cancelled" stands if neither line below is reached.
+        # Remains "cancelled" if neither line below is reached.
         started_s, error = clock.monotonic(), "cancelled"
         operation = _OPERATIONS[type(call)]
         tracing.note({"gym.environment": pool, "gym.operation": operation})
@@ -143,7 +143,7 @@ class ResourceWorker:
             answer = await self._called(environment, call, request, budget)
             error = ""
             return answer
-        # Only to name it in the figures; it is raised again.
+        # Caught only to name the error in the figures, then raised again.
         except Exception as raised:
             error = type(raised).__name__
             raise

@@ -1,7 +1,7 @@
-"""What models in roles answer to an environment: one ledger for each call, which knows its session's.
+"""The answers of models in roles to an environment: a ledger for each call, linked to its session's log.
 
-The reply to a call says what the roles have cost in the session so far, whatever becomes of the call; a
-verdict says what they answered, too. What a call asked is part of its session once the call has an answer.
+The reply to a call says what the roles have cost in the session so far, even if the call fails; a verdict
+also has their answers. A call's questions become part of its session once the call has an answer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class RoleLedger:
     """The ledger of one call.
 
     Args:
-        budget: the call's; its reply is made from it.
+        budget: the call's budget, from which its reply is built.
         asking: the questions of the call; None where the environment has no roles.
 
     Attributes:
-        session: what the calls before it were answered in its session.
+        session: the answers to earlier calls of its session.
     """
 
     def __init__(self, budget: RetryBudget, asking: RoleCalls | None) -> None:
@@ -45,7 +45,7 @@ class RoleLedger:
 
     @property
     def log(self) -> RoleLog:
-        """All that was answered in the session so far."""
+        """All answers in the session so far."""
         log = RoleLog(self.session.answers, self.session.use)
         if self._asking is not None:
             log.extend(self._asking.log)
@@ -53,7 +53,7 @@ class RoleLedger:
 
     @contextmanager
     def reported(self) -> Generator[None]:
-        """Have the reply say what the roles have cost, also if the block raises."""
+        """Add what the roles have cost to the reply, even if the block raises."""
         try:
             yield
         finally:
@@ -61,15 +61,15 @@ class RoleLedger:
                 self._budget.role_use = self.log.use
 
     def keep(self) -> None:
-        """The call has an answer: what it asked belongs to its session."""
+        """The call has an answer: its questions now belong to its session."""
         if self._asking is not None:
             self.session.extend(self._asking.log)
 
     def pack(self, verdict: Verdict | Pending) -> Raw:
-        """A verdict as an answer, with what models in roles answered for it.
+        """A verdict as an answer, with the answers of models in roles.
 
         Raises:
-            ResourceError: its fields are not JSON.
+            ResourceError: the verdict's fields are not JSON.
         """
         if isinstance(verdict, Pending):
             return Raw(_encode(self.log.pending(as_features(verdict.features))))
@@ -80,5 +80,5 @@ class RoleLedger:
 
 
 async def ask_role(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
-    """Ask in the name of the call in progress: a session, and its models, live longer than one call."""
+    """Ask on behalf of the call in progress: a session, and its models, live longer than one call."""
     return await _asking.get().ask(role, params, items)

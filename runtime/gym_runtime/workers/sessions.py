@@ -20,7 +20,7 @@ from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
 from gym_runtime.timing import SESSIONS_SWEPT_S
 
-# A later attempt repeats the calls since the last recorded turn only: far fewer than these.
+# A later attempt repeats only the calls since the last recorded turn, which are far fewer.
 REMEMBERED_ANSWERS = 256
 
 
@@ -34,15 +34,15 @@ class _Answer:
 
 
 class HeldSession:
-    """One session and what it has answered.
+    """One session and its answers.
 
     Attributes:
         row: its task's row, where judging needs it again.
-        calls: how many are in progress.
-        used_s: when the last one began.
-        rollout: whose session it is; empty if its calls do not say.
+        calls: how many calls are in progress.
+        used_s: when the last call began.
+        rollout: the rollout that owns it; empty if its calls do not say.
         known: some call has been answered, so its rollout knows where the session is.
-        asked: what models in roles have answered to its calls.
+        asked: the answers of models in roles to its calls.
     """
 
     def __init__(self, session: Session[Any], expires_s: float) -> None:
@@ -57,7 +57,7 @@ class HeldSession:
         self._answers: dict[str, _Answer] = {}
 
     async def once(self, key: str, work: Callable[[], Awaitable[Raw]]) -> Raw:
-        """Do the work of a key, or return the answer that this key has had.
+        """Do the work of a key, or return the earlier answer to this key.
 
         Without a key nothing is remembered. A retryable failure is not remembered either, so that a retry
         does the work again.
@@ -65,7 +65,7 @@ class HeldSession:
         if not key:
             return await work()
         known = self._answers.get(key)
-        # A loop: when the first call fails and may be retried, one of those that wait does the work.
+        # A loop: if the first call fails and may be retried, one of the waiting calls does the work.
         while known is not None:
             await known.done.wait()
             if known.error is not None:
@@ -90,7 +90,7 @@ class HeldSession:
 
     def _forget_oldest(self) -> None:
         if len(self._answers) > REMEMBERED_ANSWERS:
-            # Not one in progress: a repetition would do its work a second time.
+            # Never a call in progress: its repetition would do the work a second time.
             finished = (key for key, answer in self._answers.items() if answer.done.is_set())
             oldest = next(finished, None)
             if oldest is not None:
@@ -114,7 +114,7 @@ class Sessions:
         """A session; opened now if this call carries the task and no earlier call has opened it.
 
         Raises:
-            SessionLost: it is not here and this call does not open it.
+            SessionLost: it is not on this worker and this call does not open it.
         """
         # A loop: if the opening failed, another call that waited may have begun one.
         while name in self._opening:
@@ -134,7 +134,7 @@ class Sessions:
 
     async def close_each(self, names: Sequence[str]) -> None:
         """End sessions; unknown ones are closed already."""
-        # Nearly none has anything to release, and a task costs as much as to close ten of the others.
+        # Few sessions have anything to release, and a task costs as much as closing ten of the others.
         slow = [name for name in names if not self._dropped(name)]
         if slow:
             async with anyio.create_task_group() as tasks:
@@ -142,7 +142,7 @@ class Sessions:
                     tasks.start_soon(self.close, name)
 
     def _dropped(self, name: str) -> bool:
-        """End a session that has nothing to release; False if to end it takes longer."""
+        """End a session that has nothing to release; False if ending it takes longer."""
         entry = self._entries.get(name)
         if name in self._opening or (entry is not None and releases(entry.session)):
             return False
@@ -153,7 +153,7 @@ class Sessions:
 
     async def close(self, name: str) -> None:
         """End one session, as `close_each` does."""
-        # A session that is being opened would be there after its closing, for ever.
+        # Wait for an opening session first, or it would stay open for ever.
         while name in self._opening:
             await self._opening[name].wait()
         entry = self._entries.pop(name, None)
@@ -168,7 +168,7 @@ class Sessions:
         idle = [
             (entry.used_s, name, entry.rollout)
             for name, entry in self._entries.items()
-            # Sessions of callers that are no rollouts have no record to look up; only their time ends them.
+            # A session without a rollout has no record to look up; only its time limit ends it.
             if entry.rollout and not entry.calls and entry.used_s <= before_s
         ]
         return [(name, rollout) for _, name, rollout in sorted(idle)]
@@ -190,7 +190,7 @@ class Sessions:
             await self.close_each(overdue)
 
     async def close_all_of(self, rollout: str) -> None:
-        """Close the sessions that the attempts of a rollout have left."""
+        """Close the sessions that the attempts of a rollout left open."""
         # Session names begin with their rollout's id; the dot keeps rollout 1 from 10.
         await self.close_each([name for name in self._entries if name.startswith(f"{rollout}.")])
 
@@ -202,6 +202,6 @@ class Sessions:
 async def _close(name: str, session: Session[Any]) -> None:
     try:
         await close_session(session)
-    # The session is gone either way; the others must be closed, too.
+    # The session is over either way; the others must be closed, too.
     except GymError:
         logger().exception("a session's close() raised", session=name)

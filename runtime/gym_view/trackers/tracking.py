@@ -22,7 +22,7 @@ from gym_view.trackers.example_rollouts import COLUMNS, Examples
 from gym_view.trackers.tracker import OpenRun
 
 TRACK_EVERY_S = 5.0
-"""How often a tracker is told of a run's aggregates."""
+"""How often a tracker gets a run's aggregates."""
 TABLE_EVERY_S = 60.0
 """How often it gets a new table of examples."""
 TRACKER_OPENING_S = 60.0
