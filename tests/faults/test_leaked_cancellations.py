@@ -75,9 +75,8 @@ async def run(at: str, way: str, within_s: float) -> tuple[list[RolloutRecord], 
         tasks.cancel_scope.cancel()
     assert len(records) == len({(one.task_index, one.rollout_index) for one in records}) == ROWS * repeats
     others = [record for record in records if record.task_index != LEAKS]
-    assert Counter((type(one.outcome), one.reward) for one in others) == {
-        (Completed, 1.0): (ROWS - 1) * repeats
-    }
+    assert [one.outcome for one in others if not isinstance(one.outcome, Completed)] == []
+    assert {one.reward for one in others} == {1.0}
     return records, restarts
 
 
