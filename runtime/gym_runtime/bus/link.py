@@ -255,33 +255,22 @@ class Link:
         """Return when the client is lost, or the broker has not answered for too long."""
         client, lost, sending = self._client, self._lost, self._sending
         assert client is not None
-        # A callback, because ten cancel scopes a second would be 5 % of a resource worker's time.
-        timer = self._loop.call_soon(self._look, client, lost)
-        try:
-            while not lost.is_set():
-                with anyio.move_on_after(PING_INTERVAL_S):
-                    await lost.wait()
-                if lost.is_set():
-                    break
-                if sending.unanswered >= PINGS_OUTSTANDING:
-                    log.warning("the broker does not answer", url=self.url, pings=sending.unanswered)
-                    return
-                echo = sending.look()
-                if not self.measures_far:
-                    self._round_trips.measure(echo, lambda: self._client is client and not sending.unanswered)
-        finally:
-            lost.set()  # ends the looks
-            timer.cancel()
+        next_look_s = self._loop.time() + PING_INTERVAL_S
+        while not lost.is_set() and client.is_connected:
+            with anyio.move_on_after(LOOK_S):
+                await lost.wait()
+            if self._loop.time() < next_look_s:
+                continue
+            next_look_s = self._loop.time() + PING_INTERVAL_S
+            if sending.unanswered >= PINGS_OUTSTANDING:
+                log.warning("the broker does not answer", url=self.url, pings=sending.unanswered)
+                return
+            echo = sending.look()
+            if not self.measures_far:
+                self._round_trips.measure(echo, lambda: self._client is client and not sending.unanswered)
         error = client.last_error
         if error is not None and not isinstance(error, OSError | UnexpectedEOF):
             log.warning("broker error", error=str(error))
-
-    def _look(self, client: Client, lost: asyncio.Event) -> None:
-        """Look every `LOOK_S` whether the client is connected, until it is lost."""
-        if not client.is_connected:
-            lost.set()
-        elif not lost.is_set():
-            self._loop.call_later(LOOK_S, self._look, client, lost)
 
     async def _reconnect(self) -> None:
         backoff = Backoff(Pauses(*RECONNECT_S))

@@ -21,7 +21,7 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Headers, Incoming
 from gym_runtime.bus.task_pool import TaskPool
-from gym_runtime.cancellation import asked_for
+from gym_runtime.cancellation import contained
 from gym_runtime.errors import (
     UNREADABLE,
     Busy,
@@ -240,14 +240,8 @@ class Service:
         budget = RetryBudget(MAX_RETRIES if request.retries is None else request.retries)
         try:
             with self._span(pool, request, incoming.headers):
-                try:
+                async with contained(self._fault, self.kind):
                     body = await self._handle(pool, request, budget)
-                # Every request is answered. Where an author's code runs, `contained` has said so already; not
-                # here as well, because it costs 2 µs and errors are rare.
-                except anyio.get_cancelled_exc_class() as error:
-                    if asked_for():
-                        raise
-                    raise self._fault("it was cancelled, and not by the runtime", stage=self.kind) from error
             return RpcReply(
                 body=body,
                 worker=self.worker,
