@@ -11,6 +11,7 @@ from gym_runtime.client.row_sources import POLICY, require_declared, require_rol
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
+from gym_runtime.system.hosting import host
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
@@ -26,6 +27,7 @@ def connect(
     workers: int = 1,
     concurrency: int = 1024,
     prefix: str = "gym",
+    apart: bool = False,
 ) -> Client:
     """A client that connects to a running system, starts one, or both, when it is opened::
 
@@ -44,6 +46,8 @@ def connect(
         agents: one or several; by default the agents that the environments name.
         workers: processes of each kind.
         concurrency: rollouts in flight, over all agent workers.
+        apart: every worker has a process of its own; by default agents host the environments and models that
+            may share their process.
 
     Raises:
         UsageError: nothing says which system or which model.
@@ -72,6 +76,7 @@ def connect(
                 pools = make_pools(
                     environments, model, agents=agents, workers=workers, concurrency=concurrency, roles=own
                 )
+                pools = pools if apart else host(pools)
                 system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
                 found = [(await stack.enter_async_context(running(system))).url]
                 if model is not None:

@@ -138,8 +138,11 @@ class RoleCalls:
             attempt=asked.attempt,
             call_timeout_s=asked.call_timeout_s,
         )
+        # A limit here, because a model that lives in this process is called without a message.
         try:
-            return (await self._actors.ask("model", pool, request, self._budget)).body
+            with anyio.move_on_after(deadline_s - clock.monotonic()):
+                return (await self._actors.ask("model", pool, request, self._budget)).body
+            raise DeadlineExceeded(f"the deadline passed while waiting for model '{pool}'", stage="model")
         except DeadlineExceeded as error:
             # The rollout's own time is over: the role is not at fault.
             if deadline_s >= asked.deadline_s:

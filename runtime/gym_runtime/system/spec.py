@@ -27,6 +27,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         processes: how many workers.
         capacity: per worker: rollouts in flight (agent) or calls in progress; 0 for the kind's default.
         model: which model a model pool serves.
+        hosted: pools of environments and models that live in each of its processes; for agents only
+            (`gym_runtime.system.hosting`). Their ``processes`` are its own.
     """
 
     kind: Kind
@@ -34,6 +36,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     processes: int = 1
     capacity: int = 0
     model: ModelSettings | None = None
+    hosted: tuple[PoolSpec, ...] = ()
 
     @property
     def slots(self) -> int:

@@ -42,7 +42,7 @@ STAND_IN_LOOK_S = 0.05
 async def standing_in(
     connect: Callable[[], AbstractAsyncContextManager[Bus]], current: Callable[[], Heartbeat]
 ) -> AsyncGenerator[None]:
-    """Answer for this event loop's worker whenever the loop is blocked, for as long as the context lasts.
+    """Answer for a worker of this event loop whenever the loop is blocked, for as long as the context lasts.
 
     Args:
         connect: makes a connection of the thread's own.

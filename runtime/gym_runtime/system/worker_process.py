@@ -6,6 +6,10 @@ sessions. SIGTERM, SIGINT and a client's request (`gym_runtime.rpc.members`) it 
 supervisor, which knows whether the whole system stops and whose turn it is; so nothing changes however
 often they come. When the pipe from its supervisor closes, a worker drains within `ORPHAN_DRAIN_S`: it must
 not outlive its supervisor.
+
+An agent worker's process may host workers of environments and models (`PoolSpec.hosted`). They start before
+it and drain after it. Each has its own name, connection and heartbeat, so that workers of other processes
+ask it like any other; the agents of the process call it (`gym_runtime.rpc.near`).
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -33,9 +38,10 @@ from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, RuntimeFault, UsageError
 from gym_runtime.messages.figures import Count, Figures
 from gym_runtime.messages.metric_names import NETWORK
+from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
 from gym_runtime.rpc.meter import Meter, process_figures
-from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
+from gym_runtime.system.spec import DRAIN_SIGNAL, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
 from gym_runtime.system.watchdogs import end_when_unserved, standing_in
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
@@ -45,6 +51,8 @@ CALLERS_LOOK_S = 0.25
 """How often a draining worker looks for callers (`CALLERS_GONE_S`)."""
 
 ERROR_CHARS = 500
+HOSTED_ORDER: tuple[Kind, ...] = ("model", "resource")
+"""The order in which hosted workers start: an environment may ask models."""
 
 
 class _Runs(Protocol):
@@ -54,7 +62,7 @@ class _Runs(Protocol):
 
 
 class HostedWorker(msgspec.Struct, frozen=True):
-    """A worker and how to observe and drain it."""
+    """A worker and how to observe and drain it; ``service`` answers the requests to it, if it gets any."""
 
     hosted: _Runs
     pools: tuple[str, ...]
@@ -64,29 +72,38 @@ class HostedWorker(msgspec.Struct, frozen=True):
     drain: Callable[[], Awaitable[None]]
     meter: Meter
     detail: Callable[[], dict[str, str]] = dict
+    service: Service | None = None
 
 
 @asynccontextmanager
-async def hosted_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> AsyncGenerator[HostedWorker]:
-    """The worker of a pool, for as long as the context lasts; ``crashed`` is the one whose place it takes.
+async def hosted_worker(
+    pool: PoolSpec, bus: Bus, worker: str, crashed: str, near: Sequence[Service] = ()
+) -> AsyncGenerator[HostedWorker]:
+    """The worker of a pool, for as long as the context lasts.
+
+    Args:
+        crashed: the worker whose place it takes, if that worker crashed.
+        near: the services of the workers that live in the same process.
 
     Raises:
         UsageError: it cannot be made; the message says why.
     """
     if pool.kind == "agent":
-        yield _agent_worker(pool, bus, worker, crashed)
+        yield _agent_worker(pool, bus, worker, crashed, near)
     elif pool.kind == "resource":
-        yield _resource_worker(pool, bus, worker)
+        yield _resource_worker(pool, bus, worker, near)
     else:
         async with _model_worker(pool, bus, worker) as member:
             yield member
 
 
-def _agent_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> HostedWorker:
+def _agent_worker(
+    pool: PoolSpec, bus: Bus, worker: str, crashed: str, near: Sequence[Service]
+) -> HostedWorker:
     from gym_runtime.workers.agent_worker import AgentWorker
 
     agents = {catalogue.known_name("agents", name): _made("agents", name) for name in pool.names}
-    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, crashed=crashed)
+    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, crashed=crashed, near=near)
 
     def detail() -> dict[str, str]:
         return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
@@ -130,8 +147,7 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
     return made(*arguments)
 
 
-def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
-
+def _resource_worker(pool: PoolSpec, bus: Bus, worker: str, near: Sequence[Service]) -> HostedWorker:
     from gym_runtime.environment.isolated import start_ahead
     from gym_runtime.workers.resource_worker import ResourceWorker
 
@@ -149,7 +165,7 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
         verifiers_started=start_ahead(loaded),
     )
     environments = {environment.name: environment for environment in loaded}
-    hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
+    hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots, near=near)
     detail = {"sandbox": requirements.isolation()}
 
     async def drain() -> None:
@@ -168,6 +184,7 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
         drain,
         hosted.meter,
         lambda: detail,
+        hosted.service,
     )
 
 
@@ -237,6 +254,7 @@ async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             lambda: _finish(bus, lambda: service.in_use, service.drained),
             hosted.meter,
             detail,
+            service,
         )
 
 
@@ -281,18 +299,55 @@ async def work(
     tracing.start(service, worker)
     try:
         async with AsyncExitStack() as stack:
+            members: list[_Member] = []
             with ended_at_once(lifeline):
                 patience = Patience(system.wait_s, waiting)
-                bus = await patience.enter(stack, lambda: _bus(system, pool, worker))
-                member = await patience.enter(stack, lambda: hosted_worker(pool, bus, worker, crashed))
+                for each, name in _parts(pool, worker):
+                    bus = await patience.enter(stack, partial(_bus, system, each, name))
+                    near = [member.hosted.service for member in members if member.hosted.service]
+                    make = partial(hosted_worker, each, bus, name, crashed, near)
+                    hosted = await patience.enter(stack, make)
+                    members.append(_Member(each, name, bus, hosted))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
-            life = _Life(system, pool, worker, crashed, bus, member, leave)
-            await stack.enter_async_context(standing_in(lambda: _bus(system, pool, worker), life.heartbeat))
+            life = _Life(system, members, crashed, leave)
+            for member in members:
+                beat = partial(life.heartbeat, member)
+                connecting = partial(_bus, system, member.pool, member.name)
+                await stack.enter_async_context(standing_in(connecting, beat))
             await life.live(lifeline, ready)
     finally:
         # Last, so that the worker's clean-up is traced and logged, too.
         tracing.stop()
         logs.stop_export()
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """One worker of this process."""
+
+    pool: PoolSpec
+    name: str
+    bus: NatsBus
+    hosted: HostedWorker
+
+
+def _parts(pool: PoolSpec, worker: str) -> list[tuple[PoolSpec, str]]:
+    """The workers of a process with their names: models first, then environments, then the pool's own.
+
+    >>> judge = PoolSpec(kind="model", names=("judge",))
+    >>> _, (_, resource), _ = _parts(
+    ...     PoolSpec(kind="agent", names=("a",), hosted=(PoolSpec(kind="resource", names=("e",)), judge)),
+    ...     "agent-7f",
+    ... )
+    >>> resource
+    'resource-7f'
+    """
+    hosted = sorted(pool.hosted, key=lambda each: HOSTED_ORDER.index(each.kind))
+    suffix = worker.removeprefix(f"{pool.kind}-")
+    parts: list[tuple[PoolSpec, str]] = []
+    for number, each in enumerate(hosted):
+        again = any(each.kind == before.kind for before in hosted[:number])
+        parts.append((each, f"{each.kind}-{suffix}" + (f"-{number}" if again else "")))
+    return [*parts, (pool, worker)]
 
 
 def _bus(system: SystemSpec, pool: PoolSpec, worker: str) -> AbstractAsyncContextManager[NatsBus]:
@@ -302,21 +357,13 @@ def _bus(system: SystemSpec, pool: PoolSpec, worker: str) -> AbstractAsyncContex
 
 
 class _Life:
+    """The life of the workers of this process; the last of them is the process's own."""
+
     def __init__(
-        self,
-        system: SystemSpec,
-        pool: PoolSpec,
-        worker: str,
-        crashed: str,
-        bus: NatsBus,
-        member: HostedWorker,
-        leave: Callable[[], None],
+        self, system: SystemSpec, members: Sequence[_Member], crashed: str, leave: Callable[[], None]
     ) -> None:
-        self._pool = pool
-        self._worker = worker
+        self._members = members
         self._crashed = crashed
-        self._bus = bus
-        self._member = member
         self._leave = leave
         self._started_s = clock.now()
         self._stop = anyio.Event()
@@ -326,15 +373,18 @@ class _Life:
 
     async def live(self, lifeline: int, ready: Callable[[], None]) -> None:
         async with anyio.create_task_group() as tasks:
-            started = anyio.Event()
             # A worker that cannot reach the broker would never start to serve, and never see `self._stop`.
             with ended_at_once(lifeline):
-                tasks.start_soon(self._host, started)
-                await started.wait()
+                for member in self._members:
+                    started = anyio.Event()
+                    tasks.start_soon(self._host, member, started)
+                    await started.wait()
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_lifeline, lifeline)
-            tasks.start_soon(announce, self._bus, self.heartbeat)
-            tasks.start_soon(drained_on_request, self._bus, self.heartbeat, self._drain_s, self._leave)
+            for member in self._members:
+                beat = partial(self.heartbeat, member)
+                tasks.start_soon(announce, member.bus, beat)
+                tasks.start_soon(drained_on_request, member.bus, beat, self._drain_s, self._leave)
             await anyio.lowlevel.checkpoint()  # the signals are handled now
             end_when_unserved(self._serving)
             ready()
@@ -343,7 +393,9 @@ class _Life:
             with self._limit:
                 # The end of the supervisor may have set a shorter limit.
                 self._limit.deadline = min(self._limit.deadline, anyio.current_time() + self._drain_s)
-                await self._member.drain()
+                # Agents first: what they finish needs environments and models.
+                for member in reversed(self._members):
+                    await member.hosted.drain()
             tasks.cancel_scope.cancel()
         if not self._draining:
             # One of the tasks was cancelled by asyncio's ``cancel``, which ends the group in silence.
@@ -351,10 +403,10 @@ class _Life:
 
     def _serving(self) -> bool:
         # The supervisor ends a worker that does not drain.
-        return self._member.serving() or self._stop.is_set()
+        return self._stop.is_set() or all(member.hosted.serving() for member in self._members)
 
-    async def _host(self, started: anyio.Event) -> None:
-        await self._member.hosted.run(ready=started.set)
+    async def _host(self, member: _Member, started: anyio.Event) -> None:
+        await member.hosted.hosted.run(ready=started.set)
         if not self._stop.is_set():
             raise _ended_by_itself()
 
@@ -375,41 +427,47 @@ class _Life:
         self._limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
         self._stop.set()
 
-    def heartbeat(self) -> Heartbeat:
+    def heartbeat(self, member: _Member) -> Heartbeat:
+        hosted, own = member.hosted, member is self._members[-1]
+        detail = hosted.detail()
+        if not own:
+            detail = {**detail, "hosted_by": self._members[-1].name}
         return Heartbeat(
-            worker=self._worker,
-            kind=self._pool.kind,
-            pools=list(self._member.pools),
+            worker=member.name,
+            kind=member.pool.kind,
+            pools=list(hosted.pools),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_s=self._started_s,
-            capacity=self._pool.slots,
-            in_use=self._member.in_use(),
-            load=self._member.load(),
+            capacity=member.pool.slots,
+            in_use=hosted.in_use(),
+            load=hosted.load(),
             draining=self._draining,
-            round_trip_s=round(self._bus.round_trip_s, 3),
+            round_trip_s=round(member.bus.round_trip_s, 3),
             places=True,
             closes_many=True,
-            crashed=self._crashed,
-            refused=self._bus.refused,
-            detail=self._member.detail(),
-            figures=self._figures(),
+            crashed=self._crashed if own else "",
+            refused=member.bus.refused,
+            detail=detail,
+            figures=_figures(member, whole_process=own),
         )
 
-    def _figures(self) -> Figures:
-        traffic, kind = self._bus.traffic, self._pool.kind
-        cpu_s, memory_bytes = process_figures()
-        counted = self._member.meter.figures()
-        return replace(
-            counted,
-            counts=[
-                *counted.counts,
-                Count(NETWORK.name, (kind, "receive"), traffic.received_bytes),
-                Count(NETWORK.name, (kind, "transmit"), traffic.sent_bytes),
-            ],
-            cpu_s=cpu_s,
-            memory_bytes=memory_bytes,
-        )
+
+def _figures(member: _Member, *, whole_process: bool) -> Figures:
+    """A worker's figures; those of the process count once, with its own worker."""
+    traffic, kind = member.bus.traffic, member.pool.kind
+    cpu_s, memory_bytes = process_figures() if whole_process else (0.0, 0)
+    counted = member.hosted.meter.figures()
+    return replace(
+        counted,
+        counts=[
+            *counted.counts,
+            Count(NETWORK.name, (kind, "receive"), traffic.received_bytes),
+            Count(NETWORK.name, (kind, "transmit"), traffic.sent_bytes),
+        ],
+        cpu_s=cpu_s,
+        memory_bytes=memory_bytes,
+    )
 
 
 def _ended_by_itself() -> RuntimeFault:

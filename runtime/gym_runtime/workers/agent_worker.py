@@ -12,7 +12,7 @@ killed one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 import anyio
@@ -28,8 +28,10 @@ from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, unread_spec
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.rollout.rollout import Agent
+from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.lost import Stalls
+from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.quarantine import RolloutPlace
 from gym_runtime.timing import GIVE_BACK_S
 from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Verdict
@@ -47,6 +49,7 @@ class AgentWorker:
         agents: by name; the worker pulls from the queue of each.
         slots: the most rollouts in flight, over all agents; any agent may use all slots.
         crashed: the worker that it replaces, if that worker crashed.
+        near: the services of the models and environments that live in this process.
 
     Attributes:
         serving: it takes tasks.
@@ -54,21 +57,29 @@ class AgentWorker:
     """
 
     def __init__(
-        self, bus: Bus, *, worker: str, agents: Mapping[str, Agent], slots: int, crashed: str = ""
+        self,
+        bus: Bus,
+        *,
+        worker: str,
+        agents: Mapping[str, Agent],
+        slots: int,
+        crashed: str = "",
+        near: Sequence[Service] = (),
     ) -> None:
         self.worker, self.slots = worker, slots
         self.serving, self.in_use = False, 0
         self._slots = Slots(slots)
         self._bus = bus
         self._agents = dict(agents)
-        self._actors = Router(bus, own=worker)
-        self.meter = self._actors.meter
-        self._stalls = Stalls(self._actors.waiting)
+        self._router = Router(bus, own=worker)
+        self._actors = Near(self._router, near)
+        self.meter = self._router.meter
+        self._stalls = Stalls(self._router.waiting)
         self._fates = Fates()
         self._stored = StoredAlready(bus)
-        self._clients = ClientPresent(bus, self._actors.members, self._fates)
+        self._clients = ClientPresent(bus, self._router.members, self._fates)
         self._ended = NotEnded(bus, self._fates)
-        self._suspects = NotSuspect(self._actors.views["agent"], crashed)
+        self._suspects = NotSuspect(self._router.views["agent"], crashed)
         self._stop = anyio.Event()
         self._finished = anyio.Event()
 
@@ -93,7 +104,7 @@ class AgentWorker:
     async def run(self, *, ready: Callable[[], None]) -> None:
         """Work until drained or cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._actors.run)
+            tasks.start_soon(self._router.run)
             tasks.start_soon(self._stalls.watch)
             tasks.start_soon(self._note_time)
             tasks.start_soon(self._clients.watch)

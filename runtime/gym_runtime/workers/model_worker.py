@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import msgspec
@@ -185,8 +186,9 @@ class ModelWorker:
                 if answer is not None:
                     self._learn(answer)
 
-    async def _handle(self, pool: str, request: calls.Request[Raw], budget: RetryBudget) -> Raw:
-        asked = calls.decode_model_call(request.body)
+    async def _handle(self, pool: str, request: calls.Request[Any], budget: RetryBudget) -> Raw:
+        body = request.body  # encoded, unless the caller lives in this process
+        asked: calls.ModelCall = calls.decode_model_call(body) if isinstance(body, Raw) else body
         call = self._conversations.complete(asked)
         notes = self._conversations.notes(asked)
         context = CallContext(

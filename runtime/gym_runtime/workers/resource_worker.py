@@ -6,7 +6,8 @@ the retries of the request that it executes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import anyio
 from msgspec import Raw
@@ -30,6 +31,7 @@ from gym_runtime.messages.stored_records import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
@@ -61,19 +63,27 @@ class ResourceWorker:
         worker: this worker's id.
         environments: by name.
         capacity: the most calls in progress; sessions between calls do not count.
+        near: the services of the models that live in this process.
 
     Attributes:
         meter: its counters.
     """
 
     def __init__(
-        self, bus: Bus, *, worker: str, environments: Mapping[str, LoadedEnvironment], capacity: int
+        self,
+        bus: Bus,
+        *,
+        worker: str,
+        environments: Mapping[str, LoadedEnvironment],
+        capacity: int,
+        near: Sequence[Service] = (),
     ) -> None:
         self.sessions = Sessions()
         self._bus = bus
         self._environments = dict(environments)
         self._worker = worker
         self._router = Router(bus, "model", watches=False)
+        self._actors = Near(self._router, near)
         self._limits = RoleLimits()
         self.service = Service(
             bus,
@@ -125,11 +135,14 @@ class ResourceWorker:
             except GymError as error:
                 logger().info("idle sessions were not checked", error=str(error))
 
-    async def _handle(self, pool: str, request: calls.Request[Raw], budget: RetryBudget) -> Raw:
+    async def _handle(self, pool: str, request: calls.Request[Any], budget: RetryBudget) -> Raw:
         environment = self._environments.get(pool)
         if environment is None:
             raise RuntimeFault(f"this worker does not serve '{pool}'")
-        call = calls.decode_resource_call(request.body)
+        body = request.body  # encoded, unless the caller lives in this process
+        call: calls.ResourceCall | calls.Declare = (
+            calls.decode_resource_call(body) if isinstance(body, Raw) else body
+        )
         if isinstance(call, calls.CloseSession):
             await self.sessions.close_each([call.session, *call.more])
             return calls.pack(None)
@@ -157,7 +170,7 @@ class ResourceWorker:
         self,
         environment: LoadedEnvironment,
         call: calls.ResourceCall,
-        request: calls.Request[Raw],
+        request: calls.Request[Any],
         budget: RetryBudget,
     ) -> Raw:
         ledger = RoleLedger(budget, self._asking(environment, request, budget))
@@ -184,12 +197,12 @@ class ResourceWorker:
                 await self.sessions.close(call.session)
 
     def _asking(
-        self, environment: LoadedEnvironment, request: calls.Request[Raw], budget: RetryBudget
+        self, environment: LoadedEnvironment, request: calls.Request[Any], budget: RetryBudget
     ) -> RoleCalls | None:
         if not environment.resource.roles:
             return None
         return RoleCalls(
-            self._router,
+            self._actors,
             self._limits,
             self._bus,
             environment=environment.name,
@@ -199,7 +212,7 @@ class ResourceWorker:
         )
 
     async def _entry(
-        self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request[Raw]
+        self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request[Any]
     ) -> HeldSession:
         models = _models(environment, request)
         opener = (lambda: environment.resource.open(call.task, models)) if calls.opens(call) else None
@@ -271,7 +284,7 @@ class ResourceWorker:
         return await environment.resource.review(row, response, verdict, models)
 
 
-def _models(environment: LoadedEnvironment, request: calls.Request[Raw]) -> Models:
+def _models(environment: LoadedEnvironment, request: calls.Request[Any]) -> Models:
     """The models that a request gives to an environment's roles."""
     roles, given = environment.resource.roles, request.roles
     return models_of(roles, lambda role: role.name in given, ask_role, request.role_sampling)

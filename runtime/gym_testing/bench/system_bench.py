@@ -92,8 +92,12 @@ async def measure(
     engine_s: float = 0.0,
     workers: int = 1,
     rounds: int = ROUNDS,
+    apart: bool = False,
 ) -> SystemCost:
     """Measure a system of ``workers`` processes of each kind, with ``in_flight`` rollouts in flight.
+
+    Args:
+        apart: environment and model have processes of their own; by default agent workers host them.
 
     Raises:
         UsageError: this is not Linux, whose ``/proc`` it reads; or the environment is not installed.
@@ -104,9 +108,13 @@ async def measure(
     with instant_engine.running(engine_s) as (url, engine_pid):
         model = ModelSettings(provider="openai", name="bench", urls=(url,), api="responses")
         async with connect(
-            model=model, environments=[ENVIRONMENT], workers=workers, concurrency=in_flight
+            model=model, environments=[ENVIRONMENT], workers=workers, concurrency=in_flight, apart=apart
         ) as gym:
-            kinds = {worker.pid: f"{worker.kind} worker" for worker in await gym.workers()}
+            kinds = {
+                worker.pid: f"{worker.kind} worker"
+                for worker in await gym.workers()
+                if "hosted_by" not in worker.detail
+            }
             parts = _parts(kinds, engine_pid)
             await _run(gym, parts, min(rollouts, max(200, in_flight)), in_flight, "turn")
             bare: list[tuple[float, float]] = []

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from hashlib import blake2b
 
 import anyio
@@ -21,6 +22,7 @@ from gym_runtime.client.run import Run
 from gym_runtime.errors import GymError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec, encode_spec
+from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.members import Heartbeat, announce
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.agent_worker import AgentWorker
@@ -154,79 +156,109 @@ class SimulatedClient:
 
 
 class Fleet:
-    """Two workers of each kind; whoever ends has a successor after a pause, as the supervisor sees to."""
+    """Two workers of each kind; whichever ends has a successor after a pause, as the supervisor sees to."""
 
-    def __init__(self, broker: MemoryBroker) -> None:
-        self.workers: dict[Slot, Worker] = {}
+    def __init__(self, broker: MemoryBroker, *, hosted: bool) -> None:
+        self.workers: dict[Slot, list[Worker]] = {}
         self._broker = broker
-        self._names: dict[Slot, str] = {}
+        self._hosted = hosted
+        self._names: dict[Slot, list[str]] = {}
         self._scopes: dict[Slot, anyio.CancelScope] = {}
         self._made = 0
 
     async def run(self) -> None:
-        """Keep everybody up until cancelled."""
+        """Keep all slots filled until cancelled."""
+        kinds: tuple[Victim, ...] = ("resource", "agent") if self._hosted else ("model", "resource", "agent")
         async with anyio.create_task_group() as tasks:
-            for kind in ("model", "resource", "agent"):
+            for kind in kinds:
                 for number in (1, 2):
                     tasks.start_soon(self._fill, (kind, number))
 
     async def _fill(self, slot: Slot) -> None:
         while True:
             self._made += 1
-            name = self._names[slot] = f"{slot[0]}-{self._made}"
             with anyio.CancelScope() as self._scopes[slot]:
                 # A worker that the broker fails ends, and is started again.
                 with mortal():
-                    await self._live(slot, name)
+                    await self._live(slot, self._made)
             self.workers.pop(slot, None)
             await anyio.sleep(PAUSE_S)
 
-    async def _live(self, slot: Slot, name: str) -> None:
-        kind = slot[0]
-        async with self._broker.connect(name) as bus:
-            worker = self.workers[slot] = _make(kind, bus, name)
-            pools = {"agent": AGENTS.values(), "resource": environments(), "model": ["policy"]}[kind]
-            presence = Heartbeat(worker=name, kind=kind, pools=sorted(set(pools)), capacity=8)
-            async with background(lambda: announce(bus, lambda: presence)):
-                await worker.run(ready=lambda: None)
+    async def _live(self, slot: Slot, number: int) -> None:
+        """The workers of one process, until they end."""
+        kinds: tuple[Victim, ...] = (slot[0],)
+        if self._hosted and slot[0] == "agent":
+            kinds = ("model", "resource", "agent")
+        names = self._names[slot] = [f"{kind}-{number}" for kind in kinds]
+        workers = self.workers[slot] = list[Worker]()
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            for kind, name in zip(kinds, names, strict=True):
+                bus = await stack.enter_async_context(self._broker.connect(name))
+                near = [each.service for each in workers if not isinstance(each, AgentWorker)]
+                worker = self._make(kind, bus, name, near, hosted=len(kinds) > 1)
+                workers.append(worker)
+                pools = sorted(AGENTS.values()) if isinstance(worker, AgentWorker) else worker.service.pools
+                presence = Heartbeat(worker=name, kind=kind, pools=sorted(set(pools)), capacity=8)
+                await stack.enter_async_context(background(partial(announce, bus, partial(_same, presence))))
+                ready = anyio.Event()
+                tasks.start_soon(partial(worker.run, ready=ready.set))
+                await ready.wait()
+            await anyio.sleep_forever()
+
+    def _make(self, kind: Victim, bus: MemoryBus, name: str, near: list[Service], *, hosted: bool) -> Worker:
+        if kind == "agent":
+            agents = {"tool_loop": ToolLoop(), "step_loop": StepLoop()}
+            return AgentWorker(bus, worker=name, agents=agents, slots=8, near=near)
+        if kind == "model":
+            return ModelWorker(bus, worker=name, pools=["policy"], adapter=Thinker(), capacity=8)
+        known = {
+            name: environment
+            for name, environment in environments().items()
+            if not self._hosted or environment.definition.replayable == hosted
+        }
+        return ResourceWorker(bus, worker=name, environments=known, capacity=8, near=near)
 
     async def inject(self, injection: Injection) -> None:
         """Inject one fault until it is over."""
-        slot = (injection.victim, injection.number)
-        worker = self.workers.get(slot)
-        if worker is None:
+        victim: Victim = "agent" if self._hosted and injection.victim == "model" else injection.victim
+        slot = (victim, injection.number)
+        workers = self.workers.get(slot)
+        if not workers:
             return
-        bus, scope = self._broker[self._names[slot]], self._scopes[slot]
+        buses, scope = [self._broker[name] for name in self._names[slot][: len(workers)]], self._scopes[slot]
         match injection.action:
             case "kill":
-                bus.cut()
+                for bus in buses:
+                    bus.cut()
                 scope.cancel()
             case "stop":
                 with anyio.move_on_after(injection.lasts_s):
-                    await (worker.drain() if isinstance(worker, AgentWorker) else worker.service.drained())
+                    for worker in reversed(workers):
+                        drains = isinstance(worker, AgentWorker)
+                        await (worker.drain() if drains else worker.service.drained())
                 scope.cancel()
             case "cut":
-                bus.cut()
+                for bus in buses:
+                    bus.cut()
                 await anyio.sleep(injection.lasts_s)
-                bus.mend()
+                for bus in buses:
+                    bus.mend()
             case "freeze":
-                bus.freeze()
+                for bus in buses:
+                    bus.freeze()
                 await anyio.sleep(injection.lasts_s)
-                bus.thaw()
+                for bus in buses:
+                    bus.thaw()
 
     def busy(self) -> int:
         """Calls and rollouts in progress."""
-        loads = (w.in_use if isinstance(w, AgentWorker) else w.service.in_use for w in self.workers.values())
-        return sum(loads)
+        alive = [worker for workers in self.workers.values() for worker in workers]
+        return sum(each.in_use if isinstance(each, AgentWorker) else each.service.in_use for each in alive)
 
 
-def _make(kind: Victim, bus: MemoryBus, name: str) -> Worker:
-    if kind == "agent":
-        agents = {"tool_loop": ToolLoop(), "step_loop": StepLoop()}
-        return AgentWorker(bus, worker=name, agents=agents, slots=8)
-    if kind == "resource":
-        return ResourceWorker(bus, worker=name, environments=environments(), capacity=8)
-    return ModelWorker(bus, worker=name, pools=["policy"], adapter=Thinker(), capacity=8)
+def _same(presence: Heartbeat) -> Heartbeat:
+    return presence
 
 
 class Play(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,7 +293,7 @@ def play(plan: Plan) -> Play:
 async def _play(plan: Plan) -> Play:
     storm = Storm(plan.chances)
     broker = MemoryBroker(faults=storm, seed=plan.seed)
-    fleet, client = Fleet(broker), SimulatedClient(broker, plan)
+    fleet, client = Fleet(broker, hosted=plan.hosted), SimulatedClient(broker, plan)
     async with broker.connect("watcher") as bus, hosting() as tasks:
         tasks.start_soon(fleet.run)
         for injection in plan.injections:

@@ -47,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
         rollouts: each one's environment.
         twice: those that are published twice.
         groups: how many tasks come after these whose rollouts get their rewards together.
+        hosted: agent workers host the models, and the environments that can be rebuilt.
     """
 
     seed: int
@@ -55,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
     chances: Chances
     injections: list[Injection]
     groups: int = 0
+    hosted: bool = False
 
     @property
     def total(self) -> int:
@@ -68,7 +70,7 @@ class Plan(msgspec.Struct, frozen=True):
         twice = [index for index in range(len(rollouts)) if dice.random() < 0.2]
         injections = [_drawn(dice) for _ in range(dice.randint(0, 4))]
         chances = dice.choice(CHANCES)
-        return cls(seed, rollouts, twice, chances, injections, dice.randint(0, 2))
+        return cls(seed, rollouts, twice, chances, injections, dice.randint(0, 2), hosted=seed % 2 == 1)
 
 
 def _drawn(dice: random.Random) -> Injection:
