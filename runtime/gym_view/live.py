@@ -200,7 +200,9 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
 
 
 def _about(one: Heartbeat) -> list[str]:
-    about = [said for name, said in one.detail.items() if name != "paused"]
+    about = [
+        f"in {said}" if name == "hosted_by" else said for name, said in one.detail.items() if name != "paused"
+    ]
     return [*about, f"{one.round_trip_s:.1f} s to the broker and back"] if one.slow else about
 
 

@@ -31,6 +31,7 @@ from gym_runtime.cli.options import (
     ROLLOUTS,
     ROWS,
     SYSTEM,
+    Apart,
     AsJson,
     Broker,
     FailuresAsZero,
@@ -57,6 +58,7 @@ from gym_runtime.files.dataset import Dataset, open_dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import OutputFiles, load_manifest
 from gym_runtime.messages.stored_records import new_run_id
+from gym_runtime.system.hosting import host
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import PATIENCE_S
@@ -84,6 +86,8 @@ class RunOptions:
             are configured by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
+        apart: Give every worker a process of its own; by default agent workers host the environments and
+            models that may share their process.
         config: Take the broker and the model from a system's file ('gym-runtime start --help'). Options
             given here win.
     """
@@ -106,6 +110,7 @@ class RunOptions:
     broker: Broker = BROKER
     concurrency: Annotated[int, SYSTEM, AT_LEAST_ONE] = DEFAULT_CONCURRENCY
     workers: Annotated[int, SYSTEM, AT_LEAST_ONE] = 1
+    apart: Apart = False
     state_dir: StateDir = ""
     allow_weak_sandbox: WeakSandbox = False
     config: Annotated[Path | None, SYSTEM] = None
@@ -264,9 +269,10 @@ class _Run:
     def _launch(self, environments: Iterable[str]) -> None:
         """Start the workers; they come up while the rows are read."""
         options = self._options
+        pools = self._models.pools(environments, options.workers)
         self._system = launch(
             SystemSpec(
-                pools=self._models.pools(environments, options.workers),
+                pools=pools if options.apart else host(pools),
                 nats=self._broker.urls,
                 prefix=self._broker.prefix,
                 state_dir=options.state_dir or self._config.state_dir,

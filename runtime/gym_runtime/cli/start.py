@@ -42,6 +42,7 @@ from gym_runtime.cli.options import (
     MODEL,
     ROLES,
     SYSTEM,
+    Apart,
     Model,
     Port,
     Roles,
@@ -52,6 +53,7 @@ from gym_runtime.cli.options import (
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import load_plugin
+from gym_runtime.system.hosting import host
 from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
@@ -70,6 +72,8 @@ class StartOptions:
         config: A system described in TOML, of which POOLs pick a part. Options given here win.
         concurrency: Rollouts in flight, over all agent workers; by default 1024.
         workers: Processes of each kind; by default 1.
+        apart: Give every worker a process of its own; by default agent workers host the environments and
+            models that may share their process.
         nats: The broker to join, as for 'gym-runtime run'; by default one is started.
         prefix: Tells systems that share a broker apart; by default gym.
         metrics: Serve the metrics of the whole system for Prometheus at this port of 127.0.0.1; 0 lets the
@@ -85,6 +89,7 @@ class StartOptions:
     roles: Roles = ROLES
     concurrency: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
     workers: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
+    apart: Apart = False
     nats: Annotated[str, SYSTEM, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
     prefix: Annotated[str, SYSTEM, HIDDEN_DEFAULT] = ""
     state_dir: StateDir = ""
@@ -158,7 +163,7 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
         # More would only wait for the small engine, and use up their time.
         pools = [_limited(pool, EMBEDDED_CONCURRENCY) if pool.kind == "agent" else pool for pool in pools]
     return SystemSpec(
-        pools=tuple(pools),
+        pools=tuple(pools) if options.apart else host(pools),
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
@@ -340,11 +345,12 @@ def show_ready(running: System, system: SystemSpec, console: Console) -> None:
     table.add_column("pools", overflow="fold")
     table.add_column("worker", no_wrap=True)
     table.add_column("pid", justify="right", no_wrap=True)
-    models = {pool.names: pool.model for pool in system.pools}
+    pools = {pool.names: pool for pool in system.pools}
     for event in running.workers.values():
-        model = models.get(event.pools)
-        serves = formatting.listed(event.pools) + (f" = {model.provider}/{model.name}" if model else "")
-        table.add_row(event.kind, serves, event.worker, str(event.pid))
+        pool = pools.get(event.pools)
+        table.add_row(event.kind, _served(event.pools, pool), event.worker, str(event.pid))
+        for hosted in pool.hosted if pool else ():
+            table.add_row(hosted.kind, _served(hosted.names, hosted), f"in {event.worker}", str(event.pid))
     console.print(table)
     console.print()
     if system.nats:
@@ -355,6 +361,11 @@ def show_ready(running: System, system: SystemSpec, console: Console) -> None:
     if system.prefix != SystemSpec().prefix:
         console.print(f"with --prefix {system.prefix}")
     sys.stdout.flush()
+
+
+def _served(names: tuple[str, ...], pool: PoolSpec | None) -> str:
+    model = pool and pool.model
+    return formatting.listed(names) + (f" = {model.provider}/{model.name}" if model else "")
 
 
 def without_password(url: str) -> str:

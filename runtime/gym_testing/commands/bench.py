@@ -56,6 +56,7 @@ def bench(
     in_flight: Annotated[int, AT_LEAST_ONE] = 256,
     engine_s: Annotated[float, NOT_NEGATIVE] = 0.0,
     workers: Annotated[int, AT_LEAST_ONE] = 1,
+    apart: bool = False,
     json: AsJson = False,
 ) -> int:
     """Measure what environments cost, on their example rows: verifying, tools, sessions. Needs no model.
@@ -72,9 +73,10 @@ def bench(
         in_flight: How many of them "system" has in flight.
         engine_s: How long the engine of "system" takes for an answer, in seconds.
         workers: How many processes of each kind "system" starts.
+        apart: Give every worker of "system" a process of its own.
     """
     if names == ("system",):
-        cost = _bench_system(rollouts, in_flight, engine_s, workers)
+        cost = _bench_system(rollouts, in_flight, engine_s, workers, apart=apart)
         terminal.print_json(cost) if json else _show_system(cost)
         return 0
     settings = parse_row_fields(row_fields)
@@ -98,13 +100,13 @@ def bench(
     return 0 if everything or not any(one.problem for one in found) else 1
 
 
-def _bench_system(rollouts: int, in_flight: int, engine_s: float, workers: int) -> SystemCost:
+def _bench_system(rollouts: int, in_flight: int, engine_s: float, workers: int, *, apart: bool) -> SystemCost:
     from gym_testing.bench import system_bench
 
     async def measure() -> SystemCost:
         with terminal.errors().status("measuring"):
             return await system_bench.measure(
-                rollouts=rollouts, in_flight=in_flight, engine_s=engine_s, workers=workers
+                rollouts=rollouts, in_flight=in_flight, engine_s=engine_s, workers=workers, apart=apart
             )
 
     return run_async(measure)
