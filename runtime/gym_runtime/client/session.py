@@ -33,8 +33,8 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.messages.transcripts import encoded
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
+from gym_runtime.rollout.remote_model import Envelope
 from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.members import all_workers

@@ -28,10 +28,9 @@ from gym_sandbox.sandbox_errors import (
 )
 from msgspec import Raw
 
-from gym_runtime.cancellation import contained
+from gym_runtime.cancellation import contained, raised_at
 from gym_runtime.errors import Busy, GymError, ResourceError, SessionLost, TaskError, UsageError
 from gym_runtime.messages.responses import user_message
-from gym_runtime.places import raised_at
 
 R = TypeVar("R")
 

@@ -23,10 +23,9 @@ from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
 import msgspec
 from gym_sandbox.sandbox_errors import SandboxError
 
-from gym_runtime.cancellation import contained
+from gym_runtime.cancellation import contained, raised_at
 from gym_runtime.environment.author_code import ToolError, translated
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
-from gym_runtime.places import raised_at
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode

@@ -16,7 +16,7 @@ import msgspec
 
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
-from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.metric_names import Figures
 
 NAMED = 64
 """The most records that one process names in its log: bad records must not fill the disk with lines."""

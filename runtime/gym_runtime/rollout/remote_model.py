@@ -1,4 +1,4 @@
-"""A rollout's model: which worker keeps its conversation, and which items are new.
+"""The envelope of an attempt's requests, and the attempt's model.
 
 A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends only the items
 that this worker has not kept. Another worker, or one that has dropped the conversation, gets all items and
@@ -9,20 +9,68 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 from msgspec import Raw
 
-from gym_runtime.errors import UNREADABLE, ConversationUnknown, ModelUnavailable, leaf
+from gym_runtime import clock
+from gym_runtime.errors import UNREADABLE, ConversationUnknown, DeadlineExceeded, ModelUnavailable, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import Ids, Prefix, ids_after
 from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
 from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
+
+
+class Envelope:
+    """Builds an attempt's requests.
+
+    It holds no reference to the rollout, because that would keep the whole transcript in memory.
+
+    Attributes:
+        deadline_s: the rollout's deadline, by `gym_runtime.clock.monotonic`.
+    """
+
+    __slots__ = ("_attempt", "_rollout", "_task", "deadline_s")
+
+    def __init__(self, task: RolloutSpec, attempt: int, left_s: float) -> None:
+        self.deadline_s = clock.monotonic() + left_s
+        self._task = task
+        self._rollout = task.rollout_id
+        self._attempt = attempt
+
+    def __call__(
+        self, call: object, key: str, *, with_roles: bool = False, repeated: bool = False
+    ) -> calls.Request[Any]:
+        """The request for a call and its key.
+
+        Args:
+            with_roles: the receiver may ask models in roles.
+            repeated: it was delivered before, and a worker may have executed it.
+
+        Raises:
+            DeadlineExceeded: the deadline has passed.
+        """
+        # Checked here, so that no request is sent that its receiver would refuse for its deadline.
+        if clock.monotonic() >= self.deadline_s:
+            raise DeadlineExceeded(
+                f"the rollout took longer than {self._task.timeout_s:.0f} s", stage="agent"
+            )
+        return calls.Request(
+            body=call,
+            deadline_s=self.deadline_s,
+            key=key,
+            rollout=self._rollout,
+            attempt=self._attempt,
+            roles=self._task.roles if with_roles else {},
+            role_sampling=self._task.role_sampling if with_roles else {},
+            durable=with_roles and bool(self._task.roles) and self._task.durability == "turn",
+            repeated=repeated,
+            call_timeout_s=self._task.call_timeout_s,
+        )
 
 
 class Answered(NamedTuple):

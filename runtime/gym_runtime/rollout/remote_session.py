@@ -26,8 +26,8 @@ from gym_runtime.errors import UNREADABLE, SessionLost, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest
+from gym_runtime.rollout.remote_model import Envelope
 from gym_runtime.rpc.actors import Actors, RoutedReply
 from gym_runtime.rpc.retry_budget import RetryBudget
 

@@ -32,10 +32,9 @@ from gym_runtime.messages.responses import (
     tool_output,
 )
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.record import Facts, RolloutTimes
-from gym_runtime.rollout.remote_model import Answered, RemoteModel
+from gym_runtime.rollout.remote_model import Answered, Envelope, RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession, ToolCalls, ToolFailure, tool_failure
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.actors import Actors

@@ -31,8 +31,7 @@ from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, RuntimeFault, UsageError
-from gym_runtime.messages.figures import Count, Figures
-from gym_runtime.messages.metric_names import NETWORK
+from gym_runtime.messages.metric_names import NETWORK, Count, Figures
 from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
 from gym_runtime.rpc.meter import Meter, process_figures
 from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
