@@ -124,7 +124,7 @@ class RemoteModel:
         if params != self._params:  # the worker keeps the old tools, so the whole prompt is sent again
             self._params, self._kept, self._ids = params, 0, ()
         self._follow(items)
-        identity = self._identity(params) if self._task.durability == "turn" else ""
+        identity = _identity(params, before=self._hash) if self._task.durability == "turn" else ""
         body = self._journal.model_answer(identity)
         if body is None:
             body = await self._asked(params, items)
@@ -152,10 +152,7 @@ class RemoteModel:
         storing = anyio.Lock()  # each record names the one before it
 
         async def one(index: int) -> None:
-            call = calls.ModelCall(
-                params=params, input=list(conversations[index]), return_tokens=self._task.return_tokens
-            )
-            body = bodies[index] = await self._send(call)
+            body = bodies[index] = await self._send(params, conversations[index])
             async with storing:
                 await self._journal.store(identities[index], body)
 
@@ -175,39 +172,21 @@ class RemoteModel:
         Raises:
             GymError: as `ask`.
         """
-        call = calls.ModelCall(
-            params=params, input=list(items), return_tokens=self._task.return_tokens, prefix=prefix
-        )
-        return _decoded(await self._send(call))
+        return _decoded(await self._send(params, items, prefix=prefix))
 
     async def _asked(self, params: Raw, items: Sequence[Raw]) -> Raw:
-        tokens, known = self._task.return_tokens, self._kept
-        if known:
-            new = calls.ModelCall(
-                params=NULL,
-                input=list(items[known:]),
-                return_tokens=tokens,
-                conversation=self._name,
-                known=known,
-                brief=bool(self._ids),
-                mark=self._mark,
-            )
+        kept: dict[str, Any] = {"conversation": self._name, "brief": bool(self._ids)}
+        if known := self._kept:
             try:
-                return await self._send(new)
+                return await self._send(NULL, items[known:], known=known, mark=self._mark, **kept)
             except ConversationUnknown:
                 self._kept = 0
-        return await self._send(
-            calls.ModelCall(
-                params=params,
-                input=list(items),
-                return_tokens=tokens,
-                conversation=self._name,
-                prefix=Prefix(ids=b"".join(self._ids), items=self._covered) if self._ids else None,
-                brief=bool(self._ids),
-            )
-        )
+        prefix = Prefix(ids=b"".join(self._ids), items=self._covered) if self._ids else None
+        return await self._send(params, items, prefix=prefix, **kept)
 
-    async def _send(self, call: calls.ModelCall) -> Raw:
+    async def _send(self, params: Raw, items: Sequence[Raw], **fields: Any) -> Raw:
+        tokens = self._task.return_tokens
+        call = calls.ModelCall(params=params, input=list(items), return_tokens=tokens, **fields)
         # Each try has a new key: aborting one must not abort the next.
         self._calls += 1
         request = self._envelope(call, f"{self._key}.m{self._calls}")
@@ -228,25 +207,22 @@ class RemoteModel:
         self._extend(items[known:])
 
     def _extend(self, items: Sequence[Raw]) -> None:
-        for item in items:
-            self._hash.update(item)
-            self._hash.update(b"\n")
+        _hash(self._hash, items)
         self._items += items
 
-    def _identity(self, params: Raw) -> str:
-        # A copy of the state, so that a long conversation is not hashed again for each turn.
-        whole = self._hash.copy()
-        whole.update(params)
-        return whole.hexdigest()
+
+def _identity(params: Raw, items: Sequence[Raw] = (), before: blake2b | None = None) -> str:
+    # A copy of the state, so that a long conversation is not hashed again for each turn.
+    whole = before.copy() if before else blake2b(digest_size=DIGEST_BYTES)
+    _hash(whole, items)
+    whole.update(params)
+    return whole.hexdigest()
 
 
-def _identity(params: Raw, items: Sequence[Raw]) -> str:
-    whole = blake2b(digest_size=DIGEST_BYTES)
+def _hash(whole: blake2b, items: Sequence[Raw]) -> None:
     for item in items:
         whole.update(item)
         whole.update(b"\n")
-    whole.update(params)
-    return whole.hexdigest()
 
 
 def _decoded(body: Raw) -> Answered:
