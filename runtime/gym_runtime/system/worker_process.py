@@ -17,7 +17,9 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -33,12 +35,18 @@ from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, RuntimeFault, UsageError
 from gym_runtime.messages.metric_names import NETWORK, Count, Figures
 from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
-from gym_runtime.rpc.meter import Meter, process_figures
-from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
+from gym_runtime.rpc.meter import process_figures
+from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
 from gym_runtime.system.watchdogs import end_when_unserved, standing_in
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
 from gym_runtime.workers.adapter import Adapter, ModelSettings
+
+if TYPE_CHECKING:
+    from gym_runtime.rpc.answer import Service
+    from gym_runtime.workers.agent_worker import AgentWorker
+    from gym_runtime.workers.model_worker import ModelWorker
+    from gym_runtime.workers.resource_worker import ResourceWorker
 
 CALLERS_LOOK_S = 0.25
 """How often a draining worker looks for callers (`CALLERS_GONE_S`)."""
@@ -46,27 +54,27 @@ CALLERS_LOOK_S = 0.25
 ERROR_CHARS = 500
 
 
-class _Runs(Protocol):
-    """What every kind of worker can do."""
-
-    async def run(self, *, ready: Callable[[], None]) -> None: ...
-
-
 class HostedWorker(msgspec.Struct, frozen=True):
-    """A worker and how to observe and drain it."""
+    """A worker and how to observe and drain it.
 
-    hosted: _Runs
+    Attributes:
+        counts: says whether it serves and how full it is.
+        in_use: how many rollouts, sessions or calls it has.
+        detail: what its heartbeat says besides.
+    """
+
+    hosted: AgentWorker | ResourceWorker | ModelWorker
     pools: tuple[str, ...]
-    serving: Callable[[], bool]
+    counts: AgentWorker | Service
     in_use: Callable[[], int]
-    load: Callable[[], float]
     drain: Callable[[], Awaitable[None]]
-    meter: Meter
-    detail: Callable[[], dict[str, str]] = dict
+    detail: Callable[[], dict[str, str]]
 
 
 @asynccontextmanager
-async def hosted_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> AsyncGenerator[HostedWorker]:
+async def hosted_worker(
+    pool: PoolSpec, bus: Bus, worker: str, crashed: str = ""
+) -> AsyncGenerator[HostedWorker]:
     """The worker of a pool, for as long as the context lasts; ``crashed`` is the one whose place it takes.
 
     Raises:
@@ -90,16 +98,7 @@ def _agent_worker(pool: PoolSpec, bus: Bus, worker: str, crashed: str) -> Hosted
     def detail() -> dict[str, str]:
         return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
 
-    return HostedWorker(
-        hosted,
-        tuple(agents),
-        lambda: hosted.serving,
-        lambda: hosted.in_use,
-        lambda: hosted.load,
-        hosted.drain,
-        hosted.meter,
-        detail,
-    )
+    return HostedWorker(hosted, tuple(agents), hosted, lambda: hosted.in_use, hosted.drain, detail)
 
 
 def adapter_of(settings: ModelSettings) -> Adapter:
@@ -149,25 +148,16 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str) -> HostedWorker:
     )
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots)
-    detail = {"sandbox": requirements.isolation()}
+    service, detail = hosted.service, {"sandbox": requirements.isolation()}
 
     async def drain() -> None:
-        await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)
+        await _finish(bus, lambda: service.in_use, service.drained)
         with suppress(GymError):
             # Sessions whose end was not heard of would hold up the drain until their time limit.
             await hosted.close_settled()
         await _finish(bus, lambda: len(hosted.sessions), hosted.sessions.emptied)
 
-    return HostedWorker(
-        hosted,
-        hosted.service.pools,
-        lambda: hosted.service.serving,
-        lambda: len(hosted.sessions),
-        lambda: hosted.service.load,
-        drain,
-        hosted.meter,
-        lambda: detail,
-    )
+    return HostedWorker(hosted, service.pools, service, lambda: len(hosted.sessions), drain, lambda: detail)
 
 
 async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
@@ -227,16 +217,11 @@ async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
                 detail["only_errors"] = hosted.only_errors[:ERROR_CHARS]
             return detail
 
-        yield HostedWorker(
-            hosted,
-            pool.names,
-            lambda: service.serving,
-            lambda: service.in_use,
-            lambda: service.load,
-            lambda: _finish(bus, lambda: service.in_use, service.drained),
-            hosted.meter,
-            detail,
-        )
+        def in_use() -> int:
+            return service.in_use
+
+        drain = partial(_finish, bus, in_use, service.drained)
+        yield HostedWorker(hosted, pool.names, service, in_use, drain, detail)
 
 
 BLOCKED_S = 2.0
@@ -258,18 +243,16 @@ async def work(
     *,
     crashed: str,
     lifeline: int,
-    ready: Callable[[], None],
-    leave: Callable[[], None],
-    waiting: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Run a worker until it is told to stop.
 
     Args:
         crashed: the worker that it replaces, if that worker crashed.
         lifeline: the pipe that closes when the supervisor ends.
-        ready: called once it works.
-        leave: called when somebody else than the supervisor asks it to leave; it goes on until it is told.
-        waiting: called with the name of the part that it waits for before it can start.
+        report: called with a line for the supervisor: `READY_LINE` once it works; `DRAIN_LINE` when another
+            process asks it to leave (it goes on until the supervisor tells it to); `WAITING` with the name of
+            the part that it waits for before it can start.
 
     Raises:
         UsageError, BrokerError: it cannot start; the message says why.
@@ -281,13 +264,15 @@ async def work(
     try:
         async with AsyncExitStack() as stack:
             with ended_at_once(lifeline):
-                patience = Patience(system.wait_s, waiting)
+                patience = Patience(
+                    system.wait_s, lambda what: report(f"{WAITING}{' '.join(what.split())}\n")
+                )
                 bus = await patience.enter(stack, lambda: _bus(system, pool, worker))
                 member = await patience.enter(stack, lambda: hosted_worker(pool, bus, worker, crashed))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
-            life = _Life(system, pool, worker, crashed, bus, member, leave)
+            life = _Life(system, pool, worker, crashed, bus, member, report)
             await stack.enter_async_context(standing_in(lambda: _bus(system, pool, worker), life.heartbeat))
-            await life.live(lifeline, ready)
+            await life.live(lifeline)
     finally:
         # Last, so that the worker's clean-up is traced and logged, too.
         tracing.stop()
@@ -300,61 +285,52 @@ def _bus(system: SystemSpec, pool: PoolSpec, worker: str) -> AbstractAsyncContex
     )
 
 
+@dataclass(eq=False)
 class _Life:
-    def __init__(
-        self,
-        system: SystemSpec,
-        pool: PoolSpec,
-        worker: str,
-        crashed: str,
-        bus: NatsBus,
-        member: HostedWorker,
-        leave: Callable[[], None],
-    ) -> None:
-        self._pool = pool
-        self._worker = worker
-        self._crashed = crashed
-        self._bus = bus
-        self._member = member
-        self._leave = leave
-        self._started_s = clock.now()
-        self._stop = anyio.Event()
-        self._draining = False
-        self._drain_s = system.drain_s
-        self._limit = anyio.CancelScope()
+    system: SystemSpec
+    pool: PoolSpec
+    worker: str
+    crashed: str
+    bus: NatsBus
+    member: HostedWorker
+    report: Callable[[str], None]
+    started_s: float = field(default_factory=clock.now)
+    stop: anyio.Event = field(default_factory=anyio.Event)
+    limit: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    draining: bool = False
 
-    async def live(self, lifeline: int, ready: Callable[[], None]) -> None:
+    async def live(self, lifeline: int) -> None:
         async with anyio.create_task_group() as tasks:
             started = anyio.Event()
-            # A worker that cannot reach the broker would never start to serve, and never see `self._stop`.
+            # A worker that cannot reach the broker would never start to serve, and never see `self.stop`.
             with ended_at_once(lifeline):
                 tasks.start_soon(self._host, started)
                 await started.wait()
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_lifeline, lifeline)
-            tasks.start_soon(announce, self._bus, self.heartbeat)
-            tasks.start_soon(drained_on_request, self._bus, self.heartbeat, self._drain_s, self._leave)
+            tasks.start_soon(announce, self.bus, self.heartbeat)
+            tasks.start_soon(drained_on_request, self.bus, self.heartbeat, self.system.drain_s, self._leave)
             await anyio.lowlevel.checkpoint()  # the signals are handled now
             end_when_unserved(self._serving)
-            ready()
-            await self._stop.wait()
-            self._draining = True
-            with self._limit:
+            self.report(READY_LINE)
+            await self.stop.wait()
+            self.draining = True
+            with self.limit:
                 # The end of the supervisor may have set a shorter limit.
-                self._limit.deadline = min(self._limit.deadline, anyio.current_time() + self._drain_s)
-                await self._member.drain()
+                self.limit.deadline = min(self.limit.deadline, anyio.current_time() + self.system.drain_s)
+                await self.member.drain()
             tasks.cancel_scope.cancel()
-        if not self._draining:
+        if not self.draining:
             # One of the tasks was cancelled by asyncio's ``cancel``, which ends the group in silence.
             raise _ended_by_itself()
 
     def _serving(self) -> bool:
         # The supervisor ends a worker that does not drain.
-        return self._member.serving() or self._stop.is_set()
+        return self.member.counts.serving or self.stop.is_set()
 
     async def _host(self, started: anyio.Event) -> None:
-        await self._member.hosted.run(ready=started.set)
-        if not self._stop.is_set():
+        await self.member.hosted.run(ready=started.set)
+        if not self.stop.is_set():
             raise _ended_by_itself()
 
     async def _watch_signals(self) -> None:
@@ -364,41 +340,44 @@ class _Life:
                 if number == signal.SIGTERM:
                     disturbances.note()
                 if number == DRAIN_SIGNAL:
-                    self._stop.set()
+                    self.stop.set()
                 else:
-                    with suppress(BrokenPipeError):  # without a supervisor the lifeline ends us
-                        self._leave()
+                    self._leave()
+
+    def _leave(self) -> None:
+        with suppress(BrokenPipeError):  # without a supervisor the lifeline ends us
+            self.report(DRAIN_LINE)
 
     async def _watch_lifeline(self, lifeline: int) -> None:
         await anyio.wait_readable(lifeline)
-        self._limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
-        self._stop.set()
+        self.limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
+        self.stop.set()
 
     def heartbeat(self) -> Heartbeat:
         return Heartbeat(
-            worker=self._worker,
-            kind=self._pool.kind,
-            pools=list(self._member.pools),
+            worker=self.worker,
+            kind=self.pool.kind,
+            pools=list(self.member.pools),
             host=socket.gethostname(),
             pid=os.getpid(),
-            started_s=self._started_s,
-            capacity=self._pool.slots,
-            in_use=self._member.in_use(),
-            load=self._member.load(),
-            draining=self._draining,
-            round_trip_s=round(self._bus.round_trip_s, 3),
+            started_s=self.started_s,
+            capacity=self.pool.slots,
+            in_use=self.member.in_use(),
+            load=self.member.counts.load,
+            draining=self.draining,
+            round_trip_s=round(self.bus.round_trip_s, 3),
             places=True,
             closes_many=True,
-            crashed=self._crashed,
-            refused=self._bus.refused,
-            detail=self._member.detail(),
+            crashed=self.crashed,
+            refused=self.bus.refused,
+            detail=self.member.detail(),
             figures=self._figures(),
         )
 
     def _figures(self) -> Figures:
-        traffic, kind = self._bus.traffic, self._pool.kind
+        traffic, kind = self.bus.traffic, self.pool.kind
         cpu_s, memory_bytes = process_figures()
-        counted = self._member.meter.figures()
+        counted = self.member.hosted.meter.figures()
         return replace(
             counted,
             counts=[
