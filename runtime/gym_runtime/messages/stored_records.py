@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -116,11 +117,7 @@ encode_run = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(RunInfo).decode
 
 
-def _name(info: RunInfo) -> str:
-    return info.run
-
-
-RUNS = Stored(decode_run, _name)
+RUNS = Stored(decode_run, attrgetter("run"))
 """Reads what is stored under ``runs.<run>``."""
 
 
