@@ -24,7 +24,7 @@ import os
 import pkgutil
 import re
 import tomllib
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -242,22 +242,31 @@ def resolve_agent_ref(ref: str) -> str:
     Raises:
         UsageError: no environment matches.
     """
-    known = {*names("environments"), *_files["environments"], *_guests}
-    if ref in known:
-        return ref
-    for name in sorted(known):
-        with suppress(UsageError):  # the environment may not be importable here
-            if ref in known_environment(name).definition.agent_refs:
-                return name
-    candidates = [name for name in known if ref.startswith(f"{name}_")]
-    if candidates:
-        return max(candidates, key=len)
+    known = sorted({*names("environments"), *_files["environments"], *_guests})
+    if found := meant(ref, known, _agent_refs):
+        return found
     shown = ref if len(ref) <= MAX_CHARS else f"{ref[:MAX_CHARS]}…"
-    near = suggest(shown, sorted(known), "environments")
+    near = suggest(shown, known, "environments")
     raise UsageError(
         f"no environment has agent_ref '{shown}'{near}. Rows can name only installed environments; "
         "to use your own file, give its path: gym-runtime run FILE.py --input ROWS"
     )
+
+
+def _agent_refs(name: str) -> Sequence[str]:
+    try:
+        return known_environment(name).definition.agent_refs
+    except UsageError:  # the environment may not be importable here
+        return ()
+
+
+def meant(ref: str, known: Iterable[str], agent_refs: Callable[[str], Sequence[str]]) -> str:
+    """Which of these environments an ``agent_ref.name`` means, as `resolve_agent_ref` says; else empty."""
+    known = list(known)
+    if ref in known:
+        return ref
+    listed = next((name for name in known if ref in agent_refs(name)), "")
+    return listed or max((name for name in known if ref.startswith(f"{name}_")), key=len, default="")
 
 
 def suggest(name: str, choices: list[str], listing: str = "") -> str:
@@ -266,6 +275,11 @@ def suggest(name: str, choices: list[str], listing: str = "") -> str:
     if near:
         return f"; did you mean '{near}'?"
     return f"; 'gym-runtime ls {listing}' lists what there is" if listing else ""
+
+
+def unknown(name: str, known: Sequence[str]) -> str:
+    """``; did you mean 'x'?`` if one of the known names is similar, else ``; there are: x, y``."""
+    return suggest(name, list(known)) or f"; there are: {', '.join(known) or 'none'}"
 
 
 def nearest(name: str, choices: list[str]) -> str | None:

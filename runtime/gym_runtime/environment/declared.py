@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.assets import Asset
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import AgentChoice, Environment, LoadedEnvironment
 from gym_runtime.environment.roles import Role
 from gym_runtime.environment.shapes import Candidates, Episode, Session, Task, VerifyFunction
@@ -23,21 +24,22 @@ from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import RuntimeFault
 from gym_runtime.messages.calls import Declaration, DeclaredRole
 
+_SAME = (
+    *("agent", "agent_options", "max_turns", "timeout_s", "parallel_tools", "replayable", "opens_first"),
+    "repeats",
+)
+"""What an environment and its declaration say under the same name, as values of the same type."""
+
 
 def declaration(environment: LoadedEnvironment) -> Declaration:
     """The declaration of a loaded environment."""
     definition, resource = environment.definition, environment.resource
     fields = msgspec.structs.fields(resource.task_type)
     return Declaration(
+        **{name: getattr(definition, name) for name in _SAME},
         name=environment.name,
-        agent=definition.agent,
-        agent_options=definition.agent_options,
         agents={ref: (choice.name, choice.options) for ref, choice in definition.agents.items()},
         shape=definition.shape,
-        max_turns=definition.max_turns,
-        timeout_s=definition.timeout_s,
-        parallel_tools=definition.parallel_tools,
-        replayable=definition.replayable,
         roles=[DeclaredRole(name=role.name, optional=role.optional) for role in definition.declared_roles],
         fields={one.encode_name: one.required for one in fields if one.name != "responses_create_params"},
         tools=[Raw(msgspec.json.encode(tool.definition())) for tool in resource.tools.values()],
@@ -45,30 +47,21 @@ def declaration(environment: LoadedEnvironment) -> Declaration:
         agent_refs=list(definition.agent_refs),
         settings=definition.agent_settings,
         compares=definition.compare is not None,
-        opens_first=definition.opens_first,
-        repeats=definition.repeats,
     )
 
 
 def loaded(declared: Declaration) -> LoadedEnvironment:
     """A declared environment. It opens no sessions here."""
     definition = Environment(
+        **{name: getattr(declared, name) for name in _SAME},
         resource=_resource(declared),
         description="",
-        agent=declared.agent,
-        agent_options=declared.agent_options,
         agents={ref: AgentChoice(name, options) for ref, (name, options) in declared.agents.items()},
-        max_turns=declared.max_turns,
-        timeout_s=declared.timeout_s,
-        parallel_tools=declared.parallel_tools,
-        replayable=declared.replayable,
         roles=tuple(Role(name=role.name, optional=role.optional) for role in declared.roles),
         assets=tuple(Asset(name=name, description="", licence="") for name in declared.assets),
         agent_refs=tuple(declared.agent_refs),
         agent_settings=declared.settings,
         compare=_compared_elsewhere if declared.compares else None,
-        opens_first=declared.opens_first,
-        repeats=declared.repeats,
     )
     resource = definition.build()
     resource.tools = {tool.name: tool for tool in map(_DeclaredTool, declared.tools)}
@@ -80,11 +73,8 @@ def loaded(declared: Declaration) -> LoadedEnvironment:
 def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironment | None:
     """The environment that a row's ``agent_ref.name`` means, by the rule of `catalogue.resolve_agent_ref`."""
     known = {one.name: one for one in environments}
-    if ref in known:
-        return known[ref]
-    listed = next((one for one in known.values() if ref in one.definition.agent_refs), None)
-    fitting = [name for name in known if ref.startswith(f"{name}_")]
-    return listed or (known[max(fitting, key=len)] if fitting else None)
+    found = catalogue.meant(ref, known, lambda name: known[name].definition.agent_refs)
+    return known[found] if found else None
 
 
 def _compared_elsewhere(candidates: Candidates[Task]) -> list[Verdict]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -225,16 +225,11 @@ def render(answer: object) -> str:
 
 def collect_tools(cls: type) -> dict[str, Tool]:
     """The tools of a class, by name, in the order of their definition."""
-    members: Iterable[tuple[str, Any]] = (
-        (name, member) for base in reversed(cls.__mro__) for name, member in vars(base).items()
-    )
-    found = {
-        name: cast("Callable[..., Any]", member)
-        for name, member in members
-        if callable(member) and getattr(member, "gym_tool", "")
-    }
-    kept = [method for name, method in found.items() if getattr(cls, name, None) is not None]
-    return {name: Tool(name, method) for method in kept for name in [method.__dict__["gym_tool"]]}
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        found |= {name: one for name, one in vars(base).items() if callable(one) and hasattr(one, "gym_tool")}
+    kept = [one for name, one in found.items() if getattr(cls, name, None) is not None]
+    return {name: Tool(name, one) for one in kept for name in [one.gym_tool]}
 
 
 class ToolPack:
@@ -287,11 +282,8 @@ class ToolPacks:
         """
         if name in self._packs:
             return
-        for tool in tools_of(pack):
-            if tool in self._of_tool:
-                raise UsageError(
-                    f"the tool packs '{self._of_tool[tool]}' and '{name}' both have a tool '{tool}'"
-                )
+        for tool in tools_of(pack).keys() & self._of_tool.keys():
+            raise UsageError(f"the tool packs '{self._of_tool[tool]}' and '{name}' both have a tool '{tool}'")
         self._of_tool |= dict.fromkeys(tools_of(pack), name)
         self._packs[name] = pack
 
