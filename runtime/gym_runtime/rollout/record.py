@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -32,6 +33,7 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
+@dataclass(eq=False)
 class RolloutTimes:
     """Seconds, by turn; ``meter`` counts them, too.
 
@@ -39,12 +41,11 @@ class RolloutTimes:
     every retry.
     """
 
-    def __init__(self, meter: Meter, environment: str) -> None:
-        self._meter = meter
-        self._environment = environment
-        self._turns: list[dict[str, float]] = []
-        self._verify_s = 0.0
-        self.queue_s = 0.0
+    _meter: Meter
+    _environment: str
+    _turns: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    _verify_s: float = 0.0
+    queue_s: float = 0.0
 
     @contextmanager
     def hop(self, name: Literal["model", "tool", "verify"]) -> Generator[None]:

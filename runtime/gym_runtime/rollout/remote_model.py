@@ -8,6 +8,7 @@ the tokens so far.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -82,38 +83,29 @@ class Answered(NamedTuple):
     after: Ids = ()
 
 
+@dataclass(eq=False)
 class RemoteModel:
     """One attempt's model.
 
-    Args:
-        conversation: the name under which workers keep this attempt's conversation.
+    Attributes:
+        _conversation: the name under which workers keep this attempt's conversation.
     """
 
-    def __init__(
-        self,
-        task: RolloutSpec,
-        conversation: str,
-        actors: Actors,
-        budget: RetryBudget,
-        journal: Journal,
-        envelope: Envelope,
-    ) -> None:
-        self._task = task
-        # A worker need not keep the conversation of a rollout with one turn.
-        self._name = "" if task.max_turns == 1 else conversation
-        self._key = conversation
-        self._actors = actors
-        self._budget = budget
-        self._journal = journal
-        self._envelope = envelope
-        self._calls = 0
-        self._worker = ""
-        self._kept = self._mark = 0
-        self._ids: Ids = ()
-        self._covered = 0
-        self._params = NULL
-        self._items: list[Raw] = []
-        self._hash = blake2b(digest_size=DIGEST_BYTES)
+    _task: RolloutSpec
+    _conversation: str
+    _actors: Actors
+    _budget: RetryBudget
+    _journal: Journal
+    _envelope: Envelope
+    _calls: int = 0
+    _worker: str = ""
+    _kept: int = 0
+    _mark: int = 0
+    _ids: Ids = ()
+    _covered: int = 0
+    _params: Raw = NULL
+    _items: list[Raw] = field(default_factory=list[Raw])
+    _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=DIGEST_BYTES))
 
     async def ask(self, params: Raw, items: Sequence[Raw]) -> Answered:
         """The model's answer to a conversation: from the journal, or from a worker and then journaled.
@@ -175,7 +167,9 @@ class RemoteModel:
         return _decoded(await self._send(params, items, prefix=prefix))
 
     async def _asked(self, params: Raw, items: Sequence[Raw]) -> Raw:
-        kept: dict[str, Any] = {"conversation": self._name, "brief": bool(self._ids)}
+        # A worker need not keep the conversation of a rollout with one turn.
+        name = "" if self._task.max_turns == 1 else self._conversation
+        kept: dict[str, Any] = {"conversation": name, "brief": bool(self._ids)}
         if known := self._kept:
             try:
                 return await self._send(NULL, items[known:], known=known, mark=self._mark, **kept)
@@ -189,7 +183,7 @@ class RemoteModel:
         call = calls.ModelCall(params=params, input=list(items), return_tokens=tokens, **fields)
         # Each try has a new key: aborting one must not abort the next.
         self._calls += 1
-        request = self._envelope(call, f"{self._key}.m{self._calls}")
+        request = self._envelope(call, f"{self._conversation}.m{self._calls}")
         answer = await self._actors.ask("model", self._task.model, request, self._budget, prefer=self._worker)
         self._worker = answer.worker
         return answer.body
