@@ -103,7 +103,7 @@ class RemoteModel:
     _mark: int = 0
     _ids: Ids = ()
     _covered: int = 0
-    _params: Raw = NULL
+    _params: Raw = field(default_factory=lambda: NULL)
     _items: list[Raw] = field(default_factory=list[Raw])
     _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=DIGEST_BYTES))
 
