@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
 from gym_runtime.errors import Fault
-from gym_runtime.messages import call_tokens, calls, figures, outcomes, rollout_spec, stored_records
+from gym_runtime.messages import call_tokens, calls, metric_names, outcomes, rollout_spec, stored_records
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.members import Heartbeat
 
@@ -69,9 +69,9 @@ CHAPTERS = {
             Heartbeat,
             "`join.<kind>.<worker>`, `gone.<kind>.<worker>`, and the answer on `alive.<kind>.<worker>`",
         ),
-        (figures.Figures, "in a `Heartbeat` or a `RunInfo`"),
-        (figures.Count, "an array in `Figures`"),
-        (figures.Distribution, "an array in `Figures`"),
+        (metric_names.Figures, "in a `Heartbeat` or a `RunInfo`"),
+        (metric_names.Count, "an array in `Figures`"),
+        (metric_names.Distribution, "an array in `Figures`"),
         (calls.Draining, "the answer on `drain.<kind>.<worker>`"),
     ],
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sysconfig
 from asyncio import CancelledError
 from contextlib import suppress
 from types import TracebackType
@@ -24,7 +25,12 @@ import anyio
 import anyio.lowlevel
 
 from gym_runtime.errors import GymError, leaf
-from gym_runtime.places import raised_at
+
+LIBRARIES = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    "<",
+)
+"""How the paths of code begin that is not an author's: installed libraries, and code without a file."""
 
 _own: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -114,3 +120,14 @@ async def _raise_again() -> None:
         # scope's, which the scope would not catch. The scope repeats its own.
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise
+
+
+def raised_at(trace: TracebackType | None) -> str:
+    """``FILE:LINE`` where an error was raised, in the innermost frame that is not of an installed library."""
+    place = ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not place or not name.startswith(LIBRARIES):
+            place = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

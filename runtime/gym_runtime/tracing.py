@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span, Tracer
 
 Signal = Literal["traces", "metrics", "logs"]
 Kind = Literal["internal", "client", "server"]
@@ -147,29 +147,30 @@ def _span(
             raise
 
 
-def recording() -> bool:
-    """Whether there is a current span that will be exported, so that attributes are worth their cost."""
+def _current() -> Span | None:
     if _tracer is None:
-        return False
+        return None
     from opentelemetry.trace import get_current_span
 
-    return get_current_span().is_recording()
+    return get_current_span()
+
+
+def recording() -> bool:
+    """Whether there is a current span that will be exported, so that attributes are worth their cost."""
+    current = _current()
+    return current is not None and current.is_recording()
 
 
 def note(attributes: Attributes) -> None:
     """Set attributes of the current span."""
-    if _tracer is not None:
-        from opentelemetry.trace import get_current_span
-
-        get_current_span().set_attributes(dict(attributes))
+    if current := _current():
+        current.set_attributes(dict(attributes))
 
 
 def event(name: str, attributes: Attributes) -> None:
     """Add an event to the current span."""
-    if _tracer is not None:
-        from opentelemetry.trace import get_current_span
-
-        get_current_span().add_event(name, dict(attributes))
+    if current := _current():
+        current.add_event(name, dict(attributes))
 
 
 def fail(kind: str, message: str) -> None:
@@ -178,10 +179,9 @@ def fail(kind: str, message: str) -> None:
     Args:
         kind: the ``error.type``: the name of an error of `gym_runtime.errors`.
     """
-    if _tracer is not None:
-        from opentelemetry.trace import StatusCode, get_current_span
+    if current := _current():
+        from opentelemetry.trace import StatusCode
 
-        current = get_current_span()
         current.set_attribute("error.type", kind)
         current.set_status(StatusCode.ERROR, message)
 
@@ -210,9 +210,6 @@ def inherited() -> dict[str, str] | None:
 
 def trace_id() -> str | None:
     """The current trace's id, for logs; None outside a trace."""
-    if _tracer is None:
-        return None
-    from opentelemetry.trace import get_current_span
-
-    context = get_current_span().get_span_context()
-    return format(context.trace_id, "032x") if context.is_valid else None
+    current = _current()
+    context = current and current.get_span_context()
+    return format(context.trace_id, "032x") if context and context.is_valid else None

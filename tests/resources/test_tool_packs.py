@@ -12,9 +12,8 @@ from typing import Any
 import anyio
 import pytest
 from gym_resources.packs import stateful_python
-from gym_runtime.environment import catalogue, requirements, schemas
-from gym_runtime.environment.schemas import schema_problems
-from gym_runtime.environment.tools import SERVER_ERROR, ToolPacks, tools_of
+from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment.tools import SERVER_ERROR, ToolPacks, example, schema_problems, tools_of
 from gym_runtime.errors import UsageError
 from hostile.shapes import TEXTS
 
@@ -149,7 +148,7 @@ async def test_no_argument_breaks_or_blocks_a_tool(
     texts = [TEXTS[shape](1_000_000) for shape in shapes]
     for tool in [tool for tool in packs.tools if tool != "stateful_python_code_exec"]:
         parameters = packs.tools[tool].definition()["parameters"]
-        usual = schemas.example(parameters)
+        usual = example(parameters)
         await packs.call(tool, json.dumps(usual))  # what is imported once
         for parameter, text in itertools.product(parameters["properties"], texts):
             arguments = json.dumps({**usual, parameter: text})

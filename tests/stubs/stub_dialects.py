@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from gym_runtime.environment.schemas import example_call
+from gym_runtime.environment.tools import example_call
 from msgspec import Raw
 
 DONE = "done"

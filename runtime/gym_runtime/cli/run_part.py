@@ -28,9 +28,8 @@ from gym_runtime.client.status import dead_engine, watch_refusals
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.plugins import load_plugin
-from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event
-from gym_runtime.system.starting import Patience
+from gym_runtime.system.starting import Patience, received
 from gym_runtime.system.system import System
 from gym_runtime.timing import PATIENCE_S
 

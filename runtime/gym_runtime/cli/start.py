@@ -54,8 +54,8 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import load_plugin
 from gym_runtime.system.hosting import host
-from gym_runtime.system.signals import received
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
+from gym_runtime.system.starting import received
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
 

@@ -18,9 +18,9 @@ from gym_runtime import clock
 from gym_runtime.client.row_sources import AnyRow, Declared, line
 from gym_runtime.client.runs import Runs
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.declared import loaded
+from gym_runtime.environment.catalogue import from_declaration as loaded
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.replayed_session import executed, turns
+from gym_runtime.environment.resource import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError, SessionLost, TaskError, leaf
@@ -33,8 +33,8 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.messages.transcripts import encoded
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
+from gym_runtime.rollout.remote_model import Envelope
 from gym_runtime.rollout.remote_session import RemoteSession
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.members import all_workers

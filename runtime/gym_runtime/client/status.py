@@ -17,7 +17,7 @@ from gym_runtime.bus.streams import FULL_REMEDY
 from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import RoleUse
-from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, rollout_of
 from gym_runtime.messages.rollout_spec import is_comparison

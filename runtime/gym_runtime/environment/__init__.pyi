@@ -10,9 +10,9 @@ from .environment import Split as Split
 from .examples import Example as Example
 from .isolated import judge_recorded as judge_recorded
 from .isolated import verify_isolated as verify_isolated
-from .replayed_session import session_of as session_of
 from .requirements import offered_packs as offered_packs
 from .resource import Resource as Resource
+from .resource import session_of as session_of
 from .roles import Asker as Asker
 from .roles import Models as Models
 from .roles import RecordedAnswers as RecordedAnswers
@@ -21,8 +21,6 @@ from .roles import RoleLog as RoleLog
 from .roles import Scripted as Scripted
 from .roles import ScriptedAnswers as ScriptedAnswers
 from .roles import create_params as create_params
-from .schemas import example_call as example_call
-from .schemas import schema_problems as schema_problems
 from .settings import filled as filled
 from .settings import require_known as require_known
 from .settings import with_settings as with_settings
@@ -32,6 +30,8 @@ from .tools import NOT_FOUND as NOT_FOUND
 from .tools import SERVER_ERROR as SERVER_ERROR
 from .tools import VALIDATION as VALIDATION
 from .tools import collect_tools as collect_tools
+from .tools import example_call as example_call
 from .tools import hearing_errors as hearing_errors
 from .tools import render as render
+from .tools import schema_problems as schema_problems
 from .tools import tools_of as tools_of

@@ -19,7 +19,7 @@ from types import FrameType
 
 import anyio
 
-from gym_runtime.places import describe
+from gym_runtime.cancellation import LIBRARIES
 
 _LOOKS_PER_LIMIT = 4
 
@@ -54,7 +54,7 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
                 frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
                 if blocked_s > limit_s and not _is_idle(frame, runner):
                     reported_s = since_s
-                    report(describe(frame), blocked_s)
+                    report(_describe(frame), blocked_s)
             elif blocked_s <= limit_s:
                 own_queued_s = _queued_s(threading.get_native_id())
                 try:
@@ -70,6 +70,17 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
     finally:
         stop.set()
         watcher.join()
+
+
+def _describe(frame: FrameType | None) -> str:
+    """``FILE:LINE in FUNCTION`` of the innermost frame that is not of an installed library."""
+    innermost = frame
+    while frame is not None and frame.f_code.co_filename.startswith(LIBRARIES):
+        frame = frame.f_back
+    shown = frame or innermost
+    if shown is None:
+        return "an unknown place"
+    return f"{shown.f_code.co_filename}:{shown.f_lineno} in {shown.f_code.co_name}"
 
 
 def _runner() -> FrameType | None:

@@ -265,10 +265,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"{call.filename}:{call.lineno}: Environment({problem}")
         named = tuple(Role(name=role) if isinstance(role, str) else role for role in self.roles)
         msgspec.structs.force_setattr(self, "roles", named)
-        if not self.agent:
-            msgspec.structs.force_setattr(
-                self, "agent", "step_loop" if self.shape == "episode" else "tool_loop"
-            )
+        agent = self.agent or ("step_loop" if self.shape == "episode" else "tool_loop")
+        msgspec.structs.force_setattr(self, "agent", agent)
 
     @property
     def shape(self) -> str:
@@ -322,15 +320,14 @@ def _checked_types() -> dict[str, Any]:
 
 def _problem(environment: Environment) -> str:
     """The first wrong value, as ``field=value): expectation``; empty if all are right."""
-    resource, generate = environment.resource, environment.generate
-    fits = issubclass(resource, Session) if isinstance(resource, type) else callable(resource)
-    if not fits:
+    resource = environment.resource
+    if not (issubclass(resource, Session) if isinstance(resource, type) else callable(resource)):
         wanted = "a function verify(task, reply), or a class that derives from Session or Episode"
         return f"resource={resource!r}): it must be {wanted}"
-    if generate is not None and not callable(generate):
-        return f"generate={generate!r}): it must be a function generate(size, seed)"
-    if environment.compare is not None and not callable(environment.compare):
-        return f"compare={environment.compare!r}): it must be a function compare(candidates)"
+    for name, parameters in (("generate", "size, seed"), ("compare", "candidates")):
+        function = getattr(environment, name)
+        if function is not None and not callable(function):
+            return f"{name}={function!r}): it must be a function {name}({parameters})"
     for name, kind in _checked_types().items():
         value = getattr(environment, name)
         shown = f"{name}={value!r})"

@@ -13,8 +13,8 @@ import msgspec
 from gym_sandbox import bubblewrap
 
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.author_code import translating
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
-from gym_runtime.environment.sandbox_faults import translating
 from gym_runtime.environment.tools import ToolPack, tools_of
 from gym_runtime.errors import UsageError
 

@@ -8,7 +8,6 @@ and these over the defaults that the environment declares for the agent that a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -54,9 +53,7 @@ def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironm
     for name in settings:
         if name not in known:
             whose = ", ".join(sorted(environment.name for environment in loaded))
-            near = catalogue.nearest(name, known)
-            hint = f"; did you mean '{near}'?" if near else f"; there are: {', '.join(known) or 'none'}"
-            raise UsageError(f"there is no setting '{name}' of {whose}{hint}")
+            raise UsageError(f"there is no setting '{name}' of {whose}{catalogue.unknown(name, known)}")
 
 
 def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
@@ -66,13 +63,13 @@ def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
         UsageError: there is no such setting, or its value has a wrong type.
     """
     for role, said in sampling.items():
-        unknown = [name for name in said if name not in CreateParams.__struct_encode_fields__]
-        if unknown:
-            near = ", ".join(get_close_matches(unknown[0], CreateParams.__struct_encode_fields__, 1))
-            raise UsageError(
-                f"role_sampling of '{role}': there is no field '{unknown[0]}' of responses_create_params"
-                + (f"; did you mean '{near}'?" if near else "")
-            )
+        known = list(CreateParams.__struct_encode_fields__)
+        for name in said:
+            if name not in known:
+                raise UsageError(
+                    f"role_sampling of '{role}': there is no field '{name}' of responses_create_params"
+                    f"{catalogue.suggest(name, known)}"
+                )
         try:
             create_params(_encode(said))
         except msgspec.ValidationError as error:
@@ -92,9 +89,7 @@ def checked_agent(choice: AgentChoice) -> AgentChoice:
     known = sorted(kind.__struct_fields__) if isinstance(kind, msgspec.StructMeta) else []
     for name in options:
         if name not in known:
-            near = catalogue.nearest(name, known)
-            hint = f"; did you mean '{near}'?" if near else f"; there are: {', '.join(known) or 'none'}"
-            raise UsageError(f"agent '{agent}' has no option '{name}'{hint}")
+            raise UsageError(f"agent '{agent}' has no option '{name}'{catalogue.unknown(name, known)}")
     try:
         msgspec.convert(options, kind)
     except msgspec.ValidationError as error:
@@ -108,17 +103,13 @@ def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) ->
     Raises:
         msgspec.DecodeError: the row is not a JSON object.
     """
-    settings = {**_of_agent(environment, agent_ref or ""), **environment.settings}
+    of_agent = fitting(environment.definition.agent_settings, agent_ref or "") or {}
+    settings = {**of_agent, **environment.settings}
     if not settings:
         return row
     fields = _decode_fields(row)
     missing = {name: value for name, value in settings.items() if bytes(fields.get(name, b"null")) == b"null"}
     return _encode({**fields, **missing}) if missing else row
-
-
-def _of_agent(environment: LoadedEnvironment, agent_ref: str) -> dict[str, Any]:
-    """The environment's defaults for the longest key that an agent's name begins with, in whole words."""
-    return fitting(environment.definition.agent_settings, agent_ref) or {}
 
 
 def _fields(environment: LoadedEnvironment) -> dict[str, Any]:

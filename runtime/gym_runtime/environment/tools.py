@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 from gym_sandbox.sandbox_errors import SandboxError
 
-from gym_runtime.cancellation import contained
-from gym_runtime.environment.sandbox_faults import translated
+from gym_runtime.cancellation import contained, raised_at
+from gym_runtime.environment.author_code import ToolError, translated
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
-from gym_runtime.places import raised_at
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -43,10 +42,6 @@ class Text(str):
     """A tool's answer that the model gets as it is, not as a JSON string."""
 
     __slots__ = ()
-
-
-class ToolError(Exception):
-    """An answer that tells the model of its mistake; the model gets the text unchanged."""
 
 
 Adapt = Callable[[str, dict[str, Any], tuple[str, ...]], dict[str, Any]]
@@ -230,16 +225,11 @@ def render(answer: object) -> str:
 
 def collect_tools(cls: type) -> dict[str, Tool]:
     """The tools of a class, by name, in the order of their definition."""
-    members: Iterable[tuple[str, Any]] = (
-        (name, member) for base in reversed(cls.__mro__) for name, member in vars(base).items()
-    )
-    found = {
-        name: cast("Callable[..., Any]", member)
-        for name, member in members
-        if callable(member) and getattr(member, "gym_tool", "")
-    }
-    kept = [method for name, method in found.items() if getattr(cls, name, None) is not None]
-    return {name: Tool(name, method) for method in kept for name in [method.__dict__["gym_tool"]]}
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        found |= {name: one for name, one in vars(base).items() if callable(one) and hasattr(one, "gym_tool")}
+    kept = [one for name, one in found.items() if getattr(cls, name, None) is not None]
+    return {name: Tool(name, one) for one in kept for name in [one.gym_tool]}
 
 
 class ToolPack:
@@ -292,11 +282,8 @@ class ToolPacks:
         """
         if name in self._packs:
             return
-        for tool in tools_of(pack):
-            if tool in self._of_tool:
-                raise UsageError(
-                    f"the tool packs '{self._of_tool[tool]}' and '{name}' both have a tool '{tool}'"
-                )
+        for tool in tools_of(pack).keys() & self._of_tool.keys():
+            raise UsageError(f"the tool packs '{self._of_tool[tool]}' and '{name}' both have a tool '{tool}'")
         self._of_tool |= dict.fromkeys(tools_of(pack), name)
         self._packs[name] = pack
 
@@ -339,3 +326,135 @@ class ToolPacks:
         """Release the packs' resources."""
         while self._used:
             await self._used.popitem()[1].close()
+
+
+# -- JSON schemas of tools' parameters -----------------------------------------------------------------
+# The check finds the mistakes that occur in schemas written by hand; engines report others. The arguments are
+# for engines that only simulate a language model: the same schema gives the same ones, with required
+# properties only.
+
+JSON_TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
+
+
+def schema_problems(schema: Mapping[str, Any], where: str = "parameters") -> Iterator[str]:
+    """The reasons why engines would refuse an object as the JSON schema of a function's parameters."""
+    kinds = schema.get("type")
+    listed = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
+    if where == "parameters" and kinds != "object":
+        yield f"{where} must be of type object"
+    elif not all(kind is None or kind in JSON_TYPES for kind in listed):
+        yield f"{where} has the unknown type {kinds!r}"
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict):
+        yield f"{where}.properties is not an object"
+        return
+    inner = cast("Mapping[str, Any]", properties)
+    missing = [name for name in schema.get("required", ()) if name not in inner]
+    if missing:
+        yield f"{where} requires {', '.join(map(str, missing))}, which its properties do not describe"
+    for name, member in [*inner.items(), *([("[]", schema["items"])] if "items" in schema else [])]:
+        if isinstance(member, dict):
+            yield from schema_problems(cast("Mapping[str, Any]", member), f"{where}.{name}")
+        elif not isinstance(member, bool):
+            yield f"{where}.{name} is not a schema"
+
+
+_STRINGS = {
+    "date": "2025-01-01",
+    "date-time": "2025-01-01T00:00:00Z",
+    "time": "00:00:00",
+    "email": "ada@example.com",
+    "uri": "https://example.com",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+_NAMED = {"city": "San Francisco", "location": "San Francisco"}
+_MAX_DEPTH = 8
+
+
+def example(schema: Mapping[str, Any]) -> Any:
+    """A value that satisfies the schema, if the schema uses only common keywords.
+
+    >>> example({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+    {'city': 'San Francisco'}
+    >>> example({"type": "array", "items": {"type": "integer", "minimum": 3}, "minItems": 2})
+    [3, 3]
+    """
+    return _example(schema, "", schema, 0)
+
+
+def _example(schema: Mapping[str, Any], name: str, root: Mapping[str, Any], depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        return None
+    if isinstance(ref := schema.get("$ref"), str):
+        return _example(_resolve(ref, root), name, root, depth + 1)
+    for keyword in ("const", "default"):
+        if keyword in schema:
+            return schema[keyword]
+    for keyword in ("enum", "examples"):
+        if schema.get(keyword):
+            return schema[keyword][0]
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        choices = cast("list[dict[str, Any]]", schema.get(keyword) or [])
+        if choices:
+            chosen = next((choice for choice in choices if choice.get("type") != "null"), choices[0])
+            return _example(chosen, name, root, depth + 1)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    if isinstance(kind, list):
+        kinds = cast("list[str]", kind)
+        kind = next((one for one in kinds if one != "null"), "null")
+    match kind:
+        case "object":
+            properties = cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
+            required = cast("list[str]", schema.get("required") or [])
+            return {key: _example(properties.get(key, {}), key, root, depth + 1) for key in required}
+        case "array":
+            item = cast("dict[str, Any]", schema.get("items") or {})
+            return [_example(item, name, root, depth + 1)] * int(schema.get("minItems", 1))
+        case "integer" | "number":
+            return _number(schema)
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:
+            return _string(schema, name)
+
+
+def _resolve(ref: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = root
+    for key in ref.removeprefix("#/").split("/"):
+        found = cast("Mapping[str, Any]", found).get(key, {})
+    return cast("Mapping[str, Any]", found)
+
+
+def _number(schema: Mapping[str, Any]) -> float:
+    if "minimum" in schema:
+        return schema["minimum"]
+    if "exclusiveMinimum" in schema:
+        return schema["exclusiveMinimum"] + 1
+    return min(1, schema.get("maximum", 1))
+
+
+def _string(schema: Mapping[str, Any], name: str) -> str:
+    text = _STRINGS.get(schema.get("format", "")) or _NAMED.get(name) or name or "text"
+    return text.ljust(int(schema.get("minLength", 0)), "x")[: int(schema.get("maxLength", len(text) + 64))]
+
+
+class ToolHead(msgspec.Struct, frozen=True):
+    """The fields of a function tool that a call needs, in the Responses or the Chat format."""
+
+    name: str = ""
+    parameters: dict[str, Any] | None = None
+    function: ToolHead | None = None
+
+
+_decode_tool = msgspec.json.Decoder(ToolHead).decode
+
+
+@lru_cache(maxsize=1024)
+def example_call(tool: bytes) -> tuple[str, str]:
+    """The name of a tool, in either format, and arguments that satisfy its schema, as JSON text."""
+    head = _decode_tool(tool)
+    head = head.function or head
+    arguments = example(head.parameters or {"type": "object"})
+    return head.name, msgspec.json.encode(arguments if isinstance(arguments, dict) else {}).decode()

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.declared import named
+from gym_runtime.environment.catalogue import named
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.settings import filled, with_settings
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError

@@ -17,12 +17,12 @@ from .calls import ModelCall as ModelCall
 from .calls import Request as Request
 from .calls import RoleAnswer as RoleAnswer
 from .calls import decode_model_answer as decode_model_answer
-from .figures import Count as Count
-from .figures import Distribution as Distribution
-from .figures import Figures as Figures
-from .figures import merged as merged
 from .metric_names import METRICS as METRICS
+from .metric_names import Count as Count
+from .metric_names import Distribution as Distribution
+from .metric_names import Figures as Figures
 from .metric_names import Metric as Metric
+from .metric_names import merged as merged
 from .metric_names import prometheus_name as prometheus_name
 from .names import NUMBERS as NUMBERS
 from .names import SHOWN_CHARS as SHOWN_CHARS

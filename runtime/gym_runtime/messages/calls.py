@@ -49,13 +49,6 @@ def role_numbers(use: Mapping[str, RoleUse]) -> dict[str, float]:
     }
 
 
-def total_use(one: Mapping[str, RoleUse], other: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
-    """What roles cost in two parts of a session together."""
-    total = dict(one)
-    add_use(total, other)
-    return total
-
-
 def add_use(use: dict[str, RoleUse], more: Mapping[str, RoleUse]) -> None:
     """Add the cost of roles to their earlier cost."""
     for role, one in more.items():

@@ -1,8 +1,13 @@
-"""The metrics of a system: names, labels, units and buckets, one constant each.
+"""The metrics of a system, and the cumulative figures of a worker or of a run's client since it began.
+
+One constant has each metric's name, labels, unit and buckets.
 
 Names follow OpenTelemetry: ``gen_ai.*`` where its conventions for generative models have one, ``gym.*``
 otherwise. `prometheus_name` makes the name that Prometheus sees. No label holds the id of a run, a task or a
 rollout, and none holds text that a model wrote, so the number of series stays small.
+
+`Figures` are in the heartbeat with which a member answers ``alive.<kind>.<worker>``; when a run is over, its
+figures stay in its `gym_runtime.messages.stored_records.RunInfo`.
 
 Source: https://github.com/open-telemetry/semantic-conventions-genai for the names and bounds of ``gen_ai.*``;
 https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics/ for Prometheus.
@@ -10,9 +15,13 @@ https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetric
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Literal
 
 import msgspec
+
+from gym_runtime.statistics import bounded
 
 Kind = Literal["counter", "gauge", "histogram"]
 
@@ -163,3 +172,113 @@ ACTIVE_RUNS = _gauge("gym.runs.active", "{run}", "Runs that are not over.")
 
 METRICS: tuple[Metric, ...] = tuple(found for found in list(vars().values()) if isinstance(found, Metric))
 """All of them."""
+
+# -- the figures ---------------------------------------------------------------------------------------------
+
+
+class Count(msgspec.Struct, frozen=True, array_like=True):
+    """One counter; ``labels`` are the values of the metric's labels, in its order."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float | int
+
+
+class Distribution(msgspec.Struct, frozen=True, array_like=True):
+    """One histogram.
+
+    Attributes:
+        buckets: observations in each bucket, not cumulative; buckets at the end that are empty are left out.
+        total: the sum of the observations; at most the largest double, because JSON has no infinity.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    buckets: tuple[int, ...]
+    total: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many observations there are."""
+        return sum(self.buckets)
+
+    def since(self, before: Distribution) -> Distribution:
+        """The observations since an earlier reading of the same histogram."""
+        buckets = tuple(a - b for a, b in zip_longest(self.buckets, before.buckets, fillvalue=0))
+        return Distribution(self.name, self.labels, buckets, bounded(self.total - before.total))
+
+    def quantile(self, share: float, bounds: Sequence[float]) -> float | None:
+        """An estimate of a quantile, linear within a bucket; None if nothing was observed.
+
+        Args:
+            share: 0.5 for the median.
+            bounds: the metric's. A quantile above the last one is given as the last one.
+        """
+        place = share * self.count
+        if not self.count:
+            return None
+        passed, low = 0, 0.0
+        for size, high in zip(self.buckets, bounds, strict=False):
+            if size and passed + size >= place:
+                return low + (high - low) * (place - passed) / size
+            passed, low = passed + size, high
+        return bounds[-1]
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Cumulative figures.
+
+    Attributes:
+        since_s: when counting began, in seconds since the epoch by the counter's clock.
+        cpu_s: processor time of the process, in seconds.
+        memory_bytes: its resident memory, now.
+    """
+
+    counts: list[Count] = []
+    distributions: list[Distribution] = []
+    since_s: float = 0.0
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+
+    def total(self, metric: Metric, where: Mapping[str, str] | None = None) -> float:
+        """A counter's sum over all label values, or over the values that ``where`` names."""
+        return sum(
+            one.value for one in self.counts if one.name == metric.name and _fits(metric, one.labels, where)
+        )
+
+    def distribution(self, metric: Metric, where: Mapping[str, str] | None = None) -> Distribution:
+        """A histogram, summed as `total`; its labels are empty."""
+        found = Distribution(metric.name, (), ())
+        for one in self.distributions:
+            if one.name == metric.name and _fits(metric, one.labels, where):
+                found = _added(found, one)
+        return found
+
+
+def merged(several: Sequence[Figures]) -> Figures:
+    """The sum of figures, label by label."""
+    counts: dict[tuple[str, tuple[str, ...]], float] = {}
+    distributions: dict[tuple[str, tuple[str, ...]], Distribution] = {}
+    for figures in several:
+        for count in figures.counts:
+            key = (count.name, count.labels)
+            counts[key] = counts.get(key, 0) + count.value
+        for one in figures.distributions:
+            key = (one.name, one.labels)
+            distributions[key] = _added(distributions[key], one) if key in distributions else one
+    return Figures(
+        counts=[Count(name, labels, value) for (name, labels), value in counts.items()],
+        distributions=list(distributions.values()),
+        cpu_s=sum(figures.cpu_s for figures in several),
+        memory_bytes=sum(figures.memory_bytes for figures in several),
+    )
+
+
+def _fits(metric: Metric, labels: tuple[str, ...], where: Mapping[str, str] | None) -> bool:
+    values = dict(zip(metric.labels, labels, strict=False))
+    return all(values.get(name) == value for name, value in (where or {}).items())
+
+
+def _added(a: Distribution, b: Distribution) -> Distribution:
+    buckets = tuple(map(sum, zip_longest(a.buckets, b.buckets, fillvalue=0)))
+    return Distribution(a.name, a.labels, buckets, bounded(a.total + b.total))

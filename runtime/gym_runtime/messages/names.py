@@ -18,8 +18,6 @@ from gym_runtime.errors import UsageError
 MAX_CHARS = 128
 SHOWN_CHARS = 60
 _REFUSED = r"\s.*>\x00-\x1f\x7f-\x9f\ud800-\udfff"
-_ROLLOUT = re.compile(rf"[^{_REFUSED}]{{1,{MAX_CHARS}}}\.[0-9]{{1,12}}\.[0-9]{{1,12}}")
-"""How rollout ids usually are."""
 _TOKEN = re.compile(rf"[^{_REFUSED}]{{1,{MAX_CHARS}}}")
 
 Token = Annotated[str, msgspec.Meta(pattern=rf"^[^{_REFUSED}]{{1,{MAX_CHARS}}}\Z")]
@@ -59,8 +57,6 @@ def rollout_token(rollout_id: str) -> str:
     Raises:
         UsageError: it is not.
     """
-    if _ROLLOUT.fullmatch(rollout_id):
-        return rollout_id
     parts = rollout_id.split(".")
     if len(parts) != 3:
         raise UsageError(

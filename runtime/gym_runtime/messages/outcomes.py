@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -157,11 +158,7 @@ def read_record(payload: bytes) -> RolloutRecord:
     return msgspec.structs.replace(record, row=row)
 
 
-def _name(record: RolloutRecord) -> str:
-    return record.rollout_id
-
-
-RESULTS = Stored(read_record, _name)
+RESULTS = Stored(read_record, attrgetter("rollout_id"))
 """Reads what is stored under ``rollout.<rollout id>``."""
 
 _SUBJECT = re.compile(r"rollout\.[^.]+\.(0|[1-9][0-9]{0,11})\.(0|-?[1-9][0-9]{0,11})", re.ASCII)

@@ -134,6 +134,7 @@ _encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str] | None).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_optional = msgspec.json.Decoder[dict[str, Any] | None](dict[str, Any] | None).decode
 
 
 def refused(extra_body: Iterable[str]) -> str:
@@ -159,17 +160,18 @@ def lay_over(params: Mapping[str, Raw], sampling: Mapping[str, Any]) -> dict[str
     over = {**sampling}
     own_metadata = over.pop("metadata", None)
     metadata = {**(_metadata(params) if own_metadata is None else own_metadata)}
-    extra = _object(metadata.pop("extra_body", "{}"))
+    extra = _decode_object(metadata.pop("extra_body", "{}"))
     more = _fields(over.pop("extra_body", None))
     kwargs = {
         **_fields(extra.pop(_KWARGS, None)),
-        **_object(metadata.pop(_KWARGS, "{}")),
+        **_decode_object(metadata.pop(_KWARGS, "{}")),
         **_fields(more.pop(_KWARGS, None)),
     }
     names = {_SAME.get(name, name) for name in (*over, *more)}
     extra = {name: value for name, value in extra.items() if _SAME.get(name, name) not in names}
     if over.get("reasoning") is not None:
-        over["reasoning"] = {**_reasoning(params), **_fields(over["reasoning"])}
+        own_reasoning: dict[str, Any] = _decode_optional(params.get("reasoning", b"null")) or {}
+        over["reasoning"] = {**own_reasoning, **_fields(over["reasoning"])}
     if extra or more:
         metadata["extra_body"] = _encode({**extra, **more}).decode()
     if kwargs:
@@ -227,15 +229,6 @@ def _metadata(params: Mapping[str, Raw]) -> dict[str, str]:
 def _fields(value: Any) -> dict[str, Any]:
     """A copy of an object; null has no fields."""
     return msgspec.convert(value, dict[str, Any] | None) or {}
-
-
-def _object(text: str) -> dict[str, Any]:
-    return _decode_object(text)
-
-
-def _reasoning(params: Mapping[str, Raw]) -> dict[str, Any]:
-    reasoning = bytes(params.get("reasoning", b"null"))
-    return {} if reasoning == b"null" else _decode_object(reasoning)
 
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -326,12 +319,6 @@ def _expected(message: str) -> str:
     'int | null'
     """
     kind, _, bound = message.removeprefix("Expected ").partition("` ")
-    for sign, words in {
-        ">= ": "at least ",
-        "> ": "more than ",
-        "<= ": "at most ",
-        "< ": "less than ",
-    }.items():
-        if bound.startswith(sign):
-            return words + bound.removeprefix(sign)
-    return kind.partition(",")[0].strip("`")
+    sign, _, limit = bound.partition(" ")
+    words = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}.get(sign)
+    return f"{words} {limit}" if words else kind.partition(",")[0].strip("`")

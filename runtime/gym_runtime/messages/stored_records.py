@@ -10,13 +10,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
-from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.metric_names import Figures
 
 NAMED = 64
 """The most records that one process names in its log: bad records must not fill the disk with lines."""
@@ -116,11 +117,7 @@ encode_run = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(RunInfo).decode
 
 
-def _name(info: RunInfo) -> str:
-    return info.run
-
-
-RUNS = Stored(decode_run, _name)
+RUNS = Stored(decode_run, attrgetter("run"))
 """Reads what is stored under ``runs.<run>``."""
 
 

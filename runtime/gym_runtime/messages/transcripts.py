@@ -135,7 +135,7 @@ def as_list(value: Any) -> list[Any]:
 
 def as_text(value: Any) -> str:
     """The value, if it is a text, else its JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else encoded(value).decode()
 
 
 def _first_line(said: str) -> str:
@@ -262,7 +262,7 @@ def _response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
             call_id = message.get("tool_call_id") or (unanswered[0] if unanswered else "")
             if call_id in unanswered:
                 unanswered.remove(call_id)
-            items.append({"type": "function_call_output", "call_id": call_id, "output": _text(content)})
+            items.append({"type": "function_call_output", "call_id": call_id, "output": as_text(content)})
             continue
         if message["role"] != "assistant":
             items.append({"type": "message", "role": message["role"], "content": content})
@@ -278,15 +278,10 @@ def _response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
             function: Mapping[str, Any] = call.get("function", call)
             call_id = call.get("id") or f"call_{len(items)}"
             unanswered.append(call_id)
-            arguments = _text(function.get("arguments") or "{}")
+            arguments = as_text(function.get("arguments") or "{}")
             name = function["name"]
             items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
     return items
-
-
-def _text(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else encoded(value).decode()
 
 
 def encoded(value: Any) -> bytes:

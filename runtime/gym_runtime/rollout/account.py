@@ -77,6 +77,7 @@ class Account:
         spent: what earlier deliveries have used, and the attempts of this one.
         budget: the retries that are left.
         queued_s: how long it waited for its first delivery; 0 where that is not known.
+        noted: this delivery has stored a note, or one is on its way.
         lost_worker: the worker of the previous delivery, if it was lost and is known.
     """
 
@@ -104,7 +105,8 @@ class Account:
         self._noted_s = 0.0
         self._before = self.spent
         self._over = False
-        self._writing: anyio.Lock | None = None
+        self.noted = False
+        self._writing = anyio.Lock()
 
     async def load(self, *, turns: int, delivered_before: bool) -> None:
         """Read what earlier deliveries have used; the journal has ``turns`` turns now."""
@@ -136,11 +138,6 @@ class Account:
         self._started_s = self._noted_s = clock.monotonic()
 
     @property
-    def noted(self) -> bool:
-        """Whether this delivery has stored a note, or one is on its way."""
-        return self._writing is not None
-
-    @property
     def left_s(self) -> float:
         """The seconds until the rollout's time is over if its attempts go on now."""
         return self._limit_s - self._before.used_s - self._used_s
@@ -169,7 +166,7 @@ class Account:
 
     async def settled(self) -> None:
         """Return when no note is on its way to the broker; a broken connection holds one up."""
-        if self._writing is not None:
+        if self.noted:
             async with self._writing:
                 pass
 
@@ -186,8 +183,7 @@ class Account:
         Raises:
             GymError: the broker does not store it.
         """
-        # Almost no rollout needs it.
-        self._writing = self._writing or anyio.Lock()
+        self.noted = True
         async with self._writing:
             if self._over:
                 return True

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -56,6 +57,7 @@ EASED_S = 1.0
 crowded."""
 
 
+@dataclass(eq=False)
 class Attempts:
     """One delivered rollout, from its first attempt here to the record that settles it.
 
@@ -64,28 +66,18 @@ class Attempts:
         account: how much of its limits its attempts have used.
     """
 
-    def __init__(
-        self,
-        task: RolloutSpec,
-        agent: Agent,
-        bus: Bus,
-        actors: Actors,
-        journal: Journal,
-        account: Account,
-        worker: str,
-    ) -> None:
-        self.task = task
-        self.account = account
-        self._journal = journal
-        self._agent = agent
-        self._bus = bus
-        self._actors = actors
-        self._worker = worker
-        self._scope = anyio.CancelScope()
-        self._rollout: Rollout | None = None
-        self._started_s = clock.monotonic()
-        self._lost: list[str] = []
-        self._stopped = False
+    task: RolloutSpec
+    _agent: Agent
+    _bus: Bus
+    _actors: Actors
+    _journal: Journal
+    account: Account
+    _worker: str
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    _rollout: Rollout | None = None
+    _started_s: float = field(default_factory=clock.monotonic)
+    _lost: list[str] = field(default_factory=list[str])
+    _stopped: bool = False
 
     def stop(self) -> None:
         """Stop at once; the rollout ends as cancelled."""

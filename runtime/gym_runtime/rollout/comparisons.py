@@ -12,18 +12,19 @@ and fails. So the records alone decide, and every client decides alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
 from gym_runtime.errors import Fault, ResourceError
-from gym_runtime.messages.calls import ComparedVerdict, Comparison, RoleAnswer, RoleUse, add_use, role_numbers
+from gym_runtime.messages.calls import ComparedVerdict, Comparison, RoleAnswer, add_use, role_numbers
 from gym_runtime.messages.names import is_own
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from gym_runtime.messages.rollout_spec import Candidate, RolloutSpec, comparison_index, is_comparison
-from gym_runtime.rollout.record import count_number, number_of
+from gym_runtime.rollout.record import add_verdict
 
 COMPARE = "compare"
 """The stage of a failure to compare."""
@@ -31,10 +32,6 @@ COMPARE = "compare"
 _NOTHING_ASKED = Comparison(verdicts=[])
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
-
-
-def _nothing_settled(task_index: int, rollout_index: int) -> bool:
-    return False
 
 
 class _Group(msgspec.Struct):
@@ -54,7 +51,7 @@ class Comparisons:
     """
 
     def __init__(self, settled: Callable[[int, int], bool] | None = None, *, resumed: bool = False) -> None:
-        self._settled = settled or _nothing_settled
+        self._settled: Callable[[int, int], bool] = settled or (lambda task_index, rollout_index: False)
         self._resumed = resumed
         self._open: dict[tuple[int, int], _Group] = {}
         self._asked: dict[tuple[int, int], _Group] = {}
@@ -217,53 +214,40 @@ def with_verdict(
     """
     numbers = dict(record.numbers)
     fields = _fields(record.row)
-    row: dict[str, object] = {}
+    row: dict[str, Any] = {}
     # Copied one by one, so that the reward is where rows of other rollouts have it.
     for name, value in fields.items():
         row[name] = value
         if name == "response":
             row["reward"] = reward
-    for name, value in verdict.components.items():
-        count_number(numbers, name, value)
-    for name, value in verdict.fields.items():
-        # A verifier must not replace the runtime's own fields.
-        if not is_own(name):
-            row[name] = value
-            count_number(numbers, name, number_of(value))
-    if verdict.components:
-        row["reward_components"] = verdict.components
-    numbers["reward"] = reward
-    about: dict[str, object] = {**_fields(fields["_gym"]), "compared": compared}
-    roles = _count_asked(asked, record, about, numbers)
-    row["_gym"] = about
-    return replace(record, row=Raw(_encode(row)), reward=reward, numbers=numbers, roles=roles, waiting=None)
-
-
-def _count_asked(
-    asked: Comparison, record: RolloutRecord, about: dict[str, object], numbers: dict[str, float]
-) -> dict[str, RoleUse]:
-    """Add the comparison's use of models in roles to the row's; returns the record's whole use."""
-    roles = dict(record.roles)
-    if asked.role_use:
-        add_use(roles, asked.role_use)
-        about["roles"] = roles
-        if asked.role_answers:
-            about["role_answers"] = _answers(about.get("role_answers")) + asked.role_answers
-        numbers.update(role_numbers(roles))
-    return roles
-
-
-def _answers(recorded: object) -> list[RoleAnswer]:
-    return msgspec.json.decode(recorded, type=list[RoleAnswer]) if isinstance(recorded, Raw) else []
+    add_verdict(row, numbers, reward, verdict.components, verdict.fields)
+    return _ended(replace(record, reward=reward), row, numbers, asked, {"compared": compared})
 
 
 def without_verdict(
     record: RolloutRecord, outcome: Outcome, asked: Comparison = _NOTHING_ASKED
 ) -> RolloutRecord:
     """A waiting record that gets no reward."""
-    fields, numbers = _fields(record.row), dict(record.numbers)
-    about: dict[str, object] = {**_fields(fields["_gym"]), "outcome": Raw(_encode(outcome))}
-    roles = _count_asked(asked, record, about, numbers)
-    row: dict[str, object] = {**fields, "_gym": about}
-    encoded = Raw(_encode(row))
-    return replace(record, row=encoded, outcome=outcome, numbers=numbers, roles=roles, waiting=None)
+    row, numbers = {**_fields(record.row)}, dict(record.numbers)
+    return _ended(replace(record, outcome=outcome), row, numbers, asked, {"outcome": outcome})
+
+
+def _ended(
+    record: RolloutRecord,
+    row: dict[str, Any],
+    numbers: dict[str, float],
+    asked: Comparison,
+    more: Mapping[str, object],
+) -> RolloutRecord:
+    """The record with its new row, whose ``_gym`` also gets the comparison's use of models in roles."""
+    about: dict[str, Any] = {**_fields(row["_gym"]), **more}
+    roles = dict(record.roles)
+    if asked.role_use:
+        add_use(roles, asked.role_use)
+        about["roles"] = roles
+        if asked.role_answers:
+            recorded = about.get("role_answers", b"[]")
+            about["role_answers"] = msgspec.json.decode(recorded, type=list[RoleAnswer]) + asked.role_answers
+        numbers.update(role_numbers(roles))
+    row["_gym"] = about
+    return replace(record, row=Raw(_encode(row)), numbers=numbers, roles=roles, waiting=None)

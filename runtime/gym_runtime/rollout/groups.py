@@ -23,7 +23,7 @@ has the advantage 0, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, get_args
 
@@ -140,12 +140,6 @@ class Groups:
             )
         self.replacements = 0
         self._open: dict[int, _Open] = {}
-        self._settle: Callable[[_Open, RolloutRecord], list[Make | Cancel]] = {
-            "replace": self._replace,
-            "mask": _keep,
-            "shrink": _keep,
-            "fail_group": _fail,
-        }[policy]
         self._policy = policy
 
     def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
@@ -180,28 +174,34 @@ class Groups:
         commands: list[Make | Cancel | Group] = []
         if isinstance(record.outcome, (Failed, Cancelled)):
             group.failures.append(record)
-            commands += self._settle(group, record)
+            # Before the check for completeness, because a replacement keeps the group open.
+            if self._policy == "replace" and self._replaceable(group, record):
+                commands.append(Make(self._replacement(group)))
+            # If no rollout is left there is nothing to cancel.
+            elif self._policy == "fail_group" and group.left and not group.cancelled:
+                group.cancelled = True
+                commands.append(Cancel(record.task_index))
         else:
             group.done.append(record)
-        # Before the check for completeness, because a replacement keeps the group open.
-        group.left += sum(isinstance(command, Make) for command in commands)
         if group.left == 0:
             del self._open[record.task_index]
             commands.append(self._whole(group, record))
         return commands
 
-    def _replace(self, group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
+    def _replaceable(self, group: _Open, record: RolloutRecord) -> bool:
+        # A cancelled rollout has no fault, and no replacement is wanted.
         fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
-        # No fault: the rollout was cancelled, so no replacement is wanted.
         hopeless = fault is None or fault.kind == TaskError.kind or fault.stage == COMPARE
-        if hopeless or group.replacements >= REPLACEMENTS * len(group.tasks):
-            return []
-        group.replacements += 1
+        return not hopeless and group.replacements < REPLACEMENTS * len(group.tasks)
+
+    def _replacement(self, group: _Open) -> RolloutSpec:
         # Any of the group's specs will do: they differ in their index only.
         again = replace(next(iter(group.tasks.values())), rollout_index=group.next_index)
         group.next_index += 1
+        group.replacements += 1
+        group.left += 1
         self.replacements += 1
-        return [Make(again)]
+        return again
 
     def _whole(self, group: _Open, last: RolloutRecord) -> Group:
         policy, wanted = self._policy, len(group.tasks)
@@ -226,18 +226,6 @@ class Groups:
             failures=group.failures,
             failed=failed,
         )
-
-
-def _keep(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
-    return []
-
-
-def _fail(group: _Open, record: RolloutRecord) -> list[Make | Cancel]:
-    # If no rollout is left there is nothing to cancel.
-    if group.cancelled or not group.left:
-        return []
-    group.cancelled = True
-    return [Cancel(record.task_index)]
 
 
 def _reason(records: Sequence[RolloutRecord]) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -32,6 +33,7 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
+@dataclass(eq=False)
 class RolloutTimes:
     """Seconds, by turn; ``meter`` counts them, too.
 
@@ -39,42 +41,30 @@ class RolloutTimes:
     every retry.
     """
 
-    def __init__(self, meter: Meter, environment: str) -> None:
-        self._meter = meter
-        self._environment = environment
-        self._turns: list[dict[str, float]] = []
-        self._verify_s = 0.0
-        self.queue_s = 0.0
+    _meter: Meter
+    _environment: str
+    _turns: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    _verify_s: float = 0.0
+    queue_s: float = 0.0
 
     @contextmanager
-    def model(self) -> Generator[None]:
-        """Time a turn, whose model call is made within the block. A block that raises adds no turn."""
-        began_s = clock.monotonic()
-        yield
-        self._turns.append({"model_s": self._took_s("model", began_s)})
+    def hop(self, name: Literal["model", "tool", "verify"]) -> Generator[None]:
+        """Time a turn's model call, the tool calls (or the step) of the latest turn, or the verification.
 
-    @contextmanager
-    def tools(self) -> Generator[None]:
-        """Time the tool calls, or the step, of the latest turn."""
+        A block that raises counts nothing.
+        """
         began_s = clock.monotonic()
         yield
-        took_s = self._took_s("tool", began_s)
+        took_s = round(clock.monotonic() - began_s, 4)
+        self._meter.observe(HOP_DURATION, took_s, name, self._environment)
+        if name == "model":
+            self._turns.append({"model_s": took_s})
+        elif name == "verify":
+            self._verify_s = took_s
         # The first observation of a step-by-step environment comes before any turn.
-        if self._turns:
+        elif self._turns:
             turn = self._turns[-1]
             turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)
-
-    @contextmanager
-    def verification(self) -> Generator[None]:
-        """Time the verification."""
-        began_s = clock.monotonic()
-        yield
-        self._verify_s = self._took_s("verify", began_s)
-
-    def _took_s(self, hop: str, began_s: float) -> float:
-        took_s = round(clock.monotonic() - began_s, 4)
-        self._meter.observe(HOP_DURATION, took_s, hop, self._environment)
-        return took_s
 
     def fields(self) -> dict[str, Any]:
         """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, where known."""
@@ -142,15 +132,19 @@ def make_record(
     verdict = verdict if isinstance(verdict, JudgedVerdict) else None
     tokens = chained(facts.tokens)
     numbers: dict[str, float] = {}
-    row = _conversation(facts, [] if task.packed_tokens else tokens)
+    row: dict[str, Any] = {}
+    if facts.params is not None:
+        row["responses_create_params"] = facts.params
+    if (response := facts.response) is not None:
+        # Each item carries its own tokens, unless the client writes them.
+        if tokens and not task.packed_tokens:
+            response = msgspec.structs.replace(response, output=with_tokens(response.output, tokens))
+        row["response"] = response
     if verdict is not None:
         row["reward"] = verdict.reward
-    for name, value in facts.row_fields.items():
-        if not is_own(name):
-            row[name] = value
-            count_number(numbers, name, number_of(value))
+    _add_fields(row, numbers, facts.row_fields)
     if verdict is not None:
-        _add_verdict(row, numbers, verdict)
+        add_verdict(row, numbers, verdict.reward, verdict.components, verdict.fields)
     if facts.response is not None and facts.response.usage is not None:
         usage = facts.response.usage
         numbers["input_tokens"] = usage.input_tokens
@@ -203,30 +197,28 @@ def refused_record(task: RolloutSpec, error: GymError, worker: str) -> RolloutRe
     return make_record(task, outcome, Facts.of_row(task.row), attempt=task.attempt_base + 1, worker=worker)
 
 
-def _conversation(facts: Facts, tokens: Sequence[CallTokens]) -> dict[str, Any]:
-    """The row's first fields; each item carries its own tokens."""
-    row: dict[str, Any] = {}
-    if facts.params is not None:
-        row["responses_create_params"] = facts.params
-    response = facts.response
-    if response is not None:
-        if tokens:
-            response = msgspec.structs.replace(response, output=with_tokens(response.output, tokens))
-        row["response"] = response
-    return row
+def add_verdict(
+    row: dict[str, Any],
+    numbers: dict[str, float],
+    reward: float,
+    components: Mapping[str, float],
+    fields: Mapping[str, Any],
+) -> None:
+    """Add a verdict's fields to a row that has the ``reward`` already, and its numbers."""
+    for name, value in components.items():
+        _count(numbers, name, value)
+    _add_fields(row, numbers, fields)
+    if components:
+        row["reward_components"] = components
+    numbers["reward"] = reward
 
 
-def _add_verdict(row: dict[str, Any], numbers: dict[str, float], verdict: JudgedVerdict) -> None:
-    for name, value in verdict.components.items():
-        count_number(numbers, name, value)
-    for name, value in verdict.fields.items():
-        # A verifier must not replace the runtime's own fields.
+def _add_fields(row: dict[str, Any], numbers: dict[str, float], fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        # Neither a dataset nor a verifier may replace the runtime's own fields.
         if not is_own(name):
             row[name] = value
-            count_number(numbers, name, value)
-    if verdict.components:
-        row["reward_components"] = verdict.components
-    numbers["reward"] = verdict.reward
+            _count(numbers, name, value)
 
 
 def _where_known(
@@ -249,7 +241,7 @@ def _where_known(
     return {name: value for name, value in known.items() if value}
 
 
-def number_of(raw: Raw) -> float | None:
+def _number_of(raw: Raw) -> float | None:
     """The value of a JSON number or boolean, or None for anything else."""
     data = bytes(raw)
     if data in (b"true", b"false"):
@@ -258,9 +250,10 @@ def number_of(raw: Raw) -> float | None:
     return float(data) if data[:1] in b"-0123456789" else None
 
 
-def count_number(numbers: dict[str, float], name: str, value: object) -> None:
+def _count(numbers: dict[str, float], name: str, value: object) -> None:
     """Store a field if it is a number; an earlier number under its name is removed in any case."""
     numbers.pop(name, None)
+    value = _number_of(value) if isinstance(value, Raw) else value
     if isinstance(value, (bool, int, float)):
         # An integer of JSON may be larger than any float.
         with suppress(OverflowError):

@@ -1,4 +1,4 @@
-"""A rollout's model: which worker keeps its conversation, and which items are new.
+"""The envelope of an attempt's requests, and the attempt's model.
 
 A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends only the items
 that this worker has not kept. Another worker, or one that has dropped the conversation, gets all items and
@@ -8,21 +8,70 @@ the tokens so far.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 from msgspec import Raw
 
-from gym_runtime.errors import UNREADABLE, ConversationUnknown, ModelUnavailable, leaf
+from gym_runtime import clock
+from gym_runtime.errors import UNREADABLE, ConversationUnknown, DeadlineExceeded, ModelUnavailable, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import Ids, Prefix, ids_after
 from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
 from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
+
+
+class Envelope:
+    """Builds an attempt's requests.
+
+    It holds no reference to the rollout, because that would keep the whole transcript in memory.
+
+    Attributes:
+        deadline_s: the rollout's deadline, by `gym_runtime.clock.monotonic`.
+    """
+
+    __slots__ = ("_attempt", "_rollout", "_task", "deadline_s")
+
+    def __init__(self, task: RolloutSpec, attempt: int, left_s: float) -> None:
+        self.deadline_s = clock.monotonic() + left_s
+        self._task = task
+        self._rollout = task.rollout_id
+        self._attempt = attempt
+
+    def __call__(
+        self, call: object, key: str, *, with_roles: bool = False, repeated: bool = False
+    ) -> calls.Request[Any]:
+        """The request for a call and its key.
+
+        Args:
+            with_roles: the receiver may ask models in roles.
+            repeated: it was delivered before, and a worker may have executed it.
+
+        Raises:
+            DeadlineExceeded: the deadline has passed.
+        """
+        # Checked here, so that no request is sent that its receiver would refuse for its deadline.
+        if clock.monotonic() >= self.deadline_s:
+            raise DeadlineExceeded(
+                f"the rollout took longer than {self._task.timeout_s:.0f} s", stage="agent"
+            )
+        return calls.Request(
+            body=call,
+            deadline_s=self.deadline_s,
+            key=key,
+            rollout=self._rollout,
+            attempt=self._attempt,
+            roles=self._task.roles if with_roles else {},
+            role_sampling=self._task.role_sampling if with_roles else {},
+            durable=with_roles and bool(self._task.roles) and self._task.durability == "turn",
+            repeated=repeated,
+            call_timeout_s=self._task.call_timeout_s,
+        )
 
 
 class Answered(NamedTuple):
@@ -34,38 +83,29 @@ class Answered(NamedTuple):
     after: Ids = ()
 
 
+@dataclass(eq=False)
 class RemoteModel:
     """One attempt's model.
 
-    Args:
-        conversation: the name under which workers keep this attempt's conversation.
+    Attributes:
+        _conversation: the name under which workers keep this attempt's conversation.
     """
 
-    def __init__(
-        self,
-        task: RolloutSpec,
-        conversation: str,
-        actors: Actors,
-        budget: RetryBudget,
-        journal: Journal,
-        envelope: Envelope,
-    ) -> None:
-        self._task = task
-        # A worker need not keep the conversation of a rollout with one turn.
-        self._name = "" if task.max_turns == 1 else conversation
-        self._key = conversation
-        self._actors = actors
-        self._budget = budget
-        self._journal = journal
-        self._envelope = envelope
-        self._calls = 0
-        self._worker = ""
-        self._kept = self._mark = 0
-        self._ids: Ids = ()
-        self._covered = 0
-        self._params = NULL
-        self._items: list[Raw] = []
-        self._hash = blake2b(digest_size=DIGEST_BYTES)
+    _task: RolloutSpec
+    _conversation: str
+    _actors: Actors
+    _budget: RetryBudget
+    _journal: Journal
+    _envelope: Envelope
+    _calls: int = 0
+    _worker: str = ""
+    _kept: int = 0
+    _mark: int = 0
+    _ids: Ids = ()
+    _covered: int = 0
+    _params: Raw = field(default_factory=lambda: NULL)
+    _items: list[Raw] = field(default_factory=list[Raw])
+    _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=DIGEST_BYTES))
 
     async def ask(self, params: Raw, items: Sequence[Raw]) -> Answered:
         """The model's answer to a conversation: from the journal, or from a worker and then journaled.
@@ -76,7 +116,7 @@ class RemoteModel:
         if params != self._params:  # the worker keeps the old tools, so the whole prompt is sent again
             self._params, self._kept, self._ids = params, 0, ()
         self._follow(items)
-        identity = self._identity(params) if self._task.durability == "turn" else ""
+        identity = _identity(params, before=self._hash) if self._task.durability == "turn" else ""
         body = self._journal.model_answer(identity)
         if body is None:
             body = await self._asked(params, items)
@@ -104,10 +144,7 @@ class RemoteModel:
         storing = anyio.Lock()  # each record names the one before it
 
         async def one(index: int) -> None:
-            call = calls.ModelCall(
-                params=params, input=list(conversations[index]), return_tokens=self._task.return_tokens
-            )
-            body = bodies[index] = await self._send(call)
+            body = bodies[index] = await self._send(params, conversations[index])
             async with storing:
                 await self._journal.store(identities[index], body)
 
@@ -127,42 +164,26 @@ class RemoteModel:
         Raises:
             GymError: as `ask`.
         """
-        call = calls.ModelCall(
-            params=params, input=list(items), return_tokens=self._task.return_tokens, prefix=prefix
-        )
-        return _decoded(await self._send(call))
+        return _decoded(await self._send(params, items, prefix=prefix))
 
     async def _asked(self, params: Raw, items: Sequence[Raw]) -> Raw:
-        tokens, known = self._task.return_tokens, self._kept
-        if known:
-            new = calls.ModelCall(
-                params=NULL,
-                input=list(items[known:]),
-                return_tokens=tokens,
-                conversation=self._name,
-                known=known,
-                brief=bool(self._ids),
-                mark=self._mark,
-            )
+        # A worker need not keep the conversation of a rollout with one turn.
+        name = "" if self._task.max_turns == 1 else self._conversation
+        kept: dict[str, Any] = {"conversation": name, "brief": bool(self._ids)}
+        if known := self._kept:
             try:
-                return await self._send(new)
+                return await self._send(NULL, items[known:], known=known, mark=self._mark, **kept)
             except ConversationUnknown:
                 self._kept = 0
-        return await self._send(
-            calls.ModelCall(
-                params=params,
-                input=list(items),
-                return_tokens=tokens,
-                conversation=self._name,
-                prefix=Prefix(ids=b"".join(self._ids), items=self._covered) if self._ids else None,
-                brief=bool(self._ids),
-            )
-        )
+        prefix = Prefix(ids=b"".join(self._ids), items=self._covered) if self._ids else None
+        return await self._send(params, items, prefix=prefix, **kept)
 
-    async def _send(self, call: calls.ModelCall) -> Raw:
+    async def _send(self, params: Raw, items: Sequence[Raw], **fields: Any) -> Raw:
+        tokens = self._task.return_tokens
+        call = calls.ModelCall(params=params, input=list(items), return_tokens=tokens, **fields)
         # Each try has a new key: aborting one must not abort the next.
         self._calls += 1
-        request = self._envelope(call, f"{self._key}.m{self._calls}")
+        request = self._envelope(call, f"{self._conversation}.m{self._calls}")
         answer = await self._actors.ask("model", self._task.model, request, self._budget, prefer=self._worker)
         self._worker = answer.worker
         return answer.body
@@ -180,25 +201,22 @@ class RemoteModel:
         self._extend(items[known:])
 
     def _extend(self, items: Sequence[Raw]) -> None:
-        for item in items:
-            self._hash.update(item)
-            self._hash.update(b"\n")
+        _hash(self._hash, items)
         self._items += items
 
-    def _identity(self, params: Raw) -> str:
-        # A copy of the state, so that a long conversation is not hashed again for each turn.
-        whole = self._hash.copy()
-        whole.update(params)
-        return whole.hexdigest()
+
+def _identity(params: Raw, items: Sequence[Raw] = (), before: blake2b | None = None) -> str:
+    # A copy of the state, so that a long conversation is not hashed again for each turn.
+    whole = before.copy() if before else blake2b(digest_size=DIGEST_BYTES)
+    _hash(whole, items)
+    whole.update(params)
+    return whole.hexdigest()
 
 
-def _identity(params: Raw, items: Sequence[Raw]) -> str:
-    whole = blake2b(digest_size=DIGEST_BYTES)
+def _hash(whole: blake2b, items: Sequence[Raw]) -> None:
     for item in items:
         whole.update(item)
         whole.update(b"\n")
-    whole.update(params)
-    return whole.hexdigest()
 
 
 def _decoded(body: Raw) -> Answered:

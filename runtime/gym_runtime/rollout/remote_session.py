@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
@@ -26,8 +27,8 @@ from gym_runtime.errors import UNREADABLE, SessionLost, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal, digest
+from gym_runtime.rollout.remote_model import Envelope
 from gym_runtime.rpc.actors import Actors, RoutedReply
 from gym_runtime.rpc.retry_budget import RetryBudget
 
@@ -40,6 +41,7 @@ class _Past(msgspec.Struct, frozen=True):
     answer: str
 
 
+@dataclass(eq=False)
 class RemoteSession:
     """One rollout's session.
 
@@ -51,21 +53,20 @@ class RemoteSession:
         rebuilt: how often it was rebuilt.
     """
 
-    def __init__(
-        self, task: RolloutSpec, actors: Actors, budget: RetryBudget, journal: Journal, envelope: Envelope
-    ) -> None:
-        self.names = [journal.session]
-        self.worker = journal.worker
+    _task: RolloutSpec
+    _actors: Actors
+    _budget: RetryBudget
+    _journal: Journal
+    _envelope: Envelope
+    rebuilt: int = 0
+    _past: list[_Past] = field(default_factory=list[_Past])
+    _count: int = 0
+    _rebuilding: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def __post_init__(self) -> None:
+        self.names = [self._journal.session]
+        self.worker = self._journal.worker
         self.asked = {self.worker} if self.worker else set[str]()
-        self.rebuilt = 0
-        self._task = task
-        self._actors = actors
-        self._budget = budget
-        self._journal = journal
-        self._envelope = envelope
-        self._past: list[_Past] = []
-        self._count = 0
-        self._rebuilding = anyio.Lock()
 
     async def ask(
         self,
@@ -120,8 +121,6 @@ class RemoteSession:
                 if lost and not await self._rebuilt(lost):
                     break
                 again = repeated or bool(lost)
-                if limit_s is None:  # as nearly always: a scope is not free
-                    return await self._send(call, number, repeated=again)
                 with anyio.move_on_after(limit_s):
                     return await self._send(call, number, repeated=again)
                 return None

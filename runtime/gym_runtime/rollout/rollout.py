@@ -32,10 +32,9 @@ from gym_runtime.messages.responses import (
     tool_output,
 )
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.envelope import Envelope
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.record import Facts, RolloutTimes
-from gym_runtime.rollout.remote_model import Answered, RemoteModel
+from gym_runtime.rollout.remote_model import Answered, Envelope, RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession, ToolCalls, ToolFailure, tool_failure
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.actors import Actors
@@ -225,7 +224,7 @@ class Rollout:
             GymError: the model refused, or stayed unavailable up to the deadline.
         """
         items = [*self.input, *self.output] if shown is None else shown
-        with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
+        with tracing.span("turn", {"gym.turn": self.turns}), self.times.hop("model"):
             answered = await self._model.ask(self._call_params, items)
         return self._take(answered)
 
@@ -240,7 +239,7 @@ class Rollout:
         """
         if not conversations:
             return []
-        with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
+        with tracing.span("turn", {"gym.turn": self.turns}), self.times.hop("model"):
             answers = await self._model.ask_each(self._call_params, conversations)
         return [
             self._take(answered, conversation[-1:])
@@ -260,7 +259,7 @@ class Rollout:
         Raises:
             GymError: as `respond`.
         """
-        with tracing.span("turn", {"gym.turn": self.turns}), self.times.model():
+        with tracing.span("turn", {"gym.turn": self.turns}), self.times.hop("model"):
             answered = await self._model.ask_apart(params, items, prefix)
         return self._count(answered)
 
@@ -279,7 +278,7 @@ class Rollout:
         Raises:
             SessionLost: the worker that holds the session is gone.
         """
-        with self.times.tools():
+        with self.times.hop("tool"):
             outputs = await self._tools.execute(function_calls, limit_s)
         for call, output in zip(function_calls, outputs, strict=True):
             self.output.append(tool_output(call.call_id, output))
@@ -290,7 +289,7 @@ class Rollout:
         are offered.
         """
         call = calls.StepCall(response=Raw(_encode(turn.response)))
-        with self.times.tools():
+        with self.times.hop("tool"):
             answer = calls.decode_step_answer(await self._session.ask(call))
         self.output += answer.items
         self._offer(answer.tools)
@@ -322,7 +321,7 @@ class Rollout:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
         environment = self.task.environment
         with tracing.span(f"verify {environment}", {"gym.environment": environment}):
-            with self.times.verification():
+            with self.times.hop("verify"):
                 answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))
             if self.task.group is not None:
                 pending = _decode_pending(answer)

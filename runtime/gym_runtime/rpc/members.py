@@ -43,7 +43,7 @@ from gym_runtime.errors import (
 )
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
-from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.stored_records import Stored
 from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S, SLOW_LINK_S, UNASKED_S

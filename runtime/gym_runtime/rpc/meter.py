@@ -11,8 +11,7 @@ from bisect import bisect_left
 from contextlib import suppress
 
 from gym_runtime import clock
-from gym_runtime.messages.figures import Count, Distribution, Figures
-from gym_runtime.messages.metric_names import Metric
+from gym_runtime.messages.metric_names import Count, Distribution, Figures, Metric
 from gym_runtime.statistics import bounded
 
 MOST_SERIES = 4096

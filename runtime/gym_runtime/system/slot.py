@@ -19,6 +19,7 @@ import time
 import traceback
 import uuid
 from collections import deque
+from functools import partial
 from typing import NoReturn
 
 import msgspec
@@ -26,16 +27,13 @@ from gym_sandbox.processes import priority
 from setproctitle import setproctitle
 
 from gym_runtime.errors import GymError, RuntimeFault, TransportError, UsageError, leaf
-from gym_runtime.system.spec import DRAIN_SIGNAL, PoolSpec, SystemSpec
+from gym_runtime.retrying import Backoff, Pauses
+from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, PoolSpec, SystemSpec
 
 RESTART_WINDOW_S = 60.0
 """The time in which a worker's restarts are counted, until its slot gives up."""
-RESTART_FIRST_PAUSE_S = 0.05
-"""The pause before a worker is started again; it doubles."""
-RESTART_LONGEST_PAUSE_S = 1.6
-"""The longest such pause."""
-
-
+RESTART_PAUSES = Pauses(first_s=0.05, longest_s=1.6)
+"""The pauses before a worker is started again."""
 MAX_RESTARTS = 20
 MAX_FALSE_STARTS = 5
 GC_THRESHOLD = (150_000, 20, 100)
@@ -52,7 +50,6 @@ FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, si
 """The signals by which others end a process. Any other one shows that the process has crashed."""
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that the supervisor handles; its children reset them."""
-READY_LINE, DRAIN_LINE, WAITING = "ready\n", "drain\n", "waiting for "
 
 
 class Deaths:
@@ -117,6 +114,7 @@ class Slot:
         self._said = ""
         self._deaths = Deaths()
         self._false_starts = 0
+        self._backoff = Backoff(RESTART_PAUSES)
 
     def fork(self, system: SystemSpec, lifeline: tuple[int, int]) -> None:
         """Fill the slot. ``lifeline`` is the pipe's reading and writing end."""
@@ -223,9 +221,9 @@ class Slot:
         """
         if self._false_starts >= MAX_FALSE_STARTS:
             raise UsageError(f"{what}; it failed {self._false_starts} times to get ready; see its log above")
-        deaths = self._deaths.count(what)
-        pause_s = min(RESTART_LONGEST_PAUSE_S, RESTART_FIRST_PAUSE_S * 2 ** min(deaths - 1, 7))
-        self.start_at_s = time.monotonic() + pause_s
+        if self._deaths.count(what) == 1:
+            self._backoff.reset()
+        self.start_at_s = time.monotonic() + self._backoff.next_s()
 
 
 def _work(system: SystemSpec, pool: PoolSpec, name: str, crashed: str, lifeline: int, report: int) -> int:
@@ -237,27 +235,10 @@ def _work(system: SystemSpec, pool: PoolSpec, name: str, crashed: str, lifeline:
     if pool.model is None or pool.model.urls:
         priority.take_turns()
 
-    def ready() -> None:
-        os.write(report, READY_LINE.encode())
+    def say(line: str) -> None:
+        os.write(report, line.encode())
 
-    def leave() -> None:
-        os.write(report, DRAIN_LINE.encode())
-
-    def waiting(what: str) -> None:
-        os.write(report, f"{WAITING}{' '.join(what.split())}\n".encode())
-
-    async def main() -> None:
-        await work(
-            system,
-            pool,
-            name,
-            crashed=crashed,
-            lifeline=lifeline,
-            ready=ready,
-            leave=leave,
-            waiting=waiting,
-        )
-
+    main = partial(work, system, pool, name, crashed=crashed, lifeline=lifeline, report=say)
     try:
         anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
     # What a task group raises may be no Exception.

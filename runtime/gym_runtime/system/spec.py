@@ -16,6 +16,9 @@ DRAIN_SIGNAL = signal.SIGUSR1
 """How a supervisor tells a worker to drain. Not SIGTERM: schedulers and service managers send that to all
 processes at once, and models and environments must outlast the agents that ask them."""
 
+READY_LINE, DRAIN_LINE, WAITING = "ready\n", "drain\n", "waiting for "
+"""What a worker writes to its supervisor; the name of what it waits for and a line break follow the last."""
+
 DEFAULT_CAPACITY: dict[Kind, int] = {"agent": 256, "resource": 32768, "model": 32768}
 
 

@@ -5,7 +5,7 @@
 
 Loading a model may block the event loop for minutes. So until a worker serves, SIGTERM, SIGINT and the end of
 its supervisor end it at once, together with every process that its adapter has started: it has no work yet to
-finish or to give back.
+finish or to give back. `received` gives a process the signals that it receives later, each once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import NoReturn, TypeVar
 
 import anyio
 from gym_sandbox.processes import tree
 
+from gym_runtime import clock
 from gym_runtime.errors import BrokerError, ConnectionLost, GymError, NotThereYet, leaf
 
 WAIT_PAUSE_S = 1.0
@@ -107,3 +108,27 @@ def _end(*_: object) -> NoReturn:
         tree.kill(child)
     # Not `sys.exit`: this may be a thread, or a handler within code that never returns.
     os._exit(128 + signal.SIGTERM)
+
+
+SAME_S = 0.05
+"""Two signals of the same kind within this time are one; a second Ctrl-C comes later."""
+
+
+@contextmanager
+def received(*numbers: signal.Signals) -> Generator[AsyncIterator[signal.Signals]]:
+    """As `anyio.open_signal_receiver`, but a signal is not counted twice.
+
+    uvloop (0.23, ``Loop._invoke_signals``) reports a signal twice if it comes while another one is handled:
+    from Python's handler, and then from the pipe into which the interpreter has written its number.
+    """
+    with anyio.open_signal_receiver(*numbers) as signals:
+        yield once(signals)
+
+
+async def once(signals: AsyncIterator[signal.Signals]) -> AsyncGenerator[signal.Signals]:
+    """Signals, without repetitions within `SAME_S`."""
+    came_s: dict[signal.Signals, float] = {}
+    async for number in signals:
+        before_s, came_s[number] = came_s.get(number, -SAME_S), clock.monotonic()
+        if came_s[number] - before_s >= SAME_S:
+            yield number

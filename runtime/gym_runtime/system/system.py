@@ -90,13 +90,11 @@ class System:
     async def stop(self, *, drain: bool = True) -> None:
         """Stop the whole system; return when it has stopped. Without ``drain`` it stops within seconds."""
         assert self._process.stdin is not None
-        if drain:
-            # It may have ended already.
-            with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError):  # it may have ended already
+            if drain:
                 self._process.stdin.write(b"drain\n")
                 self._process.stdin.flush()
-        else:
-            with contextlib.suppress(BrokenPipeError):
+            else:
                 self._process.stdin.close()
         # Only its end matters here, not a failure on the way.
         with contextlib.suppress(UsageError):

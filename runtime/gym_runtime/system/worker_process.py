@@ -21,8 +21,9 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -36,16 +37,20 @@ from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.blocked_loop import watching
 from gym_runtime.errors import GymError, NoWorker, RuntimeFault, UsageError
-from gym_runtime.messages.figures import Count, Figures
-from gym_runtime.messages.metric_names import NETWORK
+from gym_runtime.messages.metric_names import NETWORK, Count, Figures
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
-from gym_runtime.rpc.meter import Meter, process_figures
-from gym_runtime.system.spec import DRAIN_SIGNAL, Kind, PoolSpec, SystemSpec
+from gym_runtime.rpc.meter import process_figures
+from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
 from gym_runtime.system.watchdogs import end_when_unserved, standing_in
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
 from gym_runtime.workers.adapter import Adapter, ModelSettings
+
+if TYPE_CHECKING:
+    from gym_runtime.workers.agent_worker import AgentWorker
+    from gym_runtime.workers.model_worker import ModelWorker
+    from gym_runtime.workers.resource_worker import ResourceWorker
 
 CALLERS_LOOK_S = 0.25
 """How often a draining worker looks for callers (`CALLERS_GONE_S`)."""
@@ -55,29 +60,26 @@ HOSTED_ORDER: tuple[Kind, ...] = ("model", "resource")
 """The order in which hosted workers start: an environment may ask models."""
 
 
-class _Runs(Protocol):
-    """What every kind of worker can do."""
-
-    async def run(self, *, ready: Callable[[], None]) -> None: ...
-
-
 class HostedWorker(msgspec.Struct, frozen=True):
-    """A worker and how to observe and drain it; ``service`` answers the requests to it, if it gets any."""
+    """A worker and how to observe and drain it.
 
-    hosted: _Runs
+    Attributes:
+        counts: says whether it serves and how full it is.
+        in_use: how many rollouts, sessions or calls it has.
+        detail: what its heartbeat says besides.
+    """
+
+    hosted: AgentWorker | ResourceWorker | ModelWorker
     pools: tuple[str, ...]
-    serving: Callable[[], bool]
+    counts: AgentWorker | Service
     in_use: Callable[[], int]
-    load: Callable[[], float]
     drain: Callable[[], Awaitable[None]]
-    meter: Meter
-    detail: Callable[[], dict[str, str]] = dict
-    service: Service | None = None
+    detail: Callable[[], dict[str, str]]
 
 
 @asynccontextmanager
 async def hosted_worker(
-    pool: PoolSpec, bus: Bus, worker: str, crashed: str, near: Sequence[Service] = ()
+    pool: PoolSpec, bus: Bus, worker: str, crashed: str = "", near: Sequence[Service] = ()
 ) -> AsyncGenerator[HostedWorker]:
     """The worker of a pool, for as long as the context lasts.
 
@@ -108,16 +110,7 @@ def _agent_worker(
     def detail() -> dict[str, str]:
         return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
 
-    return HostedWorker(
-        hosted,
-        tuple(agents),
-        lambda: hosted.serving,
-        lambda: hosted.in_use,
-        lambda: hosted.load,
-        hosted.drain,
-        hosted.meter,
-        detail,
-    )
+    return HostedWorker(hosted, tuple(agents), hosted, lambda: hosted.in_use, hosted.drain, detail)
 
 
 def adapter_of(settings: ModelSettings) -> Adapter:
@@ -148,6 +141,7 @@ def _made(kind: catalogue.Kind, name: str, *arguments: object) -> Any:
 
 
 def _resource_worker(pool: PoolSpec, bus: Bus, worker: str, near: Sequence[Service]) -> HostedWorker:
+
     from gym_runtime.environment.isolated import start_ahead
     from gym_runtime.workers.resource_worker import ResourceWorker
 
@@ -166,26 +160,16 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str, near: Sequence[Servi
     )
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots, near=near)
-    detail = {"sandbox": requirements.isolation()}
+    service, detail = hosted.service, {"sandbox": requirements.isolation()}
 
     async def drain() -> None:
-        await _finish(bus, lambda: hosted.service.in_use, hosted.service.drained)
+        await _finish(bus, lambda: service.in_use, service.drained)
         with suppress(GymError):
             # Sessions whose end was not heard of would hold up the drain until their time limit.
             await hosted.close_settled()
         await _finish(bus, lambda: len(hosted.sessions), hosted.sessions.emptied)
 
-    return HostedWorker(
-        hosted,
-        hosted.service.pools,
-        lambda: hosted.service.serving,
-        lambda: len(hosted.sessions),
-        lambda: hosted.service.load,
-        drain,
-        hosted.meter,
-        lambda: detail,
-        hosted.service,
-    )
+    return HostedWorker(hosted, service.pools, service, lambda: len(hosted.sessions), drain, lambda: detail)
 
 
 async def _finish(bus: Bus, left: Callable[[], int], finished: Callable[[], Awaitable[None]]) -> None:
@@ -245,17 +229,11 @@ async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
                 detail["only_errors"] = hosted.only_errors[:ERROR_CHARS]
             return detail
 
-        yield HostedWorker(
-            hosted,
-            pool.names,
-            lambda: service.serving,
-            lambda: service.in_use,
-            lambda: service.load,
-            lambda: _finish(bus, lambda: service.in_use, service.drained),
-            hosted.meter,
-            detail,
-            service,
-        )
+        def in_use() -> int:
+            return service.in_use
+
+        drain = partial(_finish, bus, in_use, service.drained)
+        yield HostedWorker(hosted, pool.names, service, in_use, drain, detail)
 
 
 BLOCKED_S = 2.0
@@ -277,18 +255,16 @@ async def work(
     *,
     crashed: str,
     lifeline: int,
-    ready: Callable[[], None],
-    leave: Callable[[], None],
-    waiting: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Run a worker until it is told to stop.
 
     Args:
         crashed: the worker that it replaces, if that worker crashed.
         lifeline: the pipe that closes when the supervisor ends.
-        ready: called once it works.
-        leave: called when somebody else than the supervisor asks it to leave; it goes on until it is told.
-        waiting: called with the name of the part that it waits for before it can start.
+        report: called with a line for the supervisor: `READY_LINE` once it works; `DRAIN_LINE` when another
+            process asks it to leave (it goes on until the supervisor tells it to); `WAITING` with the name of
+            the part that it waits for before it can start.
 
     Raises:
         UsageError, BrokerError: it cannot start; the message says why.
@@ -301,20 +277,22 @@ async def work(
         async with AsyncExitStack() as stack:
             members: list[_Member] = []
             with ended_at_once(lifeline):
-                patience = Patience(system.wait_s, waiting)
+                patience = Patience(
+                    system.wait_s, lambda what: report(f"{WAITING}{' '.join(what.split())}\n")
+                )
                 for each, name in _parts(pool, worker):
                     bus = await patience.enter(stack, partial(_bus, system, each, name))
-                    near = [member.hosted.service for member in members if member.hosted.service]
+                    found = [member.hosted.counts for member in members]
+                    near = [service for service in found if isinstance(service, Service)]
                     make = partial(hosted_worker, each, bus, name, crashed, near)
-                    hosted = await patience.enter(stack, make)
-                    members.append(_Member(each, name, bus, hosted))
+                    members.append(_Member(each, name, bus, await patience.enter(stack, make)))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
-            life = _Life(system, members, crashed, leave)
+            life = _Life(system, members, crashed, report)
             for member in members:
-                beat = partial(life.heartbeat, member)
                 connecting = partial(_bus, system, member.pool, member.name)
+                beat = partial(life.heartbeat, member)
                 await stack.enter_async_context(standing_in(connecting, beat))
-            await life.live(lifeline, ready)
+            await life.live(lifeline)
     finally:
         # Last, so that the worker's clean-up is traced and logged, too.
         tracing.stop()
@@ -356,58 +334,56 @@ def _bus(system: SystemSpec, pool: PoolSpec, worker: str) -> AbstractAsyncContex
     )
 
 
+@dataclass(eq=False)
 class _Life:
     """The life of the workers of this process; the last of them is the process's own."""
 
-    def __init__(
-        self, system: SystemSpec, members: Sequence[_Member], crashed: str, leave: Callable[[], None]
-    ) -> None:
-        self._members = members
-        self._crashed = crashed
-        self._leave = leave
-        self._started_s = clock.now()
-        self._stop = anyio.Event()
-        self._draining = False
-        self._drain_s = system.drain_s
-        self._limit = anyio.CancelScope()
+    system: SystemSpec
+    members: Sequence[_Member]
+    crashed: str
+    report: Callable[[str], None]
+    started_s: float = field(default_factory=clock.now)
+    stop: anyio.Event = field(default_factory=anyio.Event)
+    limit: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    draining: bool = False
 
-    async def live(self, lifeline: int, ready: Callable[[], None]) -> None:
+    async def live(self, lifeline: int) -> None:
         async with anyio.create_task_group() as tasks:
-            # A worker that cannot reach the broker would never start to serve, and never see `self._stop`.
+            # A worker that cannot reach the broker would never start to serve, and never see `self.stop`.
             with ended_at_once(lifeline):
-                for member in self._members:
+                for member in self.members:
                     started = anyio.Event()
                     tasks.start_soon(self._host, member, started)
                     await started.wait()
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_lifeline, lifeline)
-            for member in self._members:
+            for member in self.members:
                 beat = partial(self.heartbeat, member)
                 tasks.start_soon(announce, member.bus, beat)
-                tasks.start_soon(drained_on_request, member.bus, beat, self._drain_s, self._leave)
+                tasks.start_soon(drained_on_request, member.bus, beat, self.system.drain_s, self._leave)
             await anyio.lowlevel.checkpoint()  # the signals are handled now
             end_when_unserved(self._serving)
-            ready()
-            await self._stop.wait()
-            self._draining = True
-            with self._limit:
+            self.report(READY_LINE)
+            await self.stop.wait()
+            self.draining = True
+            with self.limit:
                 # The end of the supervisor may have set a shorter limit.
-                self._limit.deadline = min(self._limit.deadline, anyio.current_time() + self._drain_s)
+                self.limit.deadline = min(self.limit.deadline, anyio.current_time() + self.system.drain_s)
                 # Agents first: what they finish needs environments and models.
-                for member in reversed(self._members):
+                for member in reversed(self.members):
                     await member.hosted.drain()
             tasks.cancel_scope.cancel()
-        if not self._draining:
+        if not self.draining:
             # One of the tasks was cancelled by asyncio's ``cancel``, which ends the group in silence.
             raise _ended_by_itself()
 
     def _serving(self) -> bool:
         # The supervisor ends a worker that does not drain.
-        return self._stop.is_set() or all(member.hosted.serving() for member in self._members)
+        return self.stop.is_set() or all(member.hosted.counts.serving for member in self.members)
 
     async def _host(self, member: _Member, started: anyio.Event) -> None:
         await member.hosted.hosted.run(ready=started.set)
-        if not self._stop.is_set():
+        if not self.stop.is_set():
             raise _ended_by_itself()
 
     async def _watch_signals(self) -> None:
@@ -417,39 +393,39 @@ class _Life:
                 if number == signal.SIGTERM:
                     disturbances.note()
                 if number == DRAIN_SIGNAL:
-                    self._stop.set()
+                    self.stop.set()
                 else:
-                    with suppress(BrokenPipeError):  # without a supervisor the lifeline ends us
-                        self._leave()
+                    self._leave()
+
+    def _leave(self) -> None:
+        with suppress(BrokenPipeError):  # without a supervisor the lifeline ends us
+            self.report(DRAIN_LINE)
 
     async def _watch_lifeline(self, lifeline: int) -> None:
         await anyio.wait_readable(lifeline)
-        self._limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
-        self._stop.set()
+        self.limit.deadline = anyio.current_time() + ORPHAN_DRAIN_S
+        self.stop.set()
 
     def heartbeat(self, member: _Member) -> Heartbeat:
-        hosted, own = member.hosted, member is self._members[-1]
-        detail = hosted.detail()
-        if not own:
-            detail = {**detail, "hosted_by": self._members[-1].name}
+        hosted, own = member.hosted, self.members[-1]
         return Heartbeat(
             worker=member.name,
             kind=member.pool.kind,
             pools=list(hosted.pools),
             host=socket.gethostname(),
             pid=os.getpid(),
-            started_s=self._started_s,
+            started_s=self.started_s,
             capacity=member.pool.slots,
             in_use=hosted.in_use(),
-            load=hosted.load(),
-            draining=self._draining,
+            load=hosted.counts.load,
+            draining=self.draining,
             round_trip_s=round(member.bus.round_trip_s, 3),
             places=True,
             closes_many=True,
-            crashed=self._crashed if own else "",
+            crashed=self.crashed if member is own else "",
             refused=member.bus.refused,
-            detail=detail,
-            figures=_figures(member, whole_process=own),
+            detail=hosted.detail() if member is own else {**hosted.detail(), "hosted_by": own.name},
+            figures=_figures(member, whole_process=member is own),
         )
 
 
@@ -457,7 +433,7 @@ def _figures(member: _Member, *, whole_process: bool) -> Figures:
     """A worker's figures; those of the process count once, with its own worker."""
     traffic, kind = member.bus.traffic, member.pool.kind
     cpu_s, memory_bytes = process_figures() if whole_process else (0.0, 0)
-    counted = member.hosted.meter.figures()
+    counted = member.hosted.hosted.meter.figures()
     return replace(
         counted,
         counts=[

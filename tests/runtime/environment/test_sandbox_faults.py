@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from gym_runtime import Session, Task, Verdict, tool
-from gym_runtime.environment.author_code import guarded
+from gym_runtime.environment.author_code import explain, guarded, translating
 from gym_runtime.environment.isolated import run_isolated
 from gym_runtime.environment.requirements import isolation
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.sandbox_faults import explain, translating
 from gym_runtime.errors import GymError, ModelUnavailable, ResourceError, TaskError, UsageError
 from gym_sandbox.sandbox_errors import (
     FunctionRaised,

@@ -7,7 +7,7 @@ from typing import Any
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.messages import responses
 from gym_runtime.messages.calls import RoleAnswer, RoleUse
-from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.responses import (
     CreateParams,
     FunctionCall,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import Fault
-from gym_runtime.messages.figures import Count, Distribution, Figures
+from gym_runtime.messages.metric_names import Count, Distribution, Figures
 from runtime.messages.examples import Decode
 
 FAULT = Fault(kind="model", name="ModelUnavailable", message="503", stage="model", retryable=True)

@@ -30,7 +30,7 @@ from gym_runtime.messages.calls import (
     StepAnswer,
     ToolAnswer,
 )
-from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.messages.responses import (
     CreateParams,

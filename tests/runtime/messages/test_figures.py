@@ -9,8 +9,7 @@ from sys import float_info
 
 import msgspec
 from gym_runtime.messages import metric_names
-from gym_runtime.messages.figures import Count, Distribution, Figures, merged
-from gym_runtime.messages.metric_names import METRICS, prometheus_name
+from gym_runtime.messages.metric_names import METRICS, Count, Distribution, Figures, merged, prometheus_name
 from gym_runtime.rpc.meter import MOST_SERIES, OTHER, Meter, process_figures
 from hypothesis import given
 from hypothesis import strategies as st

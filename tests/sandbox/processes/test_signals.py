@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
-from gym_runtime.system.signals import SAME_S, once, received
+from gym_runtime.system.starting import SAME_S, once, received
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.schemas import schema_problems
+from gym_runtime.environment.tools import schema_problems
 from gym_testing.checks import contract
 from testing.checks.goals import HEAD, VERIFY, broken, load, rows
 

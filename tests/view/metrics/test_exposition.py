@@ -12,8 +12,7 @@ import anyio
 import pytest
 from aiohttp import web
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.figures import Count, Distribution, Figures
-from gym_runtime.messages.metric_names import METRICS, prometheus_name
+from gym_runtime.messages.metric_names import METRICS, Count, Distribution, Figures, prometheus_name
 from gym_view.metrics import push
 from gym_view.metrics.exposition import exposition
 from gym_view.metrics.metrics_server import serving

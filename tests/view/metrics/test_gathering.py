@@ -10,7 +10,7 @@ import anyio
 import pytest
 from gym_runtime.client import Counter
 from gym_runtime.messages import metric_names
-from gym_runtime.messages.figures import Figures
+from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
 from gym_runtime.rpc.meter import Meter
