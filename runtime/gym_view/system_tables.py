@@ -11,12 +11,13 @@ from gym_runtime.cli import formatting
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from gym_runtime.bus import QueueDepth
     from gym_runtime.client import RunProgress
     from gym_runtime.training import RunInfo
 
     from gym_view.live import RunView, View, WorkerView
 
-DRAWN = 500
+DRAWN = 200
 """The most rows of a printed table: a thousand take more than a second, and are too many to read."""
 MODEL_CHARS = 40
 ABOUT_CHARS = 60
@@ -42,6 +43,7 @@ WORKERS = (
     *("kind", "serves", "worker", "host", "pid", "in use", "load", "per s", "p50", "p99"),
     *("core", "memory", "failures", "up", "about"),
 )
+QUEUES = ("queue", "waiting", "in flight")
 ENGINES = ("model", "worker", "in use", "load", "per s", "p50", "p99", "failures", "state", "about")
 FAILURES = ("count", "environment", "failure", "stage", "run")
 
@@ -101,6 +103,13 @@ def workers(workers: Sequence[WorkerView]) -> list[Row]:
             one.state != "serving",
         )
         for one in workers
+    ]
+
+
+def queues(depths: Mapping[str, QueueDepth]) -> list[Row]:
+    """The rows of `QUEUES`, by agent."""
+    return [
+        Row(agent, (agent, f"{depth.waiting:,}", f"{depth.in_flight:,}")) for agent, depth in depths.items()
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Counts
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
 import anyio
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, QueueDepth
 from gym_runtime.bus.streams import FULL_REMEDY
+from gym_runtime.client.streaming import background
 from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import RoleUse
@@ -177,6 +178,32 @@ class Counter:
 
 
 # -- looking ---------------------------------------------------------------------------------------------
+
+
+async def whole(bus: Bus, workers: Sequence[Heartbeat], runs: list[RunInfo]) -> Status:
+    """The state of a system of these workers and runs; workers that are gone are left out.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    found: list[Heartbeat] = []
+    depths: dict[str, QueueDepth] = {}
+    progress: dict[str, RunProgress] = {}
+
+    async def ask_workers() -> None:
+        found.extend(await fresh(bus, workers))
+
+    async def count_queues() -> None:
+        depths.update(await queues(bus, workers, runs))
+
+    async def ask_clients() -> None:
+        progress.update(await look(bus, runs))
+
+    # Together, so that silent workers and silent clients are waited for once, and the queues meanwhile.
+    async with background(cancel=False) as tasks:
+        for part in (ask_workers, count_queues, ask_clients):
+            tasks.start_soon(part)
+    return Status(workers=found, queues=depths, runs=runs, progress=progress)
 
 
 async def queues(bus: Bus, workers: Iterable[Heartbeat], runs: Iterable[RunInfo]) -> dict[str, QueueDepth]:

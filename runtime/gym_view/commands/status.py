@@ -36,11 +36,8 @@ def _show_status(found: Status) -> None:
             system_tables.drawn(system_tables.WORKERS, system_tables.workers(now.workers), without=RATES)
         )
     console.print()
-    queues = system_tables.drawn(("queue", "waiting", "in flight"), ())
-    for agent, depth in found.queues.items():
-        queues.add_row(agent, f"{depth.waiting:,}", f"{depth.in_flight:,}")
     if found.queues:
-        console.print(queues)
+        console.print(system_tables.drawn(system_tables.QUEUES, system_tables.queues(found.queues)))
         console.print()
     active = [run for run in found.runs if run.state == "active"]
     if active:
