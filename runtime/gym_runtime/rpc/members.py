@@ -235,7 +235,7 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
         GymError: the broker is not reachable, or refuses the request.
     """
     # Without followers, or with frozen or foreign ones only, the roll is called below.
-    with suppress(NoWorker, DeadlineExceeded, *UNREADABLE):
+    with suppress(NoWorker, ConnectionLost, DeadlineExceeded, *UNREADABLE):
         return [heartbeat for kind in WORKERS for heartbeat in await listed(bus, kind)]
     answered: dict[str, Heartbeat] = {}
 
