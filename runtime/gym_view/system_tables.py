@@ -11,7 +11,6 @@ from gym_runtime.cli import formatting
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from gym_runtime.bus import QueueDepth
     from gym_runtime.client import RunProgress
     from gym_runtime.training import RunInfo
 
@@ -106,11 +105,9 @@ def workers(workers: Sequence[WorkerView]) -> list[Row]:
     ]
 
 
-def queues(depths: Mapping[str, QueueDepth]) -> list[Row]:
-    """The rows of `QUEUES`, by agent."""
-    return [
-        Row(agent, (agent, f"{depth.waiting:,}", f"{depth.in_flight:,}")) for agent, depth in depths.items()
-    ]
+def queues(view: View) -> list[Row]:
+    """The rows of `QUEUES`."""
+    return [Row(agent, (agent, *(f"{count:,}" for count in depth))) for agent, depth in view.queues.items()]
 
 
 def engines(view: View) -> list[Row]:
