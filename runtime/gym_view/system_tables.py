@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gym_view.live import RunView, View, WorkerView
 
-DRAWN = 500
+DRAWN = 200
 """The most rows of a printed table: a thousand take more than a second, and are too many to read."""
 MODEL_CHARS = 40
 ABOUT_CHARS = 60
@@ -42,6 +42,7 @@ WORKERS = (
     *("kind", "serves", "worker", "host", "pid", "in use", "load", "per s", "p50", "p99"),
     *("core", "memory", "failures", "up", "about"),
 )
+QUEUES = ("queue", "waiting", "in flight")
 ENGINES = ("model", "worker", "in use", "load", "per s", "p50", "p99", "failures", "state", "about")
 FAILURES = ("count", "environment", "failure", "stage", "run")
 
@@ -102,6 +103,11 @@ def workers(workers: Sequence[WorkerView]) -> list[Row]:
         )
         for one in workers
     ]
+
+
+def queues(view: View) -> list[Row]:
+    """The rows of `QUEUES`."""
+    return [Row(agent, (agent, *(f"{count:,}" for count in depth))) for agent, depth in view.queues.items()]
 
 
 def engines(view: View) -> list[Row]:

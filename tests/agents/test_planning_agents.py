@@ -174,14 +174,20 @@ PLANS: dict[str, Callable[[], str]] = {
 }
 
 
+def timed(read: Callable[[str], list[Any]], text: str) -> tuple[float, list[Any]]:
+    """CPU time of this thread, and the result."""
+    begun_s = time.thread_time()
+    found = read(text)
+    return time.thread_time() - begun_s, found
+
+
 def test_a_plan_of_a_megabyte_is_read_within_50_ms() -> None:
     slow: dict[str, float] = {}
     for shape, make in PLANS.items():
         text = make()
         for read in (orchestrator.parts, rewoo.steps):
-            begun_s = time.thread_time()
-            found: list[Any] = read(text)
-            took_s = time.thread_time() - begun_s
+            # The least of three: one may pay for a run of the garbage collector, which takes longer than all.
+            took_s, found = min((timed(read, text) for _ in range(3)), key=lambda it: it[0])
             questions = [one if isinstance(one, str) else one.question for one in found]
             assert max(map(len, questions), default=0) <= 4000
             if took_s > 0.05:

@@ -31,7 +31,7 @@ from gym_runtime.bus.slots import Slots, own_or_shared
 from gym_runtime.bus.stream_reader import Reader
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.subjects import Names, is_pattern
-from gym_runtime.errors import BrokerError, DeadlineExceeded
+from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 SETTLE_S = 2.0
@@ -118,9 +118,12 @@ class NatsBus:
             answer = await asking
         finally:
             self._inline.waiting_bytes -= counted
-        if is_reference(answer.payload):
+        if not is_reference(answer.payload):
+            return answer.payload
+        try:
             return await self._before(deadline_s, subject, self._blobs.fetch(answer.payload))
-        return answer.payload
+        except Damaged as error:
+            raise ConnectionLost(f"the answer on {subject!r} cannot be read: {error}") from error
 
     def _is_inline(self, payload: bytes) -> bool:
         """Whether a payload travels inline; one that looks like a reference does not, whatever its size."""

@@ -24,7 +24,7 @@ from gym_runtime.cli.interruption import INTERRUPTED, RESUME
 from gym_runtime.cli.options import BrokerOptions
 from gym_runtime.cli.run_models import RunModels
 from gym_runtime.client import Client, Tracker, connect
-from gym_runtime.client.status import dead_engine, watch_refusals
+from gym_runtime.client.status import dead_engine
 from gym_runtime.errors import UsageError
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.plugins import load_plugin
@@ -123,7 +123,6 @@ class RunPart:
                 client.recorded(self.recorded, in_flight=self.models.concurrency * 2 + 64, note=display.note)
             ) as records,
         ):
-            group.start_soon(watch_refusals, client.driver.bus, client.workers, ENGINE_LOOK_S)
             if not self.keep_going:
                 group.start_soon(self._watch_engine, client)
             async for record in records:

@@ -40,6 +40,7 @@ from gym_runtime.cli.options import (
     FLAT,
     HIDDEN_DEFAULT,
     MODEL,
+    MODEL_GROUP,
     ROLES,
     SYSTEM,
     Apart,
@@ -74,6 +75,8 @@ class StartOptions:
         workers: Processes of each kind; by default 1.
         apart: Give every worker a process of its own; by default agent workers host the environments and
             models that may share their process.
+        call_timeout_s: Seconds that one call of an engine may take, as for 'gym-runtime run', where a run
+            does not say it itself.
         nats: The broker to join, as for 'gym-runtime run'; by default one is started.
         prefix: Tells systems that share a broker apart; by default gym.
         metrics: Serve the metrics of the whole system for Prometheus at this port of 127.0.0.1; 0 lets the
@@ -90,6 +93,7 @@ class StartOptions:
     concurrency: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
     workers: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
     apart: Apart = False
+    call_timeout_s: Annotated[float | None, Parameter(group=MODEL_GROUP, validator=Number(gte=0))] = None
     nats: Annotated[str, SYSTEM, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
     prefix: Annotated[str, SYSTEM, HIDDEN_DEFAULT] = ""
     state_dir: StateDir = ""
@@ -156,6 +160,8 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
         raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
     if options.model.requests_per_minute and not any(pool.kind == "model" for pool in chosen):
         raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
+    if options.call_timeout_s is not None and not any(pool.kind == "model" for pool in chosen):
+        raise UsageError("--call-timeout: no model pool is to be started; add 'model'")
     pools = [_complete(pool, options, roles) for pool in chosen]
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
@@ -223,6 +229,8 @@ def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, Model
             model = parse_model(options.model)
         if options.model.requests_per_minute:
             model = replace(model, requests_per_minute=options.model.requests_per_minute)
+        if options.call_timeout_s is not None:
+            model = replace(model, call_timeout_s=options.call_timeout_s)
     return PoolSpec(
         kind=pool.kind,
         names=names,

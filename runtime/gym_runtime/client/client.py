@@ -29,7 +29,7 @@ from gym_runtime.client.run import IN_FLIGHT, collect, run_rollouts
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.session import Environments, EnvironmentSession, Said
 from gym_runtime.client.standing_run import StandingRun
-from gym_runtime.client.status import RunProgress, Status, look, queues
+from gym_runtime.client.status import RunProgress, Status, look, whole
 from gym_runtime.client.streaming import Lifetime
 from gym_runtime.client.tracking import track_rollouts
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -44,7 +44,7 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
-from gym_runtime.rpc.members import Heartbeat, all_workers, drain, fresh, named
+from gym_runtime.rpc.members import Heartbeat, all_workers, drain, named
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import stored
 
@@ -578,10 +578,7 @@ class Client:
 
     async def status(self) -> Status:
         """Workers, queue depths and runs, now."""
-        workers = await fresh(self.driver.bus, await self.workers())
-        runs = await self.runs()
-        depths = await queues(self.driver.bus, workers, runs)
-        return Status(workers=workers, queues=depths, runs=runs, progress=await self.progress(runs))
+        return await whole(self.driver.bus, await self.workers(), await self.runs())
 
     async def progress(self, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
         """The progress of runs, by their ids."""

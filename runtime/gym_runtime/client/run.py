@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from gym_runtime.client.recovery import Remains
 from gym_runtime.client.runs import Runs
-from gym_runtime.client.status import Counter
+from gym_runtime.client.status import REFUSALS_LOOK_S, Counter, watch_refusals
 from gym_runtime.client.stored_results import StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
@@ -253,12 +253,16 @@ class Run:
 
         Returns False if the run is over without that: it was cancelled, and what was in flight then is handed
         over too; or another client had all records and freed them.
+
+        Raises:
+            BrokerError: the broker has stored nothing for `status.REFUSED_S`.
         """
         run = token(self.info.run, "run")
         # First `followed`: from now on no other client frees the records.
         async with self._runs.followed(run), background() as tasks:
             self._reading = tasks.cancel_scope
             tasks.start_soon(self._stop_when_over, run, tasks.cancel_scope)
+            tasks.start_soon(watch_refusals, self._runs.bus, self._silent)
             if not self._complete:
                 self._silent_since_s = anyio.current_time()
                 async for stored in stored_results(self._runs.bus, run):
@@ -272,6 +276,11 @@ class Run:
                 await self._hand_over(record)
         return self._complete
 
+    def _silent(self, for_s: float = REFUSALS_LOOK_S) -> bool:
+        """Whether no record has come for so long."""
+        since_s = self._silent_since_s
+        return since_s is not None and anyio.current_time() >= since_s + for_s
+
     async def _stop_when_over(self, run: str, reading: anyio.CancelScope) -> None:
         async for record in self._runs.bus.records(f"runs.{token(run, 'run')}"):
             info = RUNS.read(record)
@@ -280,8 +289,7 @@ class Run:
         # Rollouts in flight may still give results; reading ends when none has arrived for a while.
         while True:
             await anyio.sleep(CANCEL_GRACE_S / 4)
-            since_s = self._silent_since_s
-            if since_s is not None and anyio.current_time() >= since_s + CANCEL_GRACE_S:
+            if self._silent(CANCEL_GRACE_S):
                 reading.cancel()
 
     # -- settle ---------------------------------------------------------------------------------------

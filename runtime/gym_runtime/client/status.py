@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Counts
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
 import anyio
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, QueueDepth
 from gym_runtime.bus.streams import FULL_REMEDY
+from gym_runtime.client.streaming import background
 from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import RoleUse
@@ -22,7 +23,7 @@ from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, rollout_of
 from gym_runtime.messages.rollout_spec import is_comparison
 from gym_runtime.messages.stored_records import RunInfo, leave_out
-from gym_runtime.rpc.members import fresh
+from gym_runtime.rpc.members import all_workers, fresh
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
 
@@ -31,6 +32,8 @@ QUEUES = 256
 REFUSED_S = 20.0
 """How long a run waits for a broker that stores nothing. A worker notices it within 10 s, and files are
 closed within 5 s: together less than a minute. A broker of ours that has space again needs 6 s."""
+REFUSALS_LOOK_S = 2.0
+"""How often a client that waits for records asks the workers whether they can store."""
 
 Workers = Callable[[], Awaitable[list[Heartbeat]]]
 
@@ -179,6 +182,32 @@ class Counter:
 # -- looking ---------------------------------------------------------------------------------------------
 
 
+async def whole(bus: Bus, workers: Sequence[Heartbeat], runs: list[RunInfo]) -> Status:
+    """The state of a system of these workers and runs; workers that are gone are left out.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    found: list[Heartbeat] = []
+    depths: dict[str, QueueDepth] = {}
+    progress: dict[str, RunProgress] = {}
+
+    async def ask_workers() -> None:
+        found.extend(await fresh(bus, workers))
+
+    async def count_queues() -> None:
+        depths.update(await queues(bus, workers, runs))
+
+    async def ask_clients() -> None:
+        progress.update(await look(bus, runs))
+
+    # Together, so that silent workers and silent clients are waited for once, and the queues meanwhile.
+    async with background(cancel=False) as tasks:
+        for part in (ask_workers, count_queues, ask_clients):
+            tasks.start_soon(part)
+    return Status(workers=found, queues=depths, runs=runs, progress=progress)
+
+
 async def queues(bus: Bus, workers: Iterable[Heartbeat], runs: Iterable[RunInfo]) -> dict[str, QueueDepth]:
     """How much waits for each agent that is served or that an active run asks for: `QUEUES` of them at most.
 
@@ -242,19 +271,24 @@ async def dead_engine(bus: Bus, workers: Workers, model: str) -> str:
     return said[0] if said and all(said) else ""
 
 
-async def watch_refusals(bus: Bus, workers: Workers, every_s: float) -> None:
+async def watch_refusals(bus: Bus, waiting: Callable[[], bool]) -> None:
     """Check, until cancelled, whether the broker refuses to store the workers' records.
+
+    Args:
+        waiting: whether records are waited for; while they come, the workers are not asked.
 
     Raises:
         BrokerError: for `REFUSED_S` some worker could not store anything; names the reason and the remedy.
     """
     since_s = math.inf
     while True:
-        await anyio.sleep(every_s)
+        await anyio.sleep(REFUSALS_LOOK_S)
         refused = ""
-        # Where nothing answers, the broker is away, and comes back: that is not this case.
-        with suppress(GymError):
-            refused = next((one.refused for one in await fresh(bus, await workers()) if one.refused), "")
+        if waiting():
+            # Where nothing answers, the broker is away, and comes back: that is not this case.
+            with suppress(GymError):
+                workers = await fresh(bus, await all_workers(bus))
+                refused = next((one.refused for one in workers if one.refused), "")
         now_s = anyio.current_time()
         # Seen at each look: right after an outage a worker has not stored again yet.
         since_s = min(since_s, now_s) if refused else math.inf

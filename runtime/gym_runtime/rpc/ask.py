@@ -219,6 +219,10 @@ class Router:
             deaths = budget.deaths_of(_call_name(view.kind, request))
         if deaths >= ALONE_AT:
             await self._find_place(view, pool, worker, request, deaths)
+        if view.is_gone(worker):
+            # It may still take messages and answer none, if only its watchdog can end it. The call would wait
+            # for that, and would count as one that the worker died of.
+            raise NoWorker(f"{view.kind} '{pool}' (worker {worker}) is gone")
         sent = msgspec.structs.replace(request, retries=max(0, budget.left), deaths=deaths)
         headers = tracing.headers()
         hop = InFlightRequest(view.kind, pool, worker, request.key)

@@ -235,7 +235,7 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
         GymError: the broker is not reachable, or refuses the request.
     """
     # Without followers, or with frozen or foreign ones only, the roll is called below.
-    with suppress(NoWorker, DeadlineExceeded, *UNREADABLE):
+    with suppress(NoWorker, ConnectionLost, DeadlineExceeded, *UNREADABLE):
         return [heartbeat for kind in WORKERS for heartbeat in await listed(bus, kind)]
     answered: dict[str, Heartbeat] = {}
 
@@ -253,6 +253,7 @@ async def all_workers(bus: Bus) -> list[Heartbeat]:
 async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
     """Ask each worker for its present load. A worker that does not answer keeps its last known load."""
     found = {heartbeat.name: heartbeat for heartbeat in workers}
+    silent: dict[str, GymError] = {}
 
     async def ask(name: str) -> None:
         deadline_s = clock.monotonic() + MEMBER_ANSWER_S
@@ -262,7 +263,7 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
             # The worker ended after the list was written.
             del found[name]
         except GymError as error:
-            logger().info("a worker did not report its load", worker_asked=name, error=str(error))
+            silent[name] = error
         else:
             found[name] = HEARTBEATS.read(answer) or found[name]
 
@@ -274,6 +275,10 @@ async def fresh(bus: Bus, workers: Iterable[Heartbeat]) -> list[Heartbeat]:
             if number % ASKED_AT_ONCE == 0:
                 await anyio.lowlevel.checkpoint()
             tasks.start_soon(ask, name)
+    if silent:
+        # One line: any name may be announced, and thousands of lines take longer than the questions.
+        name, error = next(iter(silent.items()))
+        logger().info("workers did not report their load", count=len(silent), first=name, error=str(error))
     return list(found.values())
 
 

@@ -30,8 +30,8 @@ LOAD_FRESH_S = 10.0
 never be chosen again."""
 
 REMEMBERED = 256
-"""How many drained workers are remembered: a caller may still wait for such a worker's answer, and must not
-count the worker's end as a death."""
+"""How many drained workers are remembered, and how many that are gone. A caller may still wait for the answer
+of a drained one, and must not count its end as a death; it may have a session of one that is gone."""
 
 AHEAD = 1 / 16
 """How much fuller than another worker, as a share of its capacity, a caller's preferred worker may be."""
@@ -43,6 +43,13 @@ def _nothing() -> None:
 
 def _none(_: list[str]) -> list[str]:
     return []
+
+
+def _remember(workers: dict[str, None], worker: str) -> None:
+    workers[worker] = None
+    if len(workers) > REMEMBERED:
+        # A dict keeps the order of insertion, so the first key is the oldest.
+        del workers[next(iter(workers))]
 
 
 class WorkerRegistry:
@@ -66,6 +73,7 @@ class WorkerRegistry:
         self._loads: dict[str, tuple[float, float]] = {}
         self._in_flight: dict[str, dict[Stop, None]] = {}
         self._drained: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
         self._changed = anyio.Event()
         self._on_change = changed
 
@@ -78,6 +86,7 @@ class WorkerRegistry:
             heartbeat = msgspec.structs.replace(heartbeat, figures=None)
         known = self._alive.get(heartbeat.worker)
         self.missing.pop(heartbeat.worker, None)
+        self._gone.pop(heartbeat.worker, None)
         self._alive[heartbeat.worker] = heartbeat
         self._loads[heartbeat.worker] = (heartbeat.load, clock.monotonic())
         if known is None or known.pools != heartbeat.pools or known.draining != heartbeat.draining:
@@ -96,6 +105,7 @@ class WorkerRegistry:
 
         So this caller notices the worker's end even if the worker's announcement never arrives.
         """
+        self._gone.pop(worker, None)
         if worker not in self._alive and worker not in self.missing:
             self.missing[worker] = Heartbeat(worker=worker, kind=self.kind, pools=[pool])
             self._on_change()
@@ -108,6 +118,7 @@ class WorkerRegistry:
         if missing is not None:
             # A missing worker was removed before, so `_remove` will not report the change.
             self._on_change()
+        _remember(self._gone, worker)
         self._remove(worker)
 
     def _remove(self, worker: str) -> None:
@@ -117,10 +128,7 @@ class WorkerRegistry:
         heartbeat = self._alive.pop(worker, None)
         if heartbeat is not None:
             if heartbeat.draining:
-                self._drained[worker] = None
-                if len(self._drained) > REMEMBERED:
-                    # A dict keeps the order of insertion, so the first key is the oldest.
-                    del self._drained[next(iter(self._drained))]
+                _remember(self._drained, worker)
             self._loads.pop(worker, None)
             self._note_change()
 
@@ -198,6 +206,10 @@ class WorkerRegistry:
     def has_drained(self, worker: str) -> bool:
         """Whether a worker that is gone had announced that it drained."""
         return worker in self._drained
+
+    def is_gone(self, worker: str) -> bool:
+        """Whether a worker was declared gone, and has not been heard of since."""
+        return worker in self._gone
 
     def alive(self) -> list[Heartbeat]:
         """All workers, draining ones included. Loads are those at the last answer or announcement."""

@@ -215,6 +215,7 @@ async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
             adapter=adapter,
             capacity=pool.slots,
             per_minute=settings.requests_per_minute / pool.processes,
+            call_timeout_s=settings.call_timeout_s,
             model=(settings.provider, settings.name),
         )
         service = hosted.service

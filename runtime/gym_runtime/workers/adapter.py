@@ -34,6 +34,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_concurrent_requests: the most calls in flight at the engine, per worker; 0 for no limit.
         requests_per_minute: the most calls of the engine, shared equally by all worker processes of the
             pool; 0 for no limit.
+        call_timeout_s: how long one call of the engine may take where its run does not say it, in seconds, 0
+            for no limit; None for a limit that is learned.
         extra_body: merged into every request's body.
         headers: sent with every request.
         options: settings of this adapter only.
@@ -51,6 +53,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     api_key_variable: str = ""
     max_concurrent_requests: int = 0
     requests_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    call_timeout_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     extra_body: dict[str, Any] = {}
     headers: dict[str, str] = {}
     options: dict[str, Any] = {}

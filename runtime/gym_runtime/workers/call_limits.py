@@ -2,7 +2,8 @@
 
 A call that takes longer than its limit counts as hanging.
 
-The run sets a call's limit (`RolloutSettings.call_timeout_s`). Otherwise the limit is learned from the
+The run sets a call's limit (`RolloutSettings.call_timeout_s`), else whoever starts the model's workers does
+(`ModelSettings.call_timeout_s`). Otherwise the limit is learned from the
 engine's latest answers, once there are `LEARNED_FROM` of them: the largest of
 
     `SHORTEST_S`

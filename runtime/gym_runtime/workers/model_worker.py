@@ -101,6 +101,7 @@ class ModelWorker:
         adapter: the engine; entered by the caller.
         capacity: the most calls in progress.
         per_minute: the most calls of the engine in a minute; 0 for no limit.
+        call_timeout_s: as `ModelSettings.call_timeout_s`.
         model: provider and name of the model, for the figures.
 
     Attributes:
@@ -118,6 +119,7 @@ class ModelWorker:
         adapter: Adapter,
         capacity: int,
         per_minute: float = 0.0,
+        call_timeout_s: float | None = None,
         model: tuple[str, str] = ("", ""),
     ) -> None:
         self.weight_version = ""
@@ -130,6 +132,7 @@ class ModelWorker:
         self._conversations = Conversations()
         self._notices = Notices()
         self._pace = Pace(per_minute) if per_minute else None
+        self._call_timeout_s = call_timeout_s
         self.service = Service(
             bus, kind="model", worker=worker, pools=pools, capacity=capacity, handle=self._handle
         )
@@ -207,7 +210,7 @@ class ModelWorker:
             self._health,
             self._pace,
             self._limits,
-            request.call_timeout_s,
+            self._call_timeout_s if request.call_timeout_s is None else request.call_timeout_s,
         )
         # An answer without a version keeps the known one.
         self.weight_version = answer.weight_version or self.weight_version

@@ -26,21 +26,18 @@ def status(*, json: AsJson = False, broker: Broker = BROKER) -> None:
 
 def _show_status(found: Status) -> None:
     console = terminal.output()
+    now = view(Reading(clock.monotonic(), found))
     if not found.workers:
         console.print("no workers are alive; 'gym-runtime start --nats URL' starts some")
     else:
-        now = view(Reading(clock.monotonic(), found))
         console.print(limit(now), soft_wrap=True)
         console.print()
         console.print(
             system_tables.drawn(system_tables.WORKERS, system_tables.workers(now.workers), without=RATES)
         )
     console.print()
-    queues = system_tables.drawn(("queue", "waiting", "in flight"), ())
-    for agent, depth in found.queues.items():
-        queues.add_row(agent, f"{depth.waiting:,}", f"{depth.in_flight:,}")
-    if found.queues:
-        console.print(queues)
+    if now.queues:
+        console.print(system_tables.drawn(system_tables.QUEUES, system_tables.queues(now)))
         console.print()
     active = [run for run in found.runs if run.state == "active"]
     if active:

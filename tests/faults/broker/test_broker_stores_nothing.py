@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 from faults.broker.broker_runs import ENVIRONMENT, ROLLOUTS, Command, break_disk, server
 from faults.broker.broker_runs import row as task
@@ -21,7 +22,7 @@ from gym_runtime.messages.metric_names import REFUSED_STORES
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
-from gym_runtime.workers.adapter import CallContext
+from gym_runtime.workers.adapter import CallContext, ModelSettings
 from gym_testing.background import hosting, settled
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import (
@@ -35,9 +36,11 @@ from gym_testing.small_system import (
 from gym_view.limit import limit
 from gym_view.live import Reading, view
 from gym_view.metrics.gathering import SystemFigures
+from runtime.cli.started import SCRIPT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 
+REMEDY = "make room at the broker, then go on with --resume"
 SLOTS = 4
 TASKS = 12
 
@@ -68,11 +71,41 @@ async def test_a_run_stops_with_one_line_and_resume_completes_it(command: Comman
         with anyio.fail_after(90):
             assert await command.status() == 1, command.log
     (complaint,) = complaints(command)
-    assert "make room at the broker, then go on with --resume" in complaint
+    assert REMEDY in complaint
     assert 0 < len(command.rows()) < ROLLOUTS
     with server(tmp_path / "server", config) as (url, _, _):
         command.start("--resume", url=url)
         await command.completes()
+
+
+async def test_whoever_publishes_collects_or_asks_for_rollouts_gets_the_error_too(
+    tmp_path: Path,
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"\n".join(msgspec.json.encode(task(number)) for number in range(ROLLOUTS)))
+    said: list[str] = []
+    model = ModelSettings(provider="scripted", name="message", options={"latency_s": 0.3})
+
+    async def command(*arguments: str) -> None:
+        done = await anyio.run_process([SCRIPT, *arguments, "--nats", url], check=False)
+        assert done.returncode == 1
+        said.append(done.stderr.decode().splitlines()[-1])
+
+    with server(tmp_path / "server", 'listen: "127.0.0.1:-1"') as (url, _, pid):
+        pools = make_pools([ENVIRONMENT], model, concurrency=8)
+        async with running(SystemSpec(pools=pools, nats=(url,), drain_s=0.1)), connect(url) as gym:
+            published = await gym.publish(map(task, range(ROLLOUTS)))
+            async with aclosing(gym.rollouts(map(task, count()), environment=ENVIRONMENT)) as records:
+                await anext(records)
+                break_disk(pid)
+                with anyio.fail_after(90):
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(command, "publish", str(rows))
+                        tasks.start_soon(command, "collect", published.run, "-o", str(tmp_path / "out.jsonl"))
+                        with pytest.raises(BrokerError) as caught:
+                            async for _ in records:
+                                pass
+    assert [REMEDY in one for one in (*said, caught.value.message)] == [True] * 3, said
 
 
 class OfWorkers:

@@ -208,6 +208,17 @@ def test_workers_wait_for_a_broker_and_an_engine_and_say_so_once(tmp_path: Path)
             broker.stop()
 
 
+def test_the_limit_of_an_engines_calls_is_of_the_models_that_are_served(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    pool = '[[pools]]\nkind = "model"\nnames = ["{}"]\n[pools.model]\nprovider = "openai"\nname = "m"\n{}\n'
+    file.write_text(pool.format("policy", "call_timeout_s = 30") + pool.format("judge", ""))
+    for said, expected in ((None, [30, None]), (0.0, [0, 0]), (60.0, [60, 60])):
+        pools = plan(StartOptions(config=file, call_timeout_s=said)).pools
+        assert [pool.model and pool.model.call_timeout_s for pool in pools] == expected
+    with pytest.raises(UsageError, match="--call-timeout: no model pool is to be started"):
+        plan(StartOptions(call_timeout_s=1.0), ["agent"])
+
+
 def test_requests_per_minute_are_of_the_model_that_is_served(tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
     file.write_text(

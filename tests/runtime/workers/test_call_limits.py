@@ -50,9 +50,13 @@ class Slow(Engine):
 
 
 @asynccontextmanager
-async def working(engine: Slow) -> AsyncGenerator[tuple[Bus, ModelWorker]]:
+async def working(
+    engine: Slow, call_timeout_s: float | None = None
+) -> AsyncGenerator[tuple[Bus, ModelWorker]]:
     async with MemoryBroker().connect() as bus:
-        worker = ModelWorker(bus, worker="one", pools=["policy"], adapter=engine, capacity=100)
+        worker = ModelWorker(
+            bus, worker="one", pools=["policy"], adapter=engine, capacity=100, call_timeout_s=call_timeout_s
+        )
         async with at_work(worker):
             yield bus, worker
 
@@ -70,6 +74,14 @@ async def test_a_call_that_hangs_is_aborted_at_its_runs_limit_and_asked_again() 
         assert await asked(bus, call_timeout_s=30.0) == ""
     assert len(engine.took) == 2
     assert engine.took[0] == pytest.approx(30, abs=0.5)
+
+
+async def test_a_worker_has_a_limit_of_its_own_where_the_run_has_none() -> None:
+    engine = Slow(lambda number: 1e6 if number % 2 else 1.0)
+    async with working(engine, call_timeout_s=30.0) as (bus, _):
+        assert await asked(bus) == ""
+        assert await asked(bus, call_timeout_s=60.0) == ""
+    assert engine.took == pytest.approx([30, 1, 60, 1], abs=0.5)
 
 
 async def test_an_engine_that_only_hangs_fails_its_calls_with_the_remedy() -> None:

@@ -13,7 +13,8 @@ from gym_runtime.bus import blobs
 from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import BLOB_BYTES, Delivery, Incoming
 from gym_runtime.bus.nats import NatsBus, connect
-from gym_runtime.errors import BrokerError, DeadlineExceeded, PayloadTooLarge
+from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, PayloadTooLarge
+from gym_runtime.rpc.members import all_workers
 from gym_runtime.system.private_broker import Broker
 from runtime.bus.conftest import frozen, linked
 from runtime.bus.nats.links import Inbox, link_of, soon
@@ -185,7 +186,7 @@ async def test_the_stream_of_blobs_of_an_older_version_is_brought_up_to_date(
 
 
 @pytest.mark.asyncio
-async def test_a_reference_that_is_none_is_an_error(broker_url: str, prefix: str) -> None:
+async def test_an_answer_that_is_a_damaged_reference_is_lost(broker_url: str, prefix: str) -> None:
     async with connect(broker_url, prefix=prefix) as bus:
 
         def answer(incoming: Incoming) -> None:
@@ -193,8 +194,11 @@ async def test_a_reference_that_is_none_is_an_error(broker_url: str, prefix: str
 
         async with bus.serve("x", answer):
             for damaged in (b"", b'{"id":"../x","key":"","size_bytes":1,"chunk_bytes":1}'):
-                with pytest.raises(BrokerError, match="reference"):
+                # As for an answer that was lost, so that callers ask again.
+                with pytest.raises(ConnectionLost, match="reference"):
                     await bus.request("x", damaged, deadline_s=soon())
+        async with bus.serve("members.*", answer):
+            assert await all_workers(bus) == []
 
 
 @pytest.mark.asyncio

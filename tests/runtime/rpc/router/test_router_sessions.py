@@ -87,6 +87,25 @@ async def test_a_session_is_lost_when_its_worker_freezes_while_a_call_waits(clus
     assert clock.monotonic() - frozen_s <= MEMBER_GONE_S + SESSION_GRACE_S + 0.5
 
 
+async def test_a_worker_that_is_gone_and_still_takes_messages_is_not_asked_and_did_not_die_of_it(
+    cluster: Cluster,
+) -> None:
+    first = await cluster.add("a", naming("a"), kind="resource")
+    budget = RetryBudget()
+    # Its calls reach it and are not answered, as at a worker that only its watchdog can end.
+    first.freeze()
+    await settled(lambda: not cluster.router.views["resource"].knows("a"), within_s=MEMBER_GONE_S + 1)
+    started_s = clock.monotonic()
+    with pytest.raises(SessionLost):
+        await cluster.ask_session("a", budget)
+    assert clock.monotonic() == started_s
+    assert not budget.suspects
+    # It answers again, and so it is asked again.
+    first.thaw()
+    await settled(lambda: cluster.router.views["resource"].knows("a"))
+    assert (await cluster.ask_session("a", budget)).worker == "a"
+
+
 async def test_a_session_waits_for_its_full_worker(cluster: Cluster) -> None:
     gate = Gate("a")
     await cluster.add("a", gate.handle, kind="resource", capacity=1)
