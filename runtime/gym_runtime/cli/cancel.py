@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from gym_runtime.cli import remote, terminal
 from gym_runtime.cli.options import BROKER, NOT_NEGATIVE, Broker
-from gym_runtime.client import Client
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.stored_records import RunInfo
+
+if TYPE_CHECKING:
+    from gym_runtime.client import Client
 
 
 def cancel(

@@ -15,9 +15,8 @@ from anyio import to_thread
 from gym_runtime.cli import result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
-from gym_runtime.cli.loop import run_async
 from gym_runtime.cli.options import BROKER, AsJson, Broker, FailuresAsZero, RequiredOutput
-from gym_runtime.cli.remote import unserved
+from gym_runtime.cli.remote import run_async, unserved
 from gym_runtime.client import connect
 from gym_runtime.client.run import Run
 from gym_runtime.client.status import Counter

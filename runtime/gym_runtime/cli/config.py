@@ -35,8 +35,7 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from gym_runtime.cli.models import POLICY
-from gym_runtime.cli.options import BROKER, BrokerOptions
+from gym_runtime.cli.options import BROKER, POLICY, BrokerOptions
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import Kind, SystemSpec
 from gym_runtime.workers.adapter import ModelSettings

@@ -19,6 +19,10 @@ from cyclopts.validators import Number
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling
 
+POLICY = "policy"
+"""The model that rollouts ask for by default; as the model of a role, the policy itself."""
+DEFAULT_CONCURRENCY = 1024
+
 FLAT = Parameter(name="*")
 AT_LEAST_ONE = Parameter(validator=Number(gte=1))
 NOT_NEGATIVE = Parameter(validator=Number(gte=0))

@@ -26,20 +26,14 @@ from gym_runtime.bus.nats import connect
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, load_config
 from gym_runtime.cli.interruption import INTERRUPTED
-from gym_runtime.cli.loop import run_async
-from gym_runtime.cli.models import (
-    DEFAULT_CONCURRENCY,
-    EMBEDDED_CONCURRENCY,
-    POLICY,
-    fetch_weights,
-    parse_model,
-    parse_roles,
-)
+from gym_runtime.cli.models import EMBEDDED_CONCURRENCY, fetch_weights, parse_model, parse_roles
 from gym_runtime.cli.options import (
     AT_LEAST_ONE,
+    DEFAULT_CONCURRENCY,
     FLAT,
     HIDDEN_DEFAULT,
     MODEL,
+    POLICY,
     ROLES,
     SYSTEM,
     Model,
@@ -49,6 +43,7 @@ from gym_runtime.cli.options import (
     WeakSandbox,
     parse_urls,
 )
+from gym_runtime.cli.remote import run_async
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import load_plugin

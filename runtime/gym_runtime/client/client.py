@@ -83,7 +83,6 @@ class Client:
 
     Attributes:
         urls: the broker's, while the client is open.
-        driver: the runs of this connection, for this project's own programs.
     """
 
     urls: tuple[str, ...] = ()
@@ -99,9 +98,10 @@ class Client:
     ) -> None:
         self.roles = dict(roles or {})
         self.prefix = prefix
-        self.driver = Runs(bus, tasks)
         self.new_runs = NewRuns(self.workers, self._declared, self.roles)
-        self._environments = Environments(self.driver, self.roles)
+        self._connected: tuple[Runs, Environments] | None = None
+        if bus is not None and tasks is not None:
+            self._connect(bus, tasks)
         self._joining = joining
         self._entered: AbstractAsyncContextManager[None] | None = None
         self._lifetime: Lifetime | None = None
@@ -147,16 +147,37 @@ class Client:
 
     @asynccontextmanager
     async def _join(self) -> AsyncGenerator[None]:
-        if self._joining is None or self.driver.connected:
+        if self._joining is None or self._connected is not None:
             raise UsageError("the client is open already; connect(...) makes another one")
         async with self._joining() as joined:
             self.urls, self.new_runs.served = tuple(joined.urls), joined.served
-            self.driver.connect(joined.bus, joined.tasks)
+            self._connect(joined.bus, joined.tasks)
             try:
                 yield
             finally:
-                self.driver.connect(None, None)
-                self._environments.disconnect()
+                self._connected = None
+
+    def _connect(self, bus: Bus, tasks: TaskGroup) -> None:
+        runs = Runs(bus, tasks)
+        self._connected = runs, Environments(runs, self.roles)
+
+    @property
+    def driver(self) -> Runs:
+        """The runs of this connection, for this project's own programs."""
+        return self._connection()[0]
+
+    @property
+    def _environments(self) -> Environments:
+        return self._connection()[1]
+
+    def _connection(self) -> tuple[Runs, Environments]:
+        """
+        Raises:
+            UsageError: the client is not open.
+        """
+        if self._connected is None:
+            raise UsageError("the client is not open: async with connect(...) as gym, or await gym.open()")
+        return self._connected
 
     # -- rollouts of rows -----------------------------------------------------------------------------
 
@@ -210,61 +231,49 @@ class Client:
         if retry_failed and not resume:
             raise UsageError("retry_failed is for a run that exists: give resume=True too")
         asked = _asked(settings, keywords)
-        # Not a generator itself, so that the checks above run at the call, not at the first record.
-        return self._rollouts(
-            rows, asked, environment, in_flight, ordered, track, output, resume, retry_failed
-        )
 
-    async def _rollouts(
-        self,
-        rows: Iterable[AnyRow] | Dataset,
-        asked: RolloutSettings,
-        environment: str | None,
-        in_flight: int,
-        ordered: bool,
-        track: str | None,
-        output: str | Path | None,
-        resume: bool,
-        retry_failed: bool,
-    ) -> AsyncGenerator[RolloutRecord]:
-        order = InputOrder[RolloutRecord]()
+        async def run() -> AsyncGenerator[RolloutRecord]:
+            order = InputOrder[RolloutRecord]()
 
-        def expecting(specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-            return order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
+            def expecting(specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
+                return order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
 
-        async with AsyncExitStack() as stack:
-            if output is not None:
-                dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
-                plan = RunPlan(dataset, self.new_runs.settings(asked))
-                plan.require_groups()
-                await with_served_roles(self.workers, plan.one_of_each())
-                recorded = await stack.enter_async_context(
-                    recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
-                )
-                info = recorded.plan.info(recorded.run, recorded.missing, recorded.model)
-                records = self.recorded(
-                    recorded, in_flight=in_flight, expecting=expecting if ordered else None
-                )
-            else:
-                if isinstance(rows, Dataset):
-                    specs, info = await self.new_runs.of_dataset(rows, asked)
+            async with AsyncExitStack() as stack:
+                if output is not None:
+                    dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
+                    plan = RunPlan(dataset, self.new_runs.settings(asked))
+                    plan.require_groups()
+                    await with_served_roles(self.workers, plan.one_of_each())
+                    recorded = await stack.enter_async_context(
+                        recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
+                    )
+                    info = recorded.plan.info(recorded.run, recorded.missing, recorded.model)
+                    records = self.recorded(
+                        recorded, in_flight=in_flight, expecting=expecting if ordered else None
+                    )
                 else:
-                    sources = RowSources(rows, remembered=False)
-                    specs, info = await self.new_runs.of_rows(sources, asked, environment)
-                specs = expecting(specs) if ordered else specs
-                records = run_rollouts(self.driver, specs, info, in_flight=in_flight)
-            if track is not None:
-                records = track_rollouts(track, records, info, asked)
-            # A generator that is dropped without `aclose` is closed some time later, in another task.
-            await stack.enter_async_context(aclosing(records))
-            async for record in records:
-                if not ordered:
-                    yield record
-                    continue
-                for due in order.arrived((record.task_index, record.rollout_index), record):
+                    if isinstance(rows, Dataset):
+                        specs, info = await self.new_runs.of_dataset(rows, asked)
+                    else:
+                        sources = RowSources(rows, remembered=False)
+                        specs, info = await self.new_runs.of_rows(sources, asked, environment)
+                    specs = expecting(specs) if ordered else specs
+                    records = run_rollouts(self.driver, specs, info, in_flight=in_flight)
+                if track is not None:
+                    records = track_rollouts(track, records, info, asked)
+                # A generator that is dropped without `aclose` is closed some time later, in another task.
+                await stack.enter_async_context(aclosing(records))
+                async for record in records:
+                    if not ordered:
+                        yield record
+                        continue
+                    for due in order.arrived((record.task_index, record.rollout_index), record):
+                        yield due
+                for due in order.rest():
                     yield due
-            for due in order.rest():
-                yield due
+
+        # Not a generator itself, so that the checks above run at the call, not at the first record.
+        return run()
 
     async def groups(
         self,

@@ -82,21 +82,6 @@ def connect(
     return Client(roles=served, joining=joining, prefix=prefix)
 
 
-def rejoin(urls: Sequence[str], prefix: str, roles: Mapping[str, str]) -> Client:
-    """A client of a system that another process of this program has joined or started.
-
-    Args:
-        roles: which pool serves which role.
-    """
-
-    @asynccontextmanager
-    async def joining() -> AsyncGenerator[Joined]:
-        async with connect_bus(urls, prefix=prefix) as bus, background() as tasks:
-            yield Joined(urls, bus, tasks)
-
-    return Client(roles=roles, joining=joining, prefix=prefix)
-
-
 def make_pools(
     environments: Sequence[str],
     model: str | ModelSettings | None,

@@ -17,12 +17,10 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.runs import Runs, tasks_of
+from gym_runtime.client.runs import Runs, first_result, tasks_of
 from gym_runtime.client.status import Counter
-from gym_runtime.client.stored_results import first_result
-from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
+from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.names import token
@@ -30,7 +28,6 @@ from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, rollout_
 from gym_runtime.messages.rollout_spec import RolloutSpec, is_comparison
 from gym_runtime.messages.stored_records import RUNS
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.timing import CLIENT_ANSWER_S
 
 
 def _nothing_settled(task_index: int, rollout_index: int) -> bool:
@@ -78,7 +75,12 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
     info = RUNS.read(found[0]) if found else None
     if info is None or info.state != "active":
         return None
-    if await _answers(bus, run):
+    try:
+        alive = await runs.answers(f"alive.client.{run}")
+    except BrokerError:
+        # These credentials may not ask; the files' lock still prevents two writers.
+        alive = False
+    if alive:
         raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
     # First: no worker may begin a task while the rest is read. The tasks are published again.
     for pattern in tasks_of(run):
@@ -117,20 +119,6 @@ async def _failed(bus: Bus, subject: str) -> bool:
     """Whether a comparison failed: it is run again, but the rollouts that wait for it are not."""
     record = await first_result(bus, subject)
     return record is not None and not isinstance(record.outcome, Completed)
-
-
-async def _answers(bus: Bus, run: str) -> bool:
-    try:
-        await bus.request(
-            f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.monotonic() + CLIENT_ANSWER_S
-        )
-    except (NoWorker, BrokerError):
-        # No client answers, or these credentials may not ask; the files' lock still prevents two writers.
-        return False
-    except GymError:
-        # Silence may be a client that blocks its loop: then it counts as alive.
-        pass
-    return True
 
 
 async def _on_file(bus: Bus, subject: str, progress: Progress, key: tuple[int, int]) -> bool:

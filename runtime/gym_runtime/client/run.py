@@ -24,9 +24,8 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from gym_runtime.client.recovery import Remains
-from gym_runtime.client.runs import Runs
+from gym_runtime.client.runs import Runs, StoredResult, stored_results
 from gym_runtime.client.status import Counter
-from gym_runtime.client.stored_results import StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts

@@ -25,13 +25,13 @@ from gym_runtime.environment.roles import RESERVED
 from gym_runtime.errors import UNREADABLE, Fault, UsageError
 from gym_runtime.files.appender import Appender, repair_tail, write_whole
 from gym_runtime.files.rows import materialize
+from gym_runtime.files.sample import CANCELLED
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.own_files import open_own, refuse_special
 
 TIMEOUT = "timeout_exceeded"
-CANCELLED = "cancelled"
 JUDGE_FAILED = "judge_failed"
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
