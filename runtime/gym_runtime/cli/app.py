@@ -26,9 +26,6 @@ COMMANDS = {
         "weights": "Pause a serving model, change its weights, and resume: rollouts wait meanwhile, none is "
         "lost.",
     },
-    "Write environments": {
-        "new": "Write a new environment to start from: NAME.py and NAME.jsonl, which pass the contract.",
-    },
 }
 """The engine's commands by the part of the help that shows them, with the first sentence of their docstrings.
 

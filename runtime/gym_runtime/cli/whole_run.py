@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -27,7 +28,6 @@ from gym_runtime.cli.models import RunModels
 from gym_runtime.cli.options import parse_row_fields, shown_name
 from gym_runtime.cli.remote import run_async
 from gym_runtime.cli.rows import sources
-from gym_runtime.cli.run import RunOptions
 from gym_runtime.client import About, Client, Tracker, connect
 from gym_runtime.client.status import dead_engine, watch_refusals
 from gym_runtime.client.tracking import load_tracker
@@ -44,6 +44,9 @@ from gym_runtime.system.spec import Event, SystemSpec
 from gym_runtime.system.starting import Patience
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import PATIENCE_S
+
+if TYPE_CHECKING:
+    from gym_runtime.cli.run import RunOptions
 
 COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
 ENGINE_LOOK_S = 2.0

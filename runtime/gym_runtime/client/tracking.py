@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,8 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.plugins import plugins
+
+GROUP = "gym_runtime.trackers"
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +87,12 @@ def load_tracker(name: str) -> MakeTracker:
     Raises:
         UsageError: there is no such tracker.
     """
-    known = plugins("trackers")
-    if name not in known:
-        names = sorted(known)
+    known = entry_points(group=GROUP)
+    if name not in known.names:
+        names = sorted(known.names)
         raise UsageError(f"there is no tracker '{name}'{suggest(name, names)}: use one of {', '.join(names)}")
-    return known[name].load()
+    make: MakeTracker = known[name].load()
+    return make
 
 
 async def track_rollouts(
