@@ -5,7 +5,8 @@ run: the policy and those in roles, started for it, or served by its system.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +17,11 @@ from gym_runtime.client import make_pools
 from gym_runtime.client.row_sources import require_declared, require_roles, served_model
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.system.spec import PoolSpec
 from gym_runtime.workers.adapter import ModelSettings
+
+if TYPE_CHECKING:
+    from gym_runtime.cli.run import RunOptions
 
 DEFAULT_MODEL = "embedded/smollm2-135m"
 EMBEDDED_CONCURRENCY = 16
@@ -104,33 +107,32 @@ def fetch_weights(model: ModelSettings) -> None:
             fetch(model.name, report)
 
 
-@dataclass(kw_only=True)
 class RunModels:
     """The models of one run, and the settings that name their pools.
 
-    Attributes:
-        options, roles: the settings of the command line; ``file_models``: those of the system's file.
-        run: its id, under which the models are served that it starts: no other run asks for that name.
+    Args:
         names: the environments that were named.
+        file_models: those of the system's file.
+
+    Attributes:
+        run: its id, under which the models are served that it starts: no other run asks for that name.
         settings: of the rollouts.
         concurrency: rollouts in flight that the models can use.
         policy: the model.
     """
 
-    options: ModelOptions
-    roles: RoleOptions
-    file_models: Mapping[str, ModelSettings]
-    broker: BrokerOptions
-    run: str
-    names: Sequence[str]
-    settings: RolloutSettings
-    concurrency: int
-    policy: ModelSettings = field(init=False)
-    _named_roles: dict[str, ModelSettings | None] = field(init=False)
-    _role_models: dict[str, ModelSettings] = field(init=False, default_factory=dict[str, ModelSettings])
-
-    def __post_init__(self) -> None:
-        self._named_roles = parse_roles(self.roles)
+    def __init__(
+        self,
+        options: RunOptions,
+        names: Sequence[str],
+        file_models: Mapping[str, ModelSettings],
+        broker: BrokerOptions,
+        run: str,
+    ) -> None:
+        self.options, self.names, self.file_models, self.broker = options.model, names, file_models, broker
+        self.run, self.settings, self.concurrency = run, options.rollouts.chosen(), options.concurrency
+        self._role_models: dict[str, ModelSettings] = {}
+        self._named_roles = parse_roles(options.roles)
         file_model = self._file_policy()
         self.policy = parse_model(self.options, file_model)
         # The run asks the model of the system that it joins, if neither the options nor the file name one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -11,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, get_args
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -22,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gym_runtime import logs
+from gym_runtime.bus.addresses import without_credentials
 from gym_runtime.bus.nats import connect
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, load_config
@@ -151,7 +150,12 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):
         # More would only wait for the small engine, and use up their time.
-        pools = [_limited(pool, EMBEDDED_CONCURRENCY) if pool.kind == "agent" else pool for pool in pools]
+        pools = [
+            replace(pool, capacity=min(pool.slots, -(-EMBEDDED_CONCURRENCY // pool.processes)))
+            if pool.kind == "agent"
+            else pool
+            for pool in pools
+        ]
     return SystemSpec(
         pools=tuple(pools),
         nats=parse_urls(options.nats) or config.urls,
@@ -165,8 +169,8 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
 def _parse_pool(text: str) -> PoolConfig:
     kind, _, names = text.partition(":")
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "agent, resource or model, as in resource:mcqa"
+        near = catalogue.nearest(kind, [*KINDS])
+        hint = f"did you mean '{near}'?" if near else "agent, resource or model, as in resource:mcqa"
         raise UsageError(f"there is no kind of pool '{kind}'; {hint}")
     return PoolConfig(kind=kind, names=tuple(name.strip() for name in names.split(",") if name.strip()))
 
@@ -220,10 +224,6 @@ def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, Model
         capacity=pool.capacity if capacity is None else capacity,
         model=model,
     )
-
-
-def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
-    return replace(pool, capacity=min(pool.slots, -(-concurrency // pool.processes)))
 
 
 def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -343,20 +343,10 @@ def show_ready(running: System, system: SystemSpec, console: Console) -> None:
     console.print(table)
     console.print()
     if system.nats:
-        console.print(f"joined {', '.join(map(without_password, system.nats))}", soft_wrap=True)
+        console.print(f"joined {', '.join(map(without_credentials, system.nats))}", soft_wrap=True)
     else:
         console.print("ready; to join from this machine:", style="bold")
         console.print(f"export GYM_NATS_URL={running.url}", soft_wrap=True)
     if system.prefix != SystemSpec().prefix:
         console.print(f"with --prefix {system.prefix}")
     sys.stdout.flush()
-
-
-def without_password(url: str) -> str:
-    """A broker's URL without who we are to it.
-
-    >>> without_password("nats://gym:secret@10.0.0.5:4222")
-    'nats://10.0.0.5:4222'
-    """
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -67,16 +67,7 @@ class WholeRun:
         self._config = load_config(options.config)
         self._broker = self._config.broker(options.broker)
         self._run_id = new_run_id()
-        self._models = RunModels(
-            options=options.model,
-            roles=options.roles,
-            file_models=self._config.models,
-            broker=self._broker,
-            run=self._run_id,
-            names=names,
-            settings=options.rollouts.chosen(),
-            concurrency=options.concurrency,
-        )
+        self._models = RunModels(options, names, self._config.models, self._broker, self._run_id)
         self._row_fields = parse_row_fields(options.rows.row_fields)
         self._system: System | None = None
         self._tracking: Tracker | None = None

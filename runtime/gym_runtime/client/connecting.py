@@ -108,11 +108,9 @@ def make_pools(
         PoolSpec(kind="agent", names=wanted, processes=workers, capacity=slots),
         PoolSpec(kind="resource", names=tuple(environments), processes=workers),
     ]
-    if model is not None:
-        settings = ModelSettings.parse(model) if isinstance(model, str) else model
-        pools.append(PoolSpec(kind="model", names=(model_pool,), processes=workers, model=settings))
-    for name, role in (roles or {}).items():
-        settings = ModelSettings.parse(role) if isinstance(role, str) else role
+    models = {**({} if model is None else {model_pool: model}), **(roles or {})}
+    for name, given in models.items():
+        settings = ModelSettings.parse(given) if isinstance(given, str) else given
         pools.append(PoolSpec(kind="model", names=(name,), processes=workers, model=settings))
     return tuple(pools)
 

@@ -148,18 +148,12 @@ class Run:
         settled: Settled | None = None,
         counter: Counter | None = None,
     ) -> None:
-        self.info = info
+        self.info, self.finished = info, False
         self.counter = counter or Counter(info.created_s)
-        self.finished = False
-        self._runs = runs
-        self._take = take
-        self._total = total
-        self._more = more
-        self._window = window
-        self._settled = settled
+        self._runs, self._take, self._settled = runs, take, settled
+        self._total, self._more, self._window = total, more, window
         self._comparisons = Comparisons(settled, resumed=settled is not None)
-        self._handed_over = 0
-        self._shed_before = 0
+        self._handed_over = self._shed_before = 0
         self._reading: anyio.CancelScope | None = None
         # None while a record is handed over: a reader that takes long must not look like silence.
         self._silent_since_s: float | None = None
@@ -270,6 +264,18 @@ class Run:
             for record in self._comparisons.rest():
                 await self._hand_over(record)
         return self._complete
+
+    async def follow_to_end(self) -> tuple[bool, RunInfo]:
+        """As `follow`; also what is known of the run now.
+
+        Raises:
+            UsageError: another client had all records and freed them before this one came to them.
+        """
+        complete = await self.follow()
+        now = await self._runs.known(self.info)
+        if not complete and now.state == "finished":
+            await self._runs.stored_run(self.info.run)  # for its error
+        return complete, now
 
     async def _stop_when_over(self, run: str, reading: anyio.CancelScope) -> None:
         async for record in self._runs.bus.records(f"runs.{token(run, 'run')}"):
@@ -415,11 +421,7 @@ async def collect(runs: Runs, run: str) -> AsyncGenerator[RolloutRecord]:
     followed = Run(runs, info, stream.send, total=info.total, counter=Counter())
 
     async def work() -> None:
-        complete = await followed.follow()
-        now = await runs.known(info)
-        if not complete and now.state == "finished":
-            # For its error: another client had all records and freed them before this one came to them.
-            await runs.stored_run(run)
+        complete, now = await followed.follow_to_end()
         if complete:
             runs.counted[run] = followed.counter
         if now.state != "active" and not now.closed:
