@@ -15,7 +15,7 @@ from gym_runtime.version import VERSION
 
 COMMANDS = {
     "Make rollouts": {
-        "run": "Make rollouts in one or several environments: everything in one command.",
+        "run": "Run rollouts in one or several environments: everything in one command.",
         "start": "Start workers that stay, and a broker unless --nats names one; prints what is ready.",
         "publish": "Put a file's rollouts on the queue of a running system; prints the run's id.",
         "collect": "Write a published run's rollouts to a file, as they come; from any machine.",

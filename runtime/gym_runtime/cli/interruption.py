@@ -10,7 +10,7 @@ from types import FrameType
 
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C or SIGTERM ended."""
-MORE = "run the same command with --resume to make the other rollouts"
+MORE = "run the same command with --resume to run the other rollouts"
 RESUME = f"interrupted; {MORE}"
 AGAIN_S = 0.02
 

@@ -180,8 +180,8 @@ class RunModels:
                 self.policy = served
                 self.settings = replace(self.settings, model_pool=self._asked_pool)
                 terminal.errors().print(
-                    f"{self.name} answers, which this system serves as '{self._asked_pool}'; --model starts "
-                    "another",
+                    f"{self.name} answers: this system serves it as '{self._asked_pool}'; --model starts "
+                    "another one",
                     soft_wrap=True,
                 )
         if self.policy.provider == "embedded":
@@ -189,7 +189,7 @@ class RunModels:
         if self.options.requests_per_minute and not self.serves_policy:
             raise UsageError(
                 "--requests-per-minute is for a model that the run starts (--model PROVIDER/NAME); "
-                "a system says it of the models that it serves in its file: requests_per_minute"
+                "for a model that a system serves, set requests_per_minute in the system's file"
             )
         per_minute = self.policy.requests_per_minute
         if per_minute and self.serves_policy:

@@ -40,7 +40,7 @@ def publish(
 
     Args:
         file: Dataset rows, JSONL.
-        environment: The environment of rows that do not say theirs in agent_ref.
+        environment: The environment of rows without an agent_ref.
     """
     urls = broker.required()
     names = (environment,) if environment else ()

@@ -53,13 +53,13 @@ PER = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
-    """What a run may use up. It stops when its finished rollouts have; those in progress come on top.
+    """The limits of a run. It stops when its finished rollouts reach one; rollouts in progress are extra.
 
     Attributes:
-        max_tokens_total: Tokens, read and written, of all parts of the run together.
-        max_cost: In the currency of the prices, of all parts of the run together.
-        price_in: Of a million tokens that the model reads.
-        price_out: Of a million tokens that the model writes.
+        max_tokens_total: The most tokens, read and written, of all parts of the run together.
+        max_cost: The most that all parts of the run together may cost, in the currency of the prices.
+        price_in: The price of a million tokens that the model reads.
+        price_out: The price of a million tokens that the model writes.
 
     Raises:
         UsageError: a limit on the cost without a price.
@@ -119,7 +119,7 @@ class RunOptions:
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
         config: Take the broker and the model from a system's file ('gym-runtime start --help'). Options
-            given here win.
+            given here override it.
     """
 
     input: Input = None
@@ -156,7 +156,7 @@ RUN = RunOptions()
 
 
 def run(*names: str, options: Annotated[RunOptions, FLAT] = RUN) -> int:
-    """Make rollouts in one or several environments: everything in one command.
+    """Run rollouts in one or several environments: everything in one command.
 
     Starts a broker and workers, publishes the rows, collects the verified rollouts, and reports.
 

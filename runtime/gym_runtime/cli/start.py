@@ -61,7 +61,7 @@ class StartOptions:
     """What ``start`` was asked to do.
 
     Attributes:
-        config: A system described in TOML, of which POOLs pick a part. Options given here win.
+        config: A system described in TOML; POOLs pick parts of it. Options given here override it.
         concurrency: Rollouts in flight, over all agent workers; by default 1024.
         workers: Processes of each kind; by default 1.
         nats: The broker to join, as for 'gym-runtime run'; by default one is started.
@@ -100,7 +100,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
 
     Ctrl-C or SIGTERM lets rollouts finish for --drain seconds, then stops; only a second Ctrl-C ends at once.
 
-    --config FILE describes a system in TOML, of which POOLs pick a part; "gym-runtime deploy init systemd"
+    --config FILE describes a system in TOML, and POOLs pick parts of it; "gym-runtime deploy init systemd"
     writes an example.
 
     Args:
@@ -209,8 +209,8 @@ def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, Model
         if of_roles:
             if len(names) > 1 or of_roles[0] is None:
                 raise UsageError(
-                    f"model:{','.join(names)}: a role has a pool of its own; to have the policy answer in "
-                    "one, say so where rollouts are published: --role NAME=policy"
+                    f"model:{','.join(names)}: a role has a separate pool; to let the policy answer in a "
+                    "role, use --role NAME=policy where rollouts are published"
                 )
             model = of_roles[0]
         elif options.model.model or options.model.model_urls or model is None:

@@ -1,4 +1,4 @@
-"""One ``gym-runtime run``: rows in, rollouts made, files out.
+"""One ``gym-runtime run``: rows in, rollouts run, files out.
 
 It streams: the rows are checked to the end first, then expanded, published and collected side by
 side, with no more rollouts on the way than the workers can use. Collected results are on disk within
@@ -48,7 +48,7 @@ from gym_runtime.timing import PATIENCE_S
 if TYPE_CHECKING:
     from gym_runtime.cli.run import RunOptions
 
-COMPLETE = "the run is complete: nothing is left to make; --extend makes it larger"
+COMPLETE = "the run is complete: no rollouts are left; --extend makes it larger"
 ENGINE_LOOK_S = 2.0
 """How often `run` asks whether the engine returns only errors."""
 START_NOTE_S = 2.0
@@ -306,14 +306,14 @@ class WholeRun:
             if said:
                 raise UsageError(
                     f"the engine of {self._models.name} has returned only errors: {said}. Repair it and use "
-                    "--resume, or continue all the same with --keep-going"
+                    "--resume, or go on regardless with --keep-going"
                 )
 
     async def _watch_system(self, system: System) -> None:
         async for event in system.events():
             if event.event == "restarted":
                 self._display.note(f"{event.reason}; it is started again, and what it had goes on")
-        raise UsageError("the workers are gone; what is written is complete, go on with --resume")
+        raise UsageError("the workers have ended; every written row is complete, so continue with --resume")
 
     def _report(self, *, interrupted: bool) -> int:
         """Write and show the results of a run; returns the exit status."""
@@ -332,7 +332,7 @@ class WholeRun:
         if self._tracking is not None:
             self._tracking.close(summary, failed=interrupted)
         if self._over_budget:
-            display.note(f"{self._over_budget}; with a larger one, {MORE}")
+            display.note(f"{self._over_budget}; with a larger budget, {MORE}")
             return 1
         if interrupted:
             display.note(RESUME)
