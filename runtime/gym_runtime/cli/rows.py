@@ -31,7 +31,7 @@ def sources(names: Sequence[str], file: Path | None, limit: int | None) -> list[
         return [Source(str(file), names[0] if len(names) == 1 else None)]
     if not names:
         raise UsageError(
-            "name an environment or a file: gym-runtime run NAME, or -i FILE with rows that have agent_ref"
+            "name an environment or a file: gym-runtime run NAME, or -i FILE whose rows have agent_ref"
         )
     named = {name: catalogue.environment(name) for name in names}
     return [Source(str(_own_rows(environment, name, limit)), name) for name, environment in named.items()]

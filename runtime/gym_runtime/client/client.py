@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -514,9 +515,8 @@ class Client:
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
         async with stored(self.driver.bus, model, command):
-            return await weights.control(
-                self.driver.bus, await self._serving(model)(), command, limit_s=limit_s
-            )
+            serving = await self._serving(model)
+            return await weights.control(self.driver.bus, serving, command, limit_s=limit_s)
 
     async def update_weights(
         self, path: str | PathLike[str], version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -536,7 +536,7 @@ class Client:
             GymError: a worker did not answer within ``limit_s`` seconds, its engine failed, or it serves
                 another version; call it again, because the others may have changed.
         """
-        workers = self._serving(model)
+        workers = partial(self._serving, model)
         await weights.update(self.driver.bus, workers, str(path), version, model=model, limit_s=limit_s)
 
     def weights_paused(
@@ -550,19 +550,14 @@ class Client:
         Raises:
             GymError: as `update_weights`.
         """
-        workers = self._serving(model)
+        workers = partial(self._serving, model)
         return weights.paused(self.driver.bus, workers, version, model=model, limit_s=limit_s)
 
-    def _serving(self, model: str) -> weights.Workers:
-        async def workers() -> list[str]:
-            found = [one.worker for one in await self.workers() if one.kind == "model" and model in one.pools]
-            if not found:
-                raise NotThereYet(
-                    f"no worker serves model '{model}'; start one with: gym-runtime start model"
-                )
-            return found
-
-        return workers
+    async def _serving(self, model: str) -> list[str]:
+        found = [one.worker for one in await self.workers() if one.kind == "model" and model in one.pools]
+        if not found:
+            raise NotThereYet(f"no worker serves model '{model}'; start one with: gym-runtime start model")
+        return found
 
     async def drain(self, *names: str) -> list[tuple[Heartbeat, calls.Draining]]:
         """Ask workers to leave: they take no new work, finish what they have or give it back, and end.

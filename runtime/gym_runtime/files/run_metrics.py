@@ -93,19 +93,10 @@ def pass_scores(tables: Sequence[Table]) -> PassScores:
     return scores
 
 
-def pass_metrics(scores: PassScores) -> dict[str, float | None]:
-    """pass@k and pass@1[avg-of-k] of the reward, in percent, when a task has several rollouts."""
-    return _pass_fields(scores, scores.pass_at, scores.mean_of_first)
-
-
-def pass_errors(scores: PassScores) -> dict[str, float | None]:
-    """The standard errors of `pass_metrics`, in percent."""
-    return _pass_fields(scores, scores.pass_error, scores.mean_of_first_error)
-
-
 def _pass_fields(
     scores: PassScores, passes: Mapping[int, float | None], firsts: Mapping[int, float | None]
 ) -> dict[str, float | None]:
+    """pass@k and pass@1[avg-of-k] of the reward, in percent, when a task has several rollouts."""
     if max(scores.pass_tasks, default=0) < 2:
         return {}
     found = {f"pass@{k}/reward": percent(value) for k, value in passes.items()}
@@ -329,13 +320,14 @@ class Metrics:
         for position, (agent, entry) in enumerate(sorted(self.agents.items())):
             table = entry.table
             scores = pass_scores([table])
-            agent_metrics = table.statistics() | pass_metrics(scores)
+            agent_metrics = table.statistics() | _pass_fields(scores, scores.pass_at, scores.mean_of_first)
+            pass_errors = _pass_fields(scores, scores.pass_error, scores.mean_of_first_error)
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
             yield b",\n{" if position else b"\n{"
             yield b'"agent_ref":' + _encode({"name": agent})
             yield b',\n"agent_metrics":' + _pretty(agent_metrics)
             yield b',\n"key_metrics":' + _pretty(key_metrics)
-            yield b',\n"standard_errors":' + _pretty(table.errors() | pass_errors(scores))
+            yield b',\n"standard_errors":' + _pretty(table.errors() | pass_errors)
             yield b',\n"tasks":' + _pretty(task_counts(scores))
             if self.failures_as_zero:
                 yield b',\n"failures_as_zero":true'
