@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client import standing_run, weights
+from gym_runtime.client import standing_run
 from gym_runtime.client.collected_groups import InputOrder, run_groups
 from gym_runtime.client.recorded_runs import Expecting, recording, run_recorded
 from gym_runtime.client.row_sources import (
@@ -33,9 +32,10 @@ from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.client.status import RunProgress, Status, look, queues
 from gym_runtime.client.streaming import Lifetime
 from gym_runtime.client.tracking import track_rollouts
+from gym_runtime.client.weights import Engines
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import NotThereYet, UsageError
+from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
@@ -47,7 +47,6 @@ from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
 from gym_runtime.rpc.members import Heartbeat, all_workers, drain, fresh, named
 from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.current_weights import stored
 
 CONTROL_S = 600.0
 """How long a command to model workers, such as new weights, may take by default."""
@@ -514,9 +513,7 @@ class Client:
             ModelRefused: an engine cannot do it.
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
-        async with stored(self.driver.bus, model, command):
-            serving = await self._serving(model)
-            return await weights.control(self.driver.bus, serving, command, limit_s=limit_s)
+        return await Engines(self.driver.bus, model, limit_s).control(command)
 
     async def update_weights(
         self, path: str | PathLike[str], version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -536,8 +533,7 @@ class Client:
             GymError: a worker did not answer within ``limit_s`` seconds, its engine failed, or it serves
                 another version; call it again, because the others may have changed.
         """
-        workers = partial(self._serving, model)
-        await weights.update(self.driver.bus, workers, str(path), version, model=model, limit_s=limit_s)
+        await Engines(self.driver.bus, model, limit_s).update(str(path), version)
 
     def weights_paused(
         self, version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -550,14 +546,7 @@ class Client:
         Raises:
             GymError: as `update_weights`.
         """
-        workers = partial(self._serving, model)
-        return weights.paused(self.driver.bus, workers, version, model=model, limit_s=limit_s)
-
-    async def _serving(self, model: str) -> list[str]:
-        found = [one.worker for one in await self.workers() if one.kind == "model" and model in one.pools]
-        if not found:
-            raise NotThereYet(f"no worker serves model '{model}'; start one with: gym-runtime start model")
-        return found
+        return Engines(self.driver.bus, model, limit_s).paused(version)
 
     async def drain(self, *names: str) -> list[tuple[Heartbeat, calls.Draining]]:
         """Ask workers to leave: they take no new work, finish what they have or give it back, and end.

@@ -73,7 +73,7 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
         # These credentials may not ask; the files' lock still prevents two writers.
         alive = False
     if alive:
-        raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
+        raise UsageError(f"run '{run}' is run by another process now; wait for it, or cancel it")
     # First: no worker may begin a task while the rest is read. The tasks are published again.
     for pattern in tasks_of(run):
         await bus.forget(pattern)
