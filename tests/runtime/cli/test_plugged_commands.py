@@ -88,7 +88,7 @@ def test_its_own_help_is_complete(site: Path) -> None:
 
 
 def test_a_command_of_the_engine_asks_no_other_package(site: Path) -> None:
-    _, _, modules = ran(site, "new", "--help")
+    _, _, modules = ran(site, "drain", "--help")
     assert "their_commands" not in modules
     assert "gym_view.commands" not in modules
 
