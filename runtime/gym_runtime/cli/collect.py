@@ -61,8 +61,7 @@ def collect(
         async with connect(urls, prefix=broker.prefix) as gym:
             info = await gym.driver.stored_run(run)
             workers = await gym.workers() if info.state == "active" else None
-            before = metrics.summary() if len(had) else None
-            with ResultWriter(files) as writer, Display(info.total, label=run, before=before) as display:
+            with ResultWriter(files) as writer, Display(info.total, metrics, label=run) as display:
 
                 def take(record: RolloutRecord) -> None:
                     writer.write(record)
@@ -87,7 +86,7 @@ def collect(
                     complete, now = await collected.follow_to_end()
                     if complete or now.state == "cancelled":
                         # What an earlier call has written is not among the figures.
-                        figures = None if before else collected.counter.figures()
+                        figures = None if len(had) else collected.counter.figures()
                         now = msgspec.structs.replace(
                             now, done=metrics.rollouts, failed=metrics.failures.total(), figures=figures
                         )

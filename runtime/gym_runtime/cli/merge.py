@@ -50,6 +50,10 @@ def merge(
         )
     summary = metrics.summary()
     result.report(
-        summary, files=files, parts=result.parts(metrics), tally=Tally(summary.rollouts), as_json=json
+        summary,
+        files=files,
+        parts=result.parts(metrics),
+        tally=Tally(summary.rollouts, metrics),
+        as_json=json,
     )
     return 0 if summary.mean_reward is not None else 1

@@ -135,11 +135,8 @@ class WholeRun:
         plan = RunPlan(dataset, self._models.settings)
         plan.require_groups()
         recorded = self._recorded = self._record(plan)
-        display = self._display = Display(
-            recorded.manifest.rollouts,
-            label=", ".join(map(shown_name, self._names)),
-            before=recorded.metrics.summary() if len(recorded.progress) else None,
-        )
+        label = ", ".join(map(shown_name, self._names))
+        display = self._display = Display(recorded.manifest.rollouts, recorded.metrics, label=label)
         for notice in recorded.progress.notices:
             display.note(notice)
         if recorded.missing <= 0:
@@ -230,10 +227,7 @@ class WholeRun:
                         await self._ready(system)
                         group.start_soon(self._watch_system, system)
                         with self._display:
-                            try:
-                                await self._collect(system)
-                            finally:
-                                self._display.tally.catch_up(self._recorded.metrics)
+                            await self._collect(system)
                         group.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await system.stop(drain=not self._making.cancelled_caught)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.files.sample import USAGE, Sample, sample_record
+from gym_runtime.files.sample import CANCELLED, USAGE, Sample, sample_record
 from gym_runtime.files.scores import STATISTICS, PassScores, describe, percent, steps
 from gym_runtime.messages.calls import RoleUse, add_use
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -181,12 +181,11 @@ class AgentTable:
         self.outcomes: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
-        self.rewards = Total()
         self.durations = Total()
         self.roles: dict[str, RoleUse] = {}
 
-    def add(self, sample: Sample) -> None:
-        """Take one finished rollout in."""
+    def add(self, sample: Sample) -> float | None:
+        """Take one finished rollout in; returns the reward that it counts with, if it has one."""
         self.outcomes[sample.outcome] += 1
         if sample.failure:
             self.failures[sample.failure] += 1
@@ -201,8 +200,7 @@ class AgentTable:
             reward, numbers = 0.0, {"reward": 0.0}
         if reward is None:
             self.table.unjudged.append(sample.task_index)
-            return
-        self.rewards.add(reward)
+            return None
         columns = self.table.columns
         for name in numbers:
             if name not in columns:
@@ -212,6 +210,7 @@ class AgentTable:
             column.append(numbers.get(name, _NAN))
         self.table.task_indices.append(sample.task_index)
         self.table.rollout_indices.append(sample.rollout_index)
+        return reward
 
 
 class Metrics:
@@ -221,6 +220,8 @@ class Metrics:
         failures_as_zero: failed rollouts count as those with a reward of 0; cancelled ones never do.
 
     Attributes:
+        rollouts, cancelled: how many so far.
+        failures: how many failed so far, by whose fault it was.
         scores: of the agents that run benchmarks, once the run's rows are complete
             (`gym_runtime.files.recorded_run`).
     """
@@ -229,6 +230,9 @@ class Metrics:
         self.failures_as_zero = failures_as_zero
         self.agents: dict[str, AgentTable] = {}
         self.scores: dict[str, dict[str, float]] = {}
+        self.rollouts = self.cancelled = 0
+        self.failures: Counter[str] = Counter()
+        self._rewards = Total()
 
     def add(self, record: RolloutRecord) -> None:
         """Take one record in. Each rollout is to be added once."""
@@ -239,12 +243,13 @@ class Metrics:
         table = self.agents.get(sample.agent)
         if table is None:
             table = self.agents[sample.agent] = AgentTable(failures_as_zero=self.failures_as_zero)
-        table.add(sample)
-
-    @property
-    def rollouts(self) -> int:
-        """Finished rollouts so far; cheap."""
-        return sum(table.outcomes.total() for table in self.agents.values())
+        reward = table.add(sample)
+        if reward is not None:
+            self._rewards.add(reward)
+        if sample.failure:
+            self.failures[sample.failure] += 1
+        self.cancelled += sample.outcome == CANCELLED
+        self.rollouts += 1
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -255,17 +260,7 @@ class Metrics:
     @property
     def mean_reward(self) -> float | None:
         """Over all rollouts with a reward so far; cheap."""
-        return self.rewards.mean
-
-    @property
-    def rewards(self) -> Total:
-        """Of all rollouts with a reward so far; cheap."""
-        return sum((table.rewards for table in self.agents.values()), Total())
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Failed rollouts so far by whose fault it was; cheap."""
-        return sum((table.failures for table in self.agents.values()), Counter[str]())
+        return self._rewards.mean
 
     def summary(self, *agents: str) -> Summary:
         """The whole run, or some agents' part; sorts all rollouts, so it is for the end."""
