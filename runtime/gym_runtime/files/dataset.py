@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import random
+import shutil
 import stat
 import sys
 import tempfile
@@ -189,8 +190,7 @@ def _open(path: str) -> IO[bytes]:
 def _spool(stream: IO[bytes]) -> IO[bytes]:
     copy = tempfile.TemporaryFile(prefix="gym-runtime-")  # noqa: SIM115 - closed by its owner
     try:
-        while chunk := stream.read(_COPY_BYTES):
-            copy.write(chunk)
+        shutil.copyfileobj(stream, copy, _COPY_BYTES)
         copy.flush()
     except OSError as error:
         copy.close()
