@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ SYNC_S = 5.0
 
 FLUSH_BYTES = 2**20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_BLOCK_BYTES = 2**16
 
 
 class Appender:
@@ -147,9 +147,7 @@ def repair_tail(path: Path) -> int:
         end = file.seek(0, io.SEEK_END)
         if end == 0:
             return 0
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            # A newline at the very end belongs to the last line.
-            start = whole.rfind(b"\n", 0, end - 1) + 1
+        start = _last_line(file, end)
         file.seek(start)
         line = file.read(end - start)
         try:
@@ -181,6 +179,19 @@ def _require_json_lines(path: Path, file: io.BufferedRandom, last: int) -> None:
         msgspec.json.decode(first, type=dict[str, msgspec.Raw])
     except UNREADABLE:
         raise UsageError(f"{path} is not a file of JSON lines and is left as it is; choose another") from None
+
+
+def _last_line(file: io.BufferedRandom, end: int) -> int:
+    """Where the last line starts; a newline at the very end belongs to it."""
+    position = end - 1
+    while position > 0:
+        block = max(0, position - _BLOCK_BYTES)
+        file.seek(block)
+        found = file.read(position - block).rfind(b"\n")
+        if found >= 0:
+            return block + found + 1
+        position = block
+    return 0
 
 
 def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
