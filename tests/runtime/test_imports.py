@@ -119,7 +119,7 @@ def authors_code() -> Iterator[tuple[str, str]]:
     for package, path in modules():
         if package in SATELLITES:
             yield relative(path), path.read_text()
-    for path in sorted((SOURCES["gym_runtime"] / "cli" / "scaffold").glob("*.py")):
+    for path in sorted((SOURCES["gym_testing"] / "scaffold").glob("*.py")):
         yield relative(path), path.read_text()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for snippet in SNIPPET.findall(path.read_text()):

@@ -95,7 +95,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         while json.loads(output(capsys, "ls", "runs", "--json"))[0]["done"] < 10:
             pass
         assert output(capsys, "cancel", run) == (
-            f"all 10 rollouts of run {run} are made; 'gym-runtime collect {run} -o FILE' fetches them\n"
+            f"all 10 rollouts of run {run} have finished; 'gym-runtime collect {run} -o FILE' fetches them\n"
         )
         collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
         collected = subprocess.run(collect, capture_output=True, check=True, timeout=50)
@@ -128,7 +128,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
             f"cancelled {waiting}.1.0\n"
         )
         assert main.run(["cancel", waiting, "--task", "99"]) == 0
-        assert f"run {waiting} is of 5 rollouts: unless it was resumed" in capsys.readouterr().err
+        assert f"run {waiting} has 5 rollouts: unless it was resumed" in capsys.readouterr().err
         collect = [SCRIPT, "collect", waiting, "-o", str(tmp_path / "none.jsonl")]
         with subprocess.Popen(
             collect, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

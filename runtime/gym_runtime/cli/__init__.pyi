@@ -1,6 +1,5 @@
 from . import formatting as formatting
 from . import terminal as terminal
-from .loop import run_async as run_async
 from .models import fetch_weights as fetch_weights
 from .models import parse_roles as parse_roles
 from .options import AT_LEAST_ONE as AT_LEAST_ONE
@@ -26,5 +25,6 @@ from .options import RowFields as RowFields
 from .options import parse_row_fields as parse_row_fields
 from .options import parse_urls as parse_urls
 from .remote import ask as ask
+from .remote import run_async as run_async
 from .remote import unserved as unserved
 from .rows import DATA as DATA

@@ -15,7 +15,7 @@ from gym_runtime.version import VERSION
 
 COMMANDS = {
     "Make rollouts": {
-        "run": "Make rollouts in one or several environments: everything in one command.",
+        "run": "Run rollouts in one or several environments: everything in one command.",
         "start": "Start workers that stay, and a broker unless --nats names one; prints what is ready.",
         "publish": "Put a file's rollouts on the queue of a running system; prints the run's id.",
         "collect": "Write a published run's rollouts to a file, as they come; from any machine.",
@@ -25,9 +25,6 @@ COMMANDS = {
         "drain": "Ask workers to leave: they take no new work, and finish what they have or give it back.",
         "weights": "Pause a serving model, change its weights, and resume: rollouts wait meanwhile, none is "
         "lost.",
-    },
-    "Write environments": {
-        "new": "Write a new environment to start from: NAME.py and NAME.jsonl, which pass the contract.",
     },
 }
 """The engine's commands by the part of the help that shows them, with the first sentence of their docstrings.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from gym_runtime.cli import remote, terminal
 from gym_runtime.cli.options import BROKER, NOT_NEGATIVE, Broker
-from gym_runtime.client import Client
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.stored_records import RunInfo
+
+if TYPE_CHECKING:
+    from gym_runtime.client import Client
 
 
 def cancel(
@@ -30,7 +32,7 @@ def cancel(
         rollout: Only this rollout of the task.
     """
     if rollout is not None and task is None:
-        raise UsageError(f"--rollout {rollout} of which task? --task I --rollout {rollout}")
+        raise UsageError(f"--rollout {rollout} needs its task: --task I --rollout {rollout}")
 
     async def stop(gym: Client) -> tuple[RunInfo, bool]:
         info = await gym.driver.known(RunInfo(run=run, total=0))
@@ -38,18 +40,18 @@ def cancel(
             return info, False
         # Cancelling frees the results as well, and a run whose rollouts are done has nothing to stop. A
         # client's open run has no total.
-        is_made = 0 < info.total <= await gym.driver.made(run)
-        if not is_made:
+        has_all = 0 < info.total <= await gym.driver.made(run)
+        if not has_all:
             await gym.cancel(run, task, rollout)
-        return info, is_made
+        return info, has_all
 
-    info, is_made = remote.ask(broker, stop)
+    info, has_all = remote.ask(broker, stop)
     if info.state != "active":
         terminal.output().print(f"run {run} is {info.state} already", soft_wrap=True)
         return
-    if is_made:
+    if has_all:
         terminal.output().print(
-            f"all {info.total:,} rollouts of run {run} are made; "
+            f"all {info.total:,} rollouts of run {run} have finished; "
             f"'gym-runtime collect {run} -o FILE' fetches them",
             soft_wrap=True,
         )
@@ -58,6 +60,6 @@ def cancel(
     terminal.output().print(f"cancelled {which}", soft_wrap=True)
     if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
         terminal.errors().print(
-            f"run {run} is of {info.total:,} rollouts: unless it was resumed, it has no task {task}",
+            f"run {run} has {info.total:,} rollouts: unless it was resumed, it has no task {task}",
             soft_wrap=True,
         )

@@ -15,10 +15,10 @@ from anyio import to_thread
 from gym_runtime.cli import result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
-from gym_runtime.cli.loop import run_async
 from gym_runtime.cli.options import BROKER, AsJson, Broker, FailuresAsZero, RequiredOutput
-from gym_runtime.cli.remote import unserved
+from gym_runtime.cli.remote import run_async, unserved
 from gym_runtime.client import connect
+from gym_runtime.client.recorded_runs import keep_flushing
 from gym_runtime.client.run import Run
 from gym_runtime.client.status import Counter
 from gym_runtime.client.streaming import background
@@ -28,7 +28,6 @@ from gym_runtime.files.results import OutputFiles, ResultWriter
 from gym_runtime.files.resume import read_collected
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.timing import FLUSH_S
 
 
 def collect(
@@ -61,52 +60,35 @@ def collect(
     async def main() -> None:
         async with connect(urls, prefix=broker.prefix) as gym:
             info = await gym.driver.stored_run(run)
-            missing: list[str] = []
-            if info.state == "active":
-                workers = await gym.workers()
-                missing = unserved(workers, agents=info.agents, environments=info.environments)
-            left = info.total - len(had)
-            had_some, counted = bool(len(had)), Counter()
-            before = metrics.summary() if had_some else None
-            with (
-                ResultWriter(files) as writer,
-                Display(info.total, label=run, before=before) as display,
-            ):
+            workers = await gym.workers() if info.state == "active" else None
+            with ResultWriter(files) as writer, Display(info.total, metrics, label=run) as display:
 
                 def take(record: RolloutRecord) -> None:
                     writer.write(record)
                     metrics.add(record)
-                    counted.add(record)
                     display.add(record)
 
-                for line in missing:
-                    display.note(line)
-
-                async def flush() -> None:
-                    while True:
-                        await anyio.sleep(FLUSH_S)
-                        writer.flush()
+                if workers is not None:
+                    for line in unserved(workers, agents=info.agents, environments=info.environments):
+                        display.note(line)
 
                 async with background() as tasks:
-                    tasks.start_soon(flush)
+                    tasks.start_soon(keep_flushing, writer)
                     tasks.start_soon(stop_on_signal, tasks.cancel_scope)
                     collected = Run(
                         gym.driver,
                         info,
                         take,
-                        total=left,
+                        total=info.total - len(had),
                         settled=lambda task, rollout: (task, rollout) in had,
+                        counter=Counter(),
                     )
-                    complete = await collected.follow()
-                    now = await gym.driver.known(info)
-                    if not complete and now.state == "finished":
-                        await gym.driver.stored_run(run)
+                    complete, now = await collected.follow_to_end()
                     if complete or now.state == "cancelled":
-                        failed = metrics.failures.total()
                         # What an earlier call has written is not among the figures.
-                        figures = None if had_some else counted.figures()
+                        figures = None if len(had) else collected.counter.figures()
                         now = msgspec.structs.replace(
-                            now, done=metrics.rollouts, failed=failed, figures=figures
+                            now, done=metrics.rollouts, failed=metrics.failures.total(), figures=figures
                         )
                         state = "cancelled" if now.state == "cancelled" else "finished"
                         await gym.driver.finish_run(now, state=state)

@@ -26,8 +26,8 @@ field of `gym_runtime.workers.adapter.ModelSettings`.
 
 from __future__ import annotations
 
-import difflib
 import os
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -35,8 +35,8 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from gym_runtime.cli.models import POLICY
-from gym_runtime.cli.options import BROKER, BrokerOptions
+from gym_runtime.cli.options import BROKER, POLICY, BrokerOptions
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import Kind, SystemSpec
 from gym_runtime.workers.adapter import ModelSettings
@@ -104,7 +104,6 @@ def load_config(path: Path | None) -> SystemConfig:
             f"{path} holds an {KEY} and others can read it: chmod 600 {path}, "
             "or name an environment variable in api_key_variable instead"
         )
-    _refuse_unknown(path, document)
     try:
         config = msgspec.convert(document, SystemConfig)
     except msgspec.ValidationError as error:
@@ -116,47 +115,29 @@ def load_config(path: Path | None) -> SystemConfig:
     return config
 
 
-def _pools(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    pools = document.get("pools")
-    found = cast("list[Any]", pools) if isinstance(pools, list) else []
-    return [(f"pools[{i}]", cast("dict[str, Any]", p)) for i, p in enumerate(found) if isinstance(p, dict)]
-
-
-def _models(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    models = [(f"{where}.model", pool.get("model")) for where, pool in _pools(document)]
-    return [(where, cast("dict[str, Any]", model)) for where, model in models if isinstance(model, dict)]
-
-
 def _take_keys(document: dict[str, Any]) -> dict[str, str]:
     """Take the keys out of the document and name the variables that will hold them instead."""
+    pools = document.get("pools")
+    tables = cast("list[Any]", pools) if isinstance(pools, list) else []
     keys: dict[str, str] = {}
-    for number, (_, model) in enumerate(_models(document)):
-        key = model.pop(KEY, None)
-        if key is not None:
+    for number, pool in enumerate(tables):
+        model = cast("dict[str, Any]", pool).get("model") if isinstance(pool, dict) else None
+        if isinstance(model, dict) and KEY in model:
             variable = KEY_VARIABLE.format(number=number)
-            keys[variable] = str(key)
+            keys[variable] = str(cast("dict[str, Any]", model).pop(KEY))
             model["api_key_variable"] = variable
     return keys
 
 
-def _refuse_unknown(path: Path, document: dict[str, Any]) -> None:
-    tables: list[tuple[str, dict[str, Any], type[msgspec.Struct]]] = [("", document, SystemConfig)]
-    tables += [(where, pool, PoolConfig) for where, pool in _pools(document)]
-    tables += [(where, model, ModelSettings) for where, model in _models(document)]
-    for where, table, struct in tables:
-        known = list(struct.__struct_fields__)
-        for name in table:
-            if name not in known:
-                place = f" in {where}" if where else ""
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean '{near[0]}'?" if near else f"; there are: {', '.join(known)}"
-                raise UsageError(f"{path}: there is no setting '{name}'{place}{hint}")
-
-
 def _place(message: str) -> str:
-    """msgspec's message, with the place first."""
+    """msgspec's message, with the place first; for an unknown setting, with the nearest one."""
     what, _, where = message.partition(" - at `$")
+    place = where.rstrip("`").lstrip(".")
+    if unknown := re.fullmatch("Object contains unknown field `(.*)`", what):
+        struct = ModelSettings if place.endswith("model") else PoolConfig if place else SystemConfig
+        known = struct.__struct_fields__
+        hint = catalogue.suggest(unknown[1], [*known]) or f"; there are: {', '.join(known)}"
+        return f"there is no setting '{unknown[1]}'{f' in {place}' if place else ''}{hint}"
     if what.startswith("Invalid enum value"):  # a pool's kind is the only one
         what = f"{what}; there are: {', '.join(get_args(Kind))}"
-    place = where.rstrip("`").lstrip(".")
     return f"{place}: {what[:1].lower()}{what[1:]}" if place else what

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Self
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
-from gym_runtime.statistics import Total
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
-    from gym_runtime.files.run_metrics import Metrics, Summary
+    from gym_runtime.files.run_metrics import Metrics
 
 REDRAWS_PER_S = 4
 RATE_WINDOW_S = 30
@@ -37,54 +36,41 @@ LINE_SHARE = 0.05
 
 
 class Tally:
-    """The counts while records arrive. ``before``: the counts of an interrupted part of the run."""
+    """The counts while records arrive: those of the metrics, and how many are of this part of the run.
 
-    def __init__(self, total: int, before: Summary | None = None) -> None:
-        self.total = total
-        self.added = 0
-        self.earlier = before.rollouts if before else 0
-        self.rewards = Total()
-        if before is not None and before.mean_reward is not None:
-            self.rewards.add(before.mean_reward, times=before.rewarded)
-        self.failures: dict[str, int] = dict(before.failures) if before else {}
-        self.cancelled = before.outcomes["cancelled"] if before else 0
+    The metrics take in a record before it is added here.
+    """
+
+    def __init__(self, total: int, metrics: Metrics) -> None:
+        self.total, self.metrics = total, metrics
+        self._earlier = metrics.rollouts
         self.examples: dict[str, Fault] = {}
 
     def add(self, record: RolloutRecord) -> None:
-        """Count a record."""
-        self.added += 1
-        if record.reward is not None:
-            self.rewards.add(record.reward)
-        elif isinstance(record.outcome, Failed):
-            fault = record.outcome.fault
-            self.failures[fault.kind] = self.failures.get(fault.kind, 0) + 1
-            self.examples.setdefault(fault.kind, fault)
-        else:
-            self.cancelled += 1
-
-    def catch_up(self, metrics: Metrics) -> None:
-        """Also count rows that were written while the run was stopped; they are not shown one by one."""
-        tables = metrics.agents.values()
-        self.added = metrics.rollouts - self.earlier
-        self.rewards = metrics.rewards
-        self.failures = dict(metrics.failures)
-        self.cancelled = sum(table.outcomes["cancelled"] for table in tables)
+        """Keep the first failure of each kind."""
+        if isinstance(record.outcome, Failed):
+            self.examples.setdefault(record.outcome.fault.kind, record.outcome.fault)
 
     @property
     def done(self) -> int:
-        return self.earlier + self.added
+        return self.metrics.rollouts
+
+    @property
+    def added(self) -> int:
+        return self.done - self._earlier
 
     @property
     def mean_reward(self) -> float | None:
-        return self.rewards.mean
+        return self.metrics.mean_reward
 
     @property
     def trouble(self) -> str:
         """Failed and cancelled rollouts, by kind; empty without any."""
-        failures = self.failures.copy()  # another thread may be adding
+        failures = self.metrics.failures.copy()  # another thread may be adding
         failed = sum(failures.values())
         parts = [f"{failed:,} failed ({formatting.breakdown(failures)})"] if failed else []
-        return ", ".join([*parts, *([f"{self.cancelled:,} cancelled"] if self.cancelled else [])])
+        cancelled = self.metrics.cancelled
+        return ", ".join([*parts, *([f"{cancelled:,} cancelled"] if cancelled else [])])
 
 
 class Display:
@@ -92,7 +78,7 @@ class Display:
 
     Args:
         total: rollouts of the whole run, the earlier part of a resumed one included.
-        before: what that earlier part made.
+        metrics: of the whole run; they take in each record before it is shown.
         console: where to; standard error by default.
         now: the clock, in seconds.
     """
@@ -100,13 +86,13 @@ class Display:
     def __init__(
         self,
         total: int,
+        metrics: Metrics,
         *,
         label: str = "",
-        before: Summary | None = None,
         console: Console | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tally = Tally(total, before)
+        self.tally = Tally(total, metrics)
         self._label = formatting.shorten(label, LABEL_WIDTH)
         self._now = now
         self._console = console or terminal.errors()
@@ -170,7 +156,7 @@ class Display:
             f"Finished {tally.done:,} / {tally.total:,} rollouts ({share:.0%}) "
             f"in {formatting.span(elapsed_s)} "
             f"({rate * 60:,.0f} rollouts/min).",
-            f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.rewards.count else "",
+            f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.mean_reward is not None else "",
             f"{tally.trouble}." if tally.trouble else "",
             f"About {formatting.span((tally.total - tally.done) / rate)} left."
             if rate and tally.done < tally.total and self._ended <= self._started

@@ -10,13 +10,14 @@ from gym_runtime.errors import UsageError
 def drain(*names: str, json: AsJson = False, broker: Broker = BROKER) -> None:
     """Ask workers to leave: they take no new work, and finish what they have or give it back.
 
-    From anywhere. The commands that started them end with their last worker; nothing starts again.
+    This works from any machine. The commands that started the workers end with the last worker, and no worker
+    is started again.
 
     Args:
         names: Workers, kinds (agent), pools (agent:tool_loop) or hosts, as 'gym-runtime status' shows them.
     """
     if not names:
-        raise UsageError("name what is to drain: a worker, a kind such as agent, a pool or a host")
+        raise UsageError("name what to drain: a worker, a kind such as agent, a pool or a host")
     asked = remote.ask(broker, lambda gym: gym.drain(*names))
     if json:
         terminal.print_json(

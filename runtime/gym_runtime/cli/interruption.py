@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C or SIGTERM ended."""
-MORE = "run the same command with --resume to make the other rollouts"
+MORE = "run the same command with --resume to run the other rollouts"
 RESUME = f"interrupted; {MORE}"
 AGAIN_S = 0.02
 
@@ -24,7 +24,6 @@ def terminable() -> Generator[None]:
 
     For what runs without an event loop, and only in the main thread, where Python handles signals.
     """
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGALRM)}
     hook = sys.unraisablehook
 
     def dropped(unraisable: sys.UnraisableHookArgs) -> None:
@@ -33,14 +32,13 @@ def terminable() -> Generator[None]:
         else:
             hook(unraisable)
 
-    sys.unraisablehook = dropped
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.unraisablehook = hook
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with _handled(_interrupt, signal.SIGTERM, signal.SIGALRM):
+        sys.unraisablehook = dropped
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook = hook
 
 
 @contextmanager
@@ -54,12 +52,18 @@ def held_back() -> Generator[list[int]]:
     def note(number: int, frame: FrameType | None) -> None:
         noted.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled(note, signal.SIGINT, signal.SIGTERM):
         yield noted
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Generator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def was_interrupt(error: BaseException | None) -> bool:

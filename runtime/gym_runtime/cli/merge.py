@@ -31,7 +31,7 @@ def merge(
         overwrite: Replace existing files.
     """
     if len(rollouts) < 2:
-        raise UsageError("say which files: gym-runtime merge A.jsonl B.jsonl -o C.jsonl")
+        raise UsageError("merge needs two or more files: gym-runtime merge A.jsonl B.jsonl -o C.jsonl")
     refuse_missing(rollouts)
     files = OutputFiles.beside(output)
     for path in rollouts:
@@ -44,12 +44,16 @@ def merge(
         merged = merge_files(rollouts, files, metrics)
     if merged.repeated or merged.recovered:
         terminal.errors().print(
-            f"{merged.repeated:,} rows stood in more than one file; {merged.recovered:,} rollouts that "
+            f"{merged.repeated:,} rows were in more than one file; {merged.recovered:,} rollouts that "
             "failed in one have a row in another",
             soft_wrap=True,
         )
     summary = metrics.summary()
     result.report(
-        summary, files=files, parts=result.parts(metrics), tally=Tally(summary.rollouts), as_json=json
+        summary,
+        files=files,
+        parts=result.parts(metrics),
+        tally=Tally(summary.rollouts, metrics),
+        as_json=json,
     )
     return 0 if summary.mean_reward is not None else 1

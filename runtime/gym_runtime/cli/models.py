@@ -1,21 +1,31 @@
-"""The models that the command line asks for: its options, put together with a system's file."""
+"""The models that the command line asks for: its options, put together with a system's file; and those of a
+run: the policy and those in roles, started for it, or served by its system.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from gym_runtime.cli.options import ModelOptions, RoleOptions, named_values
-from gym_runtime.cli.terminal import downloading
+from gym_runtime.cli import terminal
+from gym_runtime.cli.options import POLICY, BrokerOptions, ModelOptions, RoleOptions, named_values
+from gym_runtime.cli.remote import ask
+from gym_runtime.client import make_pools
+from gym_runtime.client.row_sources import require_declared, require_roles, served_model
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
+from gym_runtime.system.spec import PoolSpec
 from gym_runtime.workers.adapter import ModelSettings
 
+if TYPE_CHECKING:
+    from gym_runtime.cli.run import RunOptions
+
 DEFAULT_MODEL = "embedded/smollm2-135m"
-DEFAULT_CONCURRENCY = 1024
 EMBEDDED_CONCURRENCY = 16
 """More rollouts in flight than the embedded engine has slots would only wait, and use up their time."""
-POLICY = "policy"
-"""The model that rollouts ask for by default; as the model of a role, the policy itself."""
 
 
 def parse_model(options: ModelOptions, file_model: ModelSettings | None = None) -> ModelSettings:
@@ -93,5 +103,154 @@ def fetch_weights(model: ModelSettings) -> None:
     """
     if model.provider == "embedded":
         fetch = catalogue.load("models", "embedded").fetch_weights
-        with downloading(f"weights of {model.name}") as report:
+        with terminal.downloading(f"weights of {model.name}") as report:
             fetch(model.name, report)
+
+
+class RunModels:
+    """The models of one run, and the settings that name their pools.
+
+    Args:
+        names: the environments that were named.
+        file_models: those of the system's file.
+
+    Attributes:
+        run: its id, under which the models are served that it starts: no other run asks for that name.
+        settings: of the rollouts.
+        concurrency: rollouts in flight that the models can use.
+        policy: the model.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        names: Sequence[str],
+        file_models: Mapping[str, ModelSettings],
+        broker: BrokerOptions,
+        run: str,
+    ) -> None:
+        self.options, self.names, self.file_models, self.broker = options.model, names, file_models, broker
+        self.run, self.settings, self.concurrency = run, options.rollouts.chosen(), options.concurrency
+        self._role_models: dict[str, ModelSettings] = {}
+        self._named_roles = parse_roles(options.roles)
+        file_model = self._file_policy()
+        self.policy = parse_model(self.options, file_model)
+        # The run asks the model of the system that it joins, if neither the options nor the file name one.
+        self._left_open = bool(self.broker.urls) and not (self.options or file_model)
+        self._asked_pool, self._agent = self.settings.model_pool, self.settings.agent
+        agent = self._agent and catalogue.known_name("agents", self._agent)  # it may be named by its file
+        self.settings = replace(self.settings, agent=agent, model_pool=self.run)
+
+    @property
+    def name(self) -> str:
+        """The policy, as ``PROVIDER/NAME``."""
+        return f"{self.policy.provider}/{self.policy.name}"
+
+    def resume(self, run: str) -> None:
+        """Serve the models under the name of the run that is resumed.
+
+        Attempts that a dead client left may go on: they know the model by this name.
+        """
+        self.run = run
+        self.settings = replace(self.settings, model_pool=run)
+
+    def pools(self, environments: Iterable[str], workers: int) -> tuple[PoolSpec, ...]:
+        """The workers to start: those of the environments, and of the models that the run starts itself.
+
+        Args:
+            workers: processes of each kind.
+        """
+        if self.serves_policy:
+            fetch_weights(self.policy)
+        return make_pools(
+            tuple(environments),
+            self.policy if self.serves_policy else None,
+            agents=(self._agent,) if self._agent else (),
+            workers=workers,
+            concurrency=self.concurrency,
+            model_pool=self.settings.model_pool,
+            roles={self.settings.roles[role]: model for role, model in self._role_models.items()},
+        )
+
+    def choose_policy(self) -> None:
+        """Take the model of the system that is joined if none was named, else have ours at hand."""
+        if self._left_open:
+            served = served_model(ask(self.broker, lambda gym: gym.workers()), self._asked_pool)
+            if served is not None:
+                self.policy = served
+                self.settings = replace(self.settings, model_pool=self._asked_pool)
+                terminal.errors().print(
+                    f"{self.name} answers: this system serves it as '{self._asked_pool}'; --model starts "
+                    "another one",
+                    soft_wrap=True,
+                )
+        if self.policy.provider == "embedded":
+            self.concurrency = min(self.concurrency, EMBEDDED_CONCURRENCY)
+        if self.options.requests_per_minute and not self.serves_policy:
+            raise UsageError(
+                "--requests-per-minute is for a model that the run starts (--model PROVIDER/NAME); "
+                "for a model that a system serves, set requests_per_minute in the system's file"
+            )
+        per_minute = self.policy.requests_per_minute
+        if per_minute and self.serves_policy:
+            # More rollouts in flight than requests in a minute would only wait, and use up their time.
+            self.concurrency = max(1, min(self.concurrency, round(per_minute)))
+
+    def _file_policy(self) -> ModelSettings | None:
+        """The policy of the configuration file: the pool of that name, else the first that is no role's."""
+        models = self.file_models
+        roles = {*self._named_roles, *_declared(self.names)} if models else set[str]()
+        others = [name for name in models if name not in roles]
+        return models.get(POLICY) or (models[others[0]] if others else None)
+
+    def choose_roles(self, environments: Sequence[str]) -> None:
+        """Say which pool serves each role: one of ours, the policy's, or one of the system that is joined.
+
+        Raises:
+            UsageError: a role has no model, or a model was named for a role that no environment has.
+        """
+        named, roles = self._named_roles, _declared(environments)
+        if not self.settings.agent:
+            require_declared(sorted({*named, *self.settings.role_sampling}), environments)
+        pools: dict[str, str] = {}
+        for name in sorted(roles | named.keys()):
+            model = named[name] if name in named else self.file_models.get(name)
+            if model is not None:
+                fetch_weights(model)
+                pools[name] = f"{self.run}-{name}"
+                self._role_models[name] = model
+            elif name in named:
+                pools[name] = self.settings.model_pool
+        missing = roles - pools.keys()
+        if missing and self.broker.urls:
+            workers = ask(self.broker, lambda gym: gym.workers())
+            pools |= {name: name for name in missing if served_model(workers, name)}
+        require_roles(environments, pools, _how_to_name)
+        self.settings = replace(self.settings, roles=pools)
+        if any(model.provider == "embedded" for model in self._role_models.values()):
+            self.concurrency = min(self.concurrency, EMBEDDED_CONCURRENCY)
+
+    @property
+    def serves_policy(self) -> bool:
+        """Whether this run starts the model that it asks."""
+        return self.settings.model_pool == self.run
+
+    def role_model(self, role: str) -> str:
+        """What answers in a role, the same for every part of a run that is resumed."""
+        model = self._role_models.get(role)
+        if model is not None:
+            return f"{model.provider}/{model.name}"
+        own = self.settings.roles[role] == self.settings.model_pool
+        return POLICY if own else f"pool {self.settings.roles[role]}"
+
+
+def _declared(environments: Iterable[str]) -> set[str]:
+    """The roles that some environments have."""
+    return {
+        role.name for name in environments for role in catalogue.environment(name).definition.declared_roles
+    }
+
+
+def _how_to_name(role: str) -> str:
+    option = "--judge " if role == "judge" else f"--role {role}="
+    return f"{option}PROVIDER/NAME, or {option}policy to have the model answer for itself"

@@ -19,6 +19,10 @@ from cyclopts.validators import Number
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling
 
+POLICY = "policy"
+"""The model that rollouts ask for by default; as the model of a role, the policy itself."""
+DEFAULT_CONCURRENCY = 1024
+
 FLAT = Parameter(name="*")
 AT_LEAST_ONE = Parameter(validator=Number(gte=1))
 NOT_NEGATIVE = Parameter(validator=Number(gte=0))
@@ -93,7 +97,7 @@ class BrokerOptions:
         """
         if not self.urls:
             raise UsageError(
-                "which system? --nats URL, or the environment variable GYM_NATS_URL; "
+                "which system? Name it with --nats URL or the environment variable GYM_NATS_URL; "
                 "'gym-runtime start' starts one and prints its URL"
             )
         return self.urls
@@ -111,7 +115,7 @@ class ModelOptions:
         model: PROVIDER/NAME: openai/NAME, embedded/NAME, scripted/NAME and others; 'gym-runtime ls models'
             lists them. By default embedded/smollm2-135m.
         model_urls: Where the model is served, such as http://127.0.0.1:8000/v1; once per replica.
-        model_api: responses, chat, or auto to take the Responses API where there is one.
+        model_api: responses, chat, or auto to take the Responses API where the engine has it.
         engine_args: Arguments of an engine that the worker starts itself (vllm without --model-url), such as
             '--max-model-len 4096'.
         requests_per_minute: Requests to the engine at most, shared by the model workers that are started
@@ -250,8 +254,8 @@ class RowOptions:
 
     Attributes:
         limit: Take the first N rows of each file only.
-        shuffle_seed: Make the rows in a random order, the same one each time for the same N and rows. What a
-            row's rollouts are called does not depend on it.
+        shuffle_seed: Run the rows in a random order, which N and the rows determine. The numbers of a row's
+            rollouts do not depend on it.
         row_fields: NAME=VALUE, a field for the rows that leave it out, such as threshold=0.9; JSON or text,
             repeatable.
     """

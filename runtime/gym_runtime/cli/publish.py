@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from gym_runtime.cli import terminal
-from gym_runtime.cli.loop import run_async
 from gym_runtime.cli.options import (
     BROKER,
     ROLE_POOLS,
@@ -20,7 +19,7 @@ from gym_runtime.cli.options import (
     Rows,
     parse_row_fields,
 )
-from gym_runtime.cli.remote import unserved
+from gym_runtime.cli.remote import run_async, unserved
 from gym_runtime.cli.rows import sources
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
@@ -41,7 +40,7 @@ def publish(
 
     Args:
         file: Dataset rows, JSONL.
-        environment: The environment of rows that do not say theirs in agent_ref.
+        environment: The environment of rows without an agent_ref.
     """
     urls = broker.required()
     names = (environment,) if environment else ()

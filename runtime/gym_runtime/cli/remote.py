@@ -1,17 +1,28 @@
-"""A running system, seen by a command that joins it: its answers, and its pools."""
+"""A running system, seen by a command that joins it: its answers, and its pools.
+
+The client is imported when a system is asked: a command's help needs none.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from gym_runtime.cli.loop import run_async
-from gym_runtime.cli.models import POLICY
-from gym_runtime.cli.options import BrokerOptions
-from gym_runtime.client import Client, connect
-from gym_runtime.rpc.members import Heartbeat
+from gym_runtime.cli.options import POLICY, BrokerOptions
+
+if TYPE_CHECKING:
+    from gym_runtime.client import Client
+    from gym_runtime.rpc.registry import Heartbeat
 
 T = TypeVar("T")
+
+
+def run_async(main: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    """Run a coroutine function to its end, on uvloop where there is one."""
+    import anyio
+
+    return anyio.run(main, *arguments, backend_options={"use_uvloop": sys.platform != "win32"})
 
 
 def ask(broker: BrokerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
@@ -20,6 +31,8 @@ def ask(broker: BrokerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
     Raises:
         UsageError: no system was named.
     """
+    from gym_runtime.client import connect
+
     urls = broker.required()
 
     async def main() -> T:

@@ -145,7 +145,7 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
     for k in ks if len(ks) <= SHOWN_PASSES else [*ks[: SHOWN_PASSES - 1], ks[-1]]:
         share = formatting.share(summary.pass_at[k], summary.pass_error[k])
         yield f"pass@{k}", f"{share}  (of {summary.pass_tasks[k]:,} of {_counted(summary.all_tasks, 'task')})"
-    left = f"; {result.not_made:,} of {result.total:,} not made" if result.not_made else ""
+    left = f"; {result.not_made:,} of {result.total:,} not run" if result.not_made else ""
     yield "rollouts", (formatting.breakdown(summary.outcomes) or "none") + left
     for kind, failure in result.failures.items():
         stage = f" (in {failure.stage})" if failure.stage else ""

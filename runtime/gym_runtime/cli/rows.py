@@ -30,7 +30,9 @@ def sources(names: Sequence[str], file: Path | None, limit: int | None) -> list[
     if file is not None:
         return [Source(str(file), names[0] if len(names) == 1 else None)]
     if not names:
-        raise UsageError("say what to run: gym-runtime run NAME, or -i FILE with rows that carry agent_ref")
+        raise UsageError(
+            "name an environment or a file: gym-runtime run NAME, or -i FILE whose rows have agent_ref"
+        )
     named = {name: catalogue.environment(name) for name in names}
     return [Source(str(_own_rows(environment, name, limit)), name) for name, environment in named.items()]
 

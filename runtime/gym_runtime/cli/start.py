@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -11,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, get_args
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -22,25 +20,20 @@ from rich.console import Console
 from rich.table import Table
 
 from gym_runtime import logs
+from gym_runtime.bus.addresses import without_credentials
 from gym_runtime.bus.nats import connect
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, load_config
 from gym_runtime.cli.interruption import INTERRUPTED
-from gym_runtime.cli.loop import run_async
-from gym_runtime.cli.models import (
-    DEFAULT_CONCURRENCY,
-    EMBEDDED_CONCURRENCY,
-    POLICY,
-    fetch_weights,
-    parse_model,
-    parse_roles,
-)
+from gym_runtime.cli.models import EMBEDDED_CONCURRENCY, fetch_weights, parse_model, parse_roles
 from gym_runtime.cli.options import (
     AT_LEAST_ONE,
+    DEFAULT_CONCURRENCY,
     FLAT,
     HIDDEN_DEFAULT,
     MODEL,
     MODEL_GROUP,
+    POLICY,
     ROLES,
     SYSTEM,
     Apart,
@@ -51,6 +44,7 @@ from gym_runtime.cli.options import (
     WeakSandbox,
     parse_urls,
 )
+from gym_runtime.cli.remote import run_async
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import load_plugin
@@ -70,7 +64,7 @@ class StartOptions:
     """What ``start`` was asked to do.
 
     Attributes:
-        config: A system described in TOML, of which POOLs pick a part. Options given here win.
+        config: A system described in TOML; POOLs pick parts of it. Options given here override it.
         concurrency: Rollouts in flight, over all agent workers; by default 1024.
         workers: Processes of each kind; by default 1.
         apart: Give every worker a process of its own; by default agent workers host the environments and
@@ -115,7 +109,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
 
     Ctrl-C or SIGTERM lets rollouts finish for --drain seconds, then stops; only a second Ctrl-C ends at once.
 
-    --config FILE describes a system in TOML, of which POOLs pick a part; "gym-runtime deploy init systemd"
+    --config FILE describes a system in TOML, and POOLs pick parts of it; "gym-runtime deploy init systemd"
     writes an example.
 
     Args:
@@ -167,7 +161,12 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):
         # More would only wait for the small engine, and use up their time.
-        pools = [_limited(pool, EMBEDDED_CONCURRENCY) if pool.kind == "agent" else pool for pool in pools]
+        pools = [
+            replace(pool, capacity=min(pool.slots, -(-EMBEDDED_CONCURRENCY // pool.processes)))
+            if pool.kind == "agent"
+            else pool
+            for pool in pools
+        ]
     return SystemSpec(
         pools=tuple(pools) if options.apart else host(pools),
         nats=parse_urls(options.nats) or config.urls,
@@ -181,8 +180,8 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
 def _parse_pool(text: str) -> PoolConfig:
     kind, _, names = text.partition(":")
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "agent, resource or model, as in resource:mcqa"
+        near = catalogue.nearest(kind, [*KINDS])
+        hint = f"did you mean '{near}'?" if near else "agent, resource or model, as in resource:mcqa"
         raise UsageError(f"there is no kind of pool '{kind}'; {hint}")
     return PoolConfig(kind=kind, names=tuple(name.strip() for name in names.split(",") if name.strip()))
 
@@ -221,8 +220,8 @@ def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, Model
         if of_roles:
             if len(names) > 1 or of_roles[0] is None:
                 raise UsageError(
-                    f"model:{','.join(names)}: a role has a pool of its own; to have the policy answer in "
-                    "one, say so where rollouts are published: --role NAME=policy"
+                    f"model:{','.join(names)}: a role has a separate pool; to let the policy answer in a "
+                    "role, use --role NAME=policy where rollouts are published"
                 )
             model = of_roles[0]
         elif options.model.model or options.model.model_urls or model is None:
@@ -238,10 +237,6 @@ def _complete(pool: PoolConfig, options: StartOptions, roles: Mapping[str, Model
         capacity=pool.capacity if capacity is None else capacity,
         model=model,
     )
-
-
-def _limited(pool: PoolSpec, concurrency: int) -> PoolSpec:
-    return replace(pool, capacity=min(pool.slots, -(-concurrency // pool.processes)))
 
 
 def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -362,7 +357,7 @@ def show_ready(running: System, system: SystemSpec, console: Console) -> None:
     console.print(table)
     console.print()
     if system.nats:
-        console.print(f"joined {', '.join(map(without_password, system.nats))}", soft_wrap=True)
+        console.print(f"joined {', '.join(map(without_credentials, system.nats))}", soft_wrap=True)
     else:
         console.print("ready; to join from this machine:", style="bold")
         console.print(f"export GYM_NATS_URL={running.url}", soft_wrap=True)
@@ -374,13 +369,3 @@ def show_ready(running: System, system: SystemSpec, console: Console) -> None:
 def _served(names: tuple[str, ...], pool: PoolSpec | None) -> str:
     model = pool and pool.model
     return formatting.listed(names) + (f" = {model.provider}/{model.name}" if model else "")
-
-
-def without_password(url: str) -> str:
-    """A broker's URL without who we are to it.
-
-    >>> without_password("nats://gym:secret@10.0.0.5:4222")
-    'nats://10.0.0.5:4222'
-    """
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -30,8 +30,8 @@ def weights(
     Args:
         action: What to do.
         argument: A version's name, or where the weights are.
-        version: The name of the updated weights from then on.
-        model_pool: Which model.
+        version: The name of the updated weights.
+        model_pool: The pool of the model.
     """
     command = _command(action, argument, version)
     answers = ask(broker, lambda gym: gym.control(command, model=model_pool))

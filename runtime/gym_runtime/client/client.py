@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client import standing_run, weights
+from gym_runtime.client import standing_run
 from gym_runtime.client.collected_groups import InputOrder, run_groups
 from gym_runtime.client.recorded_runs import Expecting, recording, run_recorded
 from gym_runtime.client.row_sources import (
@@ -32,9 +32,10 @@ from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.client.status import RunProgress, Status, look, whole
 from gym_runtime.client.streaming import Lifetime
 from gym_runtime.client.tracking import track_rollouts
+from gym_runtime.client.weights import Engines
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import NotThereYet, UsageError
+from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
@@ -46,7 +47,6 @@ from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
 from gym_runtime.rpc.members import Heartbeat, all_workers, drain, named
 from gym_runtime.workers.adapter import ModelSettings
-from gym_runtime.workers.current_weights import stored
 
 CONTROL_S = 600.0
 """How long a command to model workers, such as new weights, may take by default."""
@@ -83,7 +83,6 @@ class Client:
 
     Attributes:
         urls: the broker's, while the client is open.
-        driver: the runs of this connection, for this project's own programs.
     """
 
     urls: tuple[str, ...] = ()
@@ -99,9 +98,10 @@ class Client:
     ) -> None:
         self.roles = dict(roles or {})
         self.prefix = prefix
-        self.driver = Runs(bus, tasks)
         self.new_runs = NewRuns(self.workers, self._declared, self.roles)
-        self._environments = Environments(self.driver, self.roles)
+        self._connected: tuple[Runs, Environments] | None = None
+        if bus is not None and tasks is not None:
+            self._connect(bus, tasks)
         self._joining = joining
         self._entered: AbstractAsyncContextManager[None] | None = None
         self._lifetime: Lifetime | None = None
@@ -147,16 +147,37 @@ class Client:
 
     @asynccontextmanager
     async def _join(self) -> AsyncGenerator[None]:
-        if self._joining is None or self.driver.connected:
+        if self._joining is None or self._connected is not None:
             raise UsageError("the client is open already; connect(...) makes another one")
         async with self._joining() as joined:
             self.urls, self.new_runs.served = tuple(joined.urls), joined.served
-            self.driver.connect(joined.bus, joined.tasks)
+            self._connect(joined.bus, joined.tasks)
             try:
                 yield
             finally:
-                self.driver.connect(None, None)
-                self._environments.disconnect()
+                self._connected = None
+
+    def _connect(self, bus: Bus, tasks: TaskGroup) -> None:
+        runs = Runs(bus, tasks)
+        self._connected = runs, Environments(runs, self.roles)
+
+    @property
+    def driver(self) -> Runs:
+        """The runs of this connection, for this project's own programs."""
+        return self._connection()[0]
+
+    @property
+    def _environments(self) -> Environments:
+        return self._connection()[1]
+
+    def _connection(self) -> tuple[Runs, Environments]:
+        """
+        Raises:
+            UsageError: the client is not open.
+        """
+        if self._connected is None:
+            raise UsageError("the client is not open: async with connect(...) as gym, or await gym.open()")
+        return self._connected
 
     # -- rollouts of rows -----------------------------------------------------------------------------
 
@@ -210,61 +231,49 @@ class Client:
         if retry_failed and not resume:
             raise UsageError("retry_failed is for a run that exists: give resume=True too")
         asked = _asked(settings, keywords)
-        # Not a generator itself, so that the checks above run at the call, not at the first record.
-        return self._rollouts(
-            rows, asked, environment, in_flight, ordered, track, output, resume, retry_failed
-        )
 
-    async def _rollouts(
-        self,
-        rows: Iterable[AnyRow] | Dataset,
-        asked: RolloutSettings,
-        environment: str | None,
-        in_flight: int,
-        ordered: bool,
-        track: str | None,
-        output: str | Path | None,
-        resume: bool,
-        retry_failed: bool,
-    ) -> AsyncGenerator[RolloutRecord]:
-        order = InputOrder[RolloutRecord]()
+        async def run() -> AsyncGenerator[RolloutRecord]:
+            order = InputOrder[RolloutRecord]()
 
-        def expecting(specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-            return order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
+            def expecting(specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
+                return order.expecting(specs, lambda spec: (spec.task_index, spec.rollout_index))
 
-        async with AsyncExitStack() as stack:
-            if output is not None:
-                dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
-                plan = RunPlan(dataset, self.new_runs.settings(asked))
-                plan.require_groups()
-                await with_served_roles(self.workers, plan.one_of_each())
-                recorded = await stack.enter_async_context(
-                    recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
-                )
-                info = recorded.plan.info(recorded.run, recorded.missing, recorded.model)
-                records = self.recorded(
-                    recorded, in_flight=in_flight, expecting=expecting if ordered else None
-                )
-            else:
-                if isinstance(rows, Dataset):
-                    specs, info = await self.new_runs.of_dataset(rows, asked)
+            async with AsyncExitStack() as stack:
+                if output is not None:
+                    dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
+                    plan = RunPlan(dataset, self.new_runs.settings(asked))
+                    plan.require_groups()
+                    await with_served_roles(self.workers, plan.one_of_each())
+                    recorded = await stack.enter_async_context(
+                        recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
+                    )
+                    info = recorded.plan.info(recorded.run, recorded.missing, recorded.model)
+                    records = self.recorded(
+                        recorded, in_flight=in_flight, expecting=expecting if ordered else None
+                    )
                 else:
-                    sources = RowSources(rows, remembered=False)
-                    specs, info = await self.new_runs.of_rows(sources, asked, environment)
-                specs = expecting(specs) if ordered else specs
-                records = run_rollouts(self.driver, specs, info, in_flight=in_flight)
-            if track is not None:
-                records = track_rollouts(track, records, info, asked)
-            # A generator that is dropped without `aclose` is closed some time later, in another task.
-            await stack.enter_async_context(aclosing(records))
-            async for record in records:
-                if not ordered:
-                    yield record
-                    continue
-                for due in order.arrived((record.task_index, record.rollout_index), record):
+                    if isinstance(rows, Dataset):
+                        specs, info = await self.new_runs.of_dataset(rows, asked)
+                    else:
+                        sources = RowSources(rows, remembered=False)
+                        specs, info = await self.new_runs.of_rows(sources, asked, environment)
+                    specs = expecting(specs) if ordered else specs
+                    records = run_rollouts(self.driver, specs, info, in_flight=in_flight)
+                if track is not None:
+                    records = track_rollouts(track, records, info, asked)
+                # A generator that is dropped without `aclose` is closed some time later, in another task.
+                await stack.enter_async_context(aclosing(records))
+                async for record in records:
+                    if not ordered:
+                        yield record
+                        continue
+                    for due in order.arrived((record.task_index, record.rollout_index), record):
+                        yield due
+                for due in order.rest():
                     yield due
-            for due in order.rest():
-                yield due
+
+        # Not a generator itself, so that the checks above run at the call, not at the first record.
+        return run()
 
     async def groups(
         self,
@@ -504,10 +513,7 @@ class Client:
             ModelRefused: an engine cannot do it.
             GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
         """
-        async with stored(self.driver.bus, model, command):
-            return await weights.control(
-                self.driver.bus, await self._serving(model)(), command, limit_s=limit_s
-            )
+        return await Engines(self.driver.bus, model, limit_s).control(command)
 
     async def update_weights(
         self, path: str | PathLike[str], version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -527,8 +533,7 @@ class Client:
             GymError: a worker did not answer within ``limit_s`` seconds, its engine failed, or it serves
                 another version; call it again, because the others may have changed.
         """
-        workers = self._serving(model)
-        await weights.update(self.driver.bus, workers, str(path), version, model=model, limit_s=limit_s)
+        await Engines(self.driver.bus, model, limit_s).update(str(path), version)
 
     def weights_paused(
         self, version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -541,19 +546,7 @@ class Client:
         Raises:
             GymError: as `update_weights`.
         """
-        workers = self._serving(model)
-        return weights.paused(self.driver.bus, workers, version, model=model, limit_s=limit_s)
-
-    def _serving(self, model: str) -> weights.Workers:
-        async def workers() -> list[str]:
-            found = [one.worker for one in await self.workers() if one.kind == "model" and model in one.pools]
-            if not found:
-                raise NotThereYet(
-                    f"no worker serves model '{model}'; start one with: gym-runtime start model"
-                )
-            return found
-
-        return workers
+        return Engines(self.driver.bus, model, limit_s).paused(version)
 
     async def drain(self, *names: str) -> list[tuple[Heartbeat, calls.Draining]]:
         """Ask workers to leave: they take no new work, finish what they have or give it back, and end.

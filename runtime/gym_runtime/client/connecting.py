@@ -87,21 +87,6 @@ def connect(
     return Client(roles=served, joining=joining, prefix=prefix)
 
 
-def rejoin(urls: Sequence[str], prefix: str, roles: Mapping[str, str]) -> Client:
-    """A client of a system that another process of this program has joined or started.
-
-    Args:
-        roles: which pool serves which role.
-    """
-
-    @asynccontextmanager
-    async def joining() -> AsyncGenerator[Joined]:
-        async with connect_bus(urls, prefix=prefix) as bus, background() as tasks:
-            yield Joined(urls, bus, tasks)
-
-    return Client(roles=roles, joining=joining, prefix=prefix)
-
-
 def make_pools(
     environments: Sequence[str],
     model: str | ModelSettings | None,
@@ -128,11 +113,9 @@ def make_pools(
         PoolSpec(kind="agent", names=wanted, processes=workers, capacity=slots),
         PoolSpec(kind="resource", names=tuple(environments), processes=workers),
     ]
-    if model is not None:
-        settings = ModelSettings.parse(model) if isinstance(model, str) else model
-        pools.append(PoolSpec(kind="model", names=(model_pool,), processes=workers, model=settings))
-    for name, role in (roles or {}).items():
-        settings = ModelSettings.parse(role) if isinstance(role, str) else role
+    models = {**({} if model is None else {model_pool: model}), **(roles or {})}
+    for name, given in models.items():
+        settings = ModelSettings.parse(given) if isinstance(given, str) else given
         pools.append(PoolSpec(kind="model", names=(name,), processes=workers, model=settings))
     return tuple(pools)
 

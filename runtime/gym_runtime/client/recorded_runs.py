@@ -116,6 +116,14 @@ def _missing(
             yield remains.resumed(spec)
 
 
+async def keep_flushing(*writers: InputWriter | ResultWriter) -> None:
+    """Have lines on the disk within moments, until cancelled."""
+    while True:
+        await anyio.sleep(FLUSH_S)
+        for writer in writers:
+            writer.flush()
+
+
 @asynccontextmanager
 async def _writing(recorded: RecordedRun, inputs: InputWriter, closed: anyio.Event) -> AsyncGenerator[Keep]:
     """Writes records; closes the files when the context ends, and says so."""
@@ -124,15 +132,6 @@ async def _writing(recorded: RecordedRun, inputs: InputWriter, closed: anyio.Eve
         stack.callback(closed.set)
         stack.enter_context(inputs)
         writer = stack.enter_context(ResultWriter(recorded.files))
-
-        def flush() -> None:
-            inputs.flush()
-            writer.flush()
-
-        async def keep_flushing() -> None:
-            while True:
-                await anyio.sleep(FLUSH_S)
-                flush()
 
         first = True
 
@@ -146,5 +145,5 @@ async def _writing(recorded: RecordedRun, inputs: InputWriter, closed: anyio.Eve
                 first = False
 
         async with background() as tasks:
-            tasks.start_soon(keep_flushing)
+            tasks.start_soon(keep_flushing, inputs, writer)
             yield keep

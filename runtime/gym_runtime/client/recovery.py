@@ -12,17 +12,13 @@ a private broker without ``--state-dir``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import anyio
 import msgspec
 
-from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.runs import Runs, tasks_of
+from gym_runtime.client.runs import Runs, first_result, tasks_of
 from gym_runtime.client.status import Counter
-from gym_runtime.client.stored_results import first_result
-from gym_runtime.errors import BrokerError, GymError, NoWorker, UsageError
+from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress
 from gym_runtime.messages.names import token
@@ -30,11 +26,6 @@ from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, rollout_
 from gym_runtime.messages.rollout_spec import RolloutSpec, is_comparison
 from gym_runtime.messages.stored_records import RUNS
 from gym_runtime.rollout.journal import journal_subject
-from gym_runtime.timing import CLIENT_ANSWER_S
-
-
-def _nothing_settled(task_index: int, rollout_index: int) -> bool:
-    return False
 
 
 class Remains(msgspec.Struct, frozen=True):
@@ -43,16 +34,14 @@ class Remains(msgspec.Struct, frozen=True):
     Attributes:
         results: rollouts whose results are stored but are in no file; they need not run.
         begun: rollouts that have a journal, from which their next attempt goes on.
-        settled: whether a rollout, given by task index and rollout index, is in a file.
         counted: the rows of this run that are in a file.
         created_s: when the run was begun, in seconds since the epoch.
     """
 
     results: KeyCounts
     begun: KeyCounts
-    settled: Callable[[int, int], bool] = _nothing_settled
-    counted: Counter = msgspec.field(default_factory=Counter)
-    created_s: float = 0.0
+    counted: Counter
+    created_s: float
 
     def has_result(self, task_index: int, rollout_index: int) -> bool:
         """The rollout's result only has to be read."""
@@ -78,8 +67,13 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
     info = RUNS.read(found[0]) if found else None
     if info is None or info.state != "active":
         return None
-    if await _answers(bus, run):
-        raise UsageError(f"run '{run}' is being made by another process just now; wait for it, or cancel it")
+    try:
+        alive = await runs.answers(f"alive.client.{run}")
+    except BrokerError:
+        # These credentials may not ask; the files' lock still prevents two writers.
+        alive = False
+    if alive:
+        raise UsageError(f"run '{run}' is run by another process now; wait for it, or cancel it")
     # First: no worker may begin a task while the rest is read. The tasks are published again.
     for pattern in tasks_of(run):
         await bus.forget(pattern)
@@ -88,12 +82,12 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
         key = rollout_of(subject)
         if key is None or progress.settled(*key):
             continue
+        journal = journal_subject(run, *key)
         if is_comparison(key[1]):
-            if await _failed(bus, subject):
-                await _forget(bus, subject, f"{journal_subject(run, *key)}.spent")
-        elif await _on_file(bus, subject, progress, key):
-            # It failed and starts again, so it gets its full limits.
-            journal = journal_subject(run, *key)
+            if await _failed(bus, subject, progress, key):
+                await _forget(bus, subject, f"{journal}.spent")
+        elif await _failed(bus, subject, progress, key):
+            # It starts again, so it gets its full limits.
             await _forget(bus, subject, journal, f"{journal}.spent", f"{journal}.role.*")
         else:
             results.put(*key, 1)
@@ -105,7 +99,7 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
     counted = Counter(info.created_s)
     # The files may have gigabytes.
     await anyio.to_thread.run_sync(counted.add_rows, progress.lines(), run)
-    return Remains(results, begun, progress.settled, counted, info.created_s)
+    return Remains(results, begun, counted, info.created_s)
 
 
 async def _forget(bus: Bus, *patterns: str) -> None:
@@ -113,35 +107,16 @@ async def _forget(bus: Bus, *patterns: str) -> None:
         await bus.forget(pattern)
 
 
-async def _failed(bus: Bus, subject: str) -> bool:
-    """Whether a comparison failed: it is run again, but the rollouts that wait for it are not."""
-    record = await first_result(bus, subject)
-    return record is not None and not isinstance(record.outcome, Completed)
+async def _failed(bus: Bus, subject: str, progress: Progress, key: tuple[int, int]) -> bool:
+    """Whether a stored result is a failure that is run again: one that the files have, or a comparison's.
 
-
-async def _answers(bus: Bus, run: str) -> bool:
-    try:
-        await bus.request(
-            f"alive.client.{token(run, 'run')}", b"", deadline_s=clock.monotonic() + CLIENT_ANSWER_S
-        )
-    except (NoWorker, BrokerError):
-        # No client answers, or these credentials may not ask; the files' lock still prevents two writers.
+    The rollouts that wait for a comparison are not run again.
+    """
+    comparison, attempts = is_comparison(key[1]), progress.attempts(*key)
+    record = await first_result(bus, subject) if comparison or attempts else None
+    if record is None or isinstance(record.outcome, Completed):
         return False
-    except GymError:
-        # Silence may be a client that blocks its loop: then it counts as alive.
-        pass
-    return True
-
-
-async def _on_file(bus: Bus, subject: str, progress: Progress, key: tuple[int, int]) -> bool:
-    """Whether a stored result is one of the failures that the files have."""
-    attempts = progress.attempts(*key)
-    if not attempts:
-        return False
-    record = await first_result(bus, subject)
-    if record is None:
-        return False
-    return isinstance(record.outcome, Failed | Cancelled) and record.attempt <= attempts
+    return comparison or (isinstance(record.outcome, Failed | Cancelled) and record.attempt <= attempts)
 
 
 def _journal_of(subject: str) -> tuple[int, int] | None:

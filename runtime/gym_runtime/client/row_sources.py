@@ -73,9 +73,7 @@ class RowSources:
     ) -> None:
         self.listed = isinstance(rows, Sequence)
         self.apart = keys is not None
-        self._rows = rows
-        self._keys = keys
-        self._remembered = remembered
+        self._rows, self._keys, self._remembered = rows, keys, remembered
         self._present: tuple[AnyRow, Any] = b"", None
         self._of_task: dict[int, tuple[AnyRow, Any]] = {}
         self._latest = -1
@@ -134,9 +132,7 @@ class NewRuns:
         roles: Mapping[str, str],
     ) -> None:
         self.served: ModelSettings | None = None
-        self._workers = workers
-        self._declared = declared
-        self._roles = roles
+        self._workers, self._declared, self._roles = workers, declared, roles
 
     def settings(self, asked: RolloutSettings) -> RolloutSettings:
         """The settings of a run, checked.

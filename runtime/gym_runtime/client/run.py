@@ -24,9 +24,8 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from gym_runtime.client.recovery import Remains
-from gym_runtime.client.runs import Runs
+from gym_runtime.client.runs import Runs, StoredResult, stored_results
 from gym_runtime.client.status import REFUSALS_LOOK_S, Counter, watch_refusals
-from gym_runtime.client.stored_results import StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
@@ -149,18 +148,12 @@ class Run:
         settled: Settled | None = None,
         counter: Counter | None = None,
     ) -> None:
-        self.info = info
+        self.info, self.finished = info, False
         self.counter = counter or Counter(info.created_s)
-        self.finished = False
-        self._runs = runs
-        self._take = take
-        self._total = total
-        self._more = more
-        self._window = window
-        self._settled = settled
+        self._runs, self._take, self._settled = runs, take, settled
+        self._total, self._more, self._window = total, more, window
         self._comparisons = Comparisons(settled, resumed=settled is not None)
-        self._handed_over = 0
-        self._shed_before = 0
+        self._handed_over = self._shed_before = 0
         self._reading: anyio.CancelScope | None = None
         # None while a record is handed over: a reader that takes long must not look like silence.
         self._silent_since_s: float | None = None
@@ -281,6 +274,18 @@ class Run:
         since_s = self._silent_since_s
         return since_s is not None and anyio.current_time() >= since_s + for_s
 
+    async def follow_to_end(self) -> tuple[bool, RunInfo]:
+        """As `follow`; also what is known of the run now.
+
+        Raises:
+            UsageError: another client had all records and freed them before this one came to them.
+        """
+        complete = await self.follow()
+        now = await self._runs.known(self.info)
+        if not complete and now.state == "finished":
+            await self._runs.stored_run(self.info.run)  # for its error
+        return complete, now
+
     async def _stop_when_over(self, run: str, reading: anyio.CancelScope) -> None:
         async for record in self._runs.bus.records(f"runs.{token(run, 'run')}"):
             info = RUNS.read(record)
@@ -378,8 +383,7 @@ def run_rollouts(
     Args:
         in_flight: rollouts published and not yet yielded, at most.
         remains: what a client of this run that died has left (`take_up`); its results are yielded too.
-        settled: rollouts that are not among ``specs``, because an earlier part of the run has run them; by
-            default those of ``remains``.
+        settled: rollouts that are not among ``specs``, because an earlier part of the run has run them.
         keeping: lasts as long as the run's work; gets each record before it is yielded.
     """
     stream = ResultStream[RolloutRecord]()
@@ -387,7 +391,6 @@ def run_rollouts(
     window = Window(in_flight, without=had)
     if remains is not None:
         info = replace(info, created_s=remains.created_s)
-        settled = settled or remains.settled
 
     async def work() -> None:
         async with keeping or nullcontext(_keep_nothing) as keep:
@@ -424,11 +427,7 @@ async def collect(runs: Runs, run: str) -> AsyncGenerator[RolloutRecord]:
     followed = Run(runs, info, stream.send, total=info.total, counter=Counter())
 
     async def work() -> None:
-        complete = await followed.follow()
-        now = await runs.known(info)
-        if not complete and now.state == "finished":
-            # For its error: another client had all records and freed them before this one came to them.
-            await runs.stored_run(run)
+        complete, now = await followed.follow_to_end()
         if complete:
             runs.counted[run] = followed.counter
         if now.state != "active" and not now.closed:

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
-from gym_runtime.bus.interface import Bus, Headers, Incoming
+from gym_runtime.bus.interface import Bus, Headers, Incoming, Record
 from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.client.status import Counter, results
 from gym_runtime.client.streaming import background
@@ -23,14 +23,19 @@ from gym_runtime.errors import (
     DeadlineExceeded,
     GymError,
     NoWorker,
+    RuntimeFault,
     UsageError,
 )
+from gym_runtime.files.keys import KeyCounts
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
+from gym_runtime.messages.outcomes import RESULTS, RolloutRecord, rollout_of
+from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run
+from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run, leave_out
 from gym_runtime.rollout.journal import Sweep
-from gym_runtime.timing import CLIENT_ANSWER_S
+from gym_runtime.rollout.record import refused_record
+from gym_runtime.timing import CLIENT_ANSWER_S, JOURNAL_READ_S
 
 PUBLISHERS = 64
 """Rollouts that are stored at the same time: one after the other would cost a round trip each."""
@@ -42,7 +47,6 @@ ABANDONED_S = 24 * 3600
 CLIENT_RECONNECT_S = 5.0
 """How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.link`."""
 
-NOT_OPEN = "the client is not open: async with connect(...) as gym, or await gym.open()"
 TIDIED_S = 60.0
 """How often a client that begins one run after another looks for abandoned runs. It checks every run that the
 broker remembers, which costs as much as several rollouts."""
@@ -69,51 +73,20 @@ class Runs:
     """The runs of one connection: what the broker knows of them, and what this client has published.
 
     Args:
-        bus, tasks: as of `connect`; None for a client that is opened later.
+        tasks: last as long as the connection, and outlive every run that is begun here.
 
     Attributes:
         sweeps: for each run of which this client has published something, which journals can be deleted.
         counted: what this client has counted of runs that it has collected whole; see `finish_run`.
     """
 
-    def __init__(self, bus: Bus | None = None, tasks: TaskGroup | None = None) -> None:
-        self._bus = bus
-        self._tasks = tasks
-        self._queues: set[str] = set()
-        self._tidied_s: float | None = None
+    def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
+        self.bus = bus
+        self.tasks = tasks
         self.sweeps: dict[str, Sweep] = {}
         self.counted: dict[str, Counter] = {}
-
-    @property
-    def bus(self) -> Bus:
-        """The connection to the broker.
-
-        Raises:
-            UsageError: the client is not open.
-        """
-        if self._bus is None:
-            raise UsageError(NOT_OPEN)
-        return self._bus
-
-    @property
-    def tasks(self) -> TaskGroup:
-        """What lasts as long as the connection, and outlives every run that is begun here.
-
-        Raises:
-            UsageError: the client is not open.
-        """
-        if self._tasks is None:
-            raise UsageError(NOT_OPEN)
-        return self._tasks
-
-    @property
-    def connected(self) -> bool:
-        """Whether it is open."""
-        return self._bus is not None
-
-    def connect(self, bus: Bus | None, tasks: TaskGroup | None) -> None:
-        """Use a connection from now on; None for none."""
-        self._bus, self._tasks = bus, tasks
+        self._queues: set[str] = set()
+        self._tidied_s: float | None = None
 
     # -- what is known of runs ------------------------------------------------------------------------
 
@@ -340,10 +313,10 @@ class Runs:
                 yield
 
     async def _close_unless_followed(self, info: RunInfo) -> None:
-        if not await self._answers(f"follow.{token(info.run, 'run')}"):
+        if not await self.answers(f"follow.{token(info.run, 'run')}"):
             await self.close_run(info, state=info.state)
 
-    async def _answers(self, subject: str) -> bool:
+    async def answers(self, subject: str) -> bool:
         """Whether a client serves a subject; True if that is unknown."""
         try:
             await self.bus.request(subject, b"", deadline_s=clock.monotonic() + CLIENT_ANSWER_S)
@@ -379,8 +352,74 @@ class Runs:
         for info in known:
             due = info.attached and info.state == "active" and info.created_s + older_than_s < clock.now()
             subject = f"alive.client.{token(info.run, 'run')}"
-            if due and not await self._answers(subject):
+            if due and not await self.answers(subject):
                 # A client that only has to reconnect answers the second time.
                 await anyio.sleep(CLIENT_RECONNECT_S)
-                if not await self._answers(subject):
+                if not await self.answers(subject):
                     await self.close_run(info, state="cancelled")
+
+
+# -- the results at the broker: only the first one of each rollout counts ---------------------------------
+
+
+class StoredResult(msgspec.Struct, frozen=True):
+    """What is stored of one rollout.
+
+    Attributes:
+        readable: whether this is the stored record; else it is that of a failure, which says why.
+    """
+
+    record: RolloutRecord
+    sequence: int
+    readable: bool = True
+
+
+async def stored_results(bus: Bus, run: str) -> AsyncGenerator[StoredResult]:
+    """A run's results, past and future, in the order of their commits; each rollout's once.
+
+    The writer asks the broker to refuse a second result, so a hostile agent can store one by not asking. The
+    first result in the stream's order counts; the log names the others.
+    """
+    # Not a set: it holds an entry for each rollout of a run, which may be millions.
+    had = KeyCounts()
+    async for stored in bus.records(f"rollout.{token(run, 'run')}.>"):
+        key = rollout_of(stored.subject)
+        if key is None:
+            leave_out(stored.subject, "it is no rollout's subject")
+        elif had.increase(*key) > 1:
+            # An attempt may also be so late that the broker has shed the record of the one before.
+            leave_out(stored.subject, "the rollout has a result already, and the first one counts")
+        else:
+            yield _readable(stored)
+
+
+async def first_result(bus: Bus, subject: str) -> RolloutRecord | None:
+    """The result that counts of one rollout; None if it was deleted."""
+    with anyio.move_on_after(JOURNAL_READ_S):
+        async for stored in bus.records(subject):
+            return _readable(stored).record
+    return None
+
+
+def _readable(stored: Record) -> StoredResult:
+    """The result; one that cannot be read is a failure, because its rollout cannot have another one."""
+    record = RESULTS.problem(stored)
+    if not isinstance(record, str):
+        return StoredResult(record, stored.sequence)
+    leave_out(stored.subject, record)
+    error = RuntimeFault(
+        f"the stored result cannot be read ({record[:500]}): another version of gym-runtime, or an intruder, "
+        "stored it; make the rollout again with --resume",
+        stage="commit",
+    )
+    _, run, task_index, rollout_index = stored.subject.split(".")
+    spec = RolloutSpec(
+        run=run,
+        task_index=int(task_index),
+        rollout_index=int(rollout_index),
+        environment="",
+        agent="",
+        row=NULL,
+    )
+    failed = refused_record(spec, error, worker="")
+    return StoredResult(failed, stored.sequence, readable=False)

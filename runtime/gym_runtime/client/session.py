@@ -227,10 +227,6 @@ class Environments:
         self._declared: dict[str, LoadedEnvironment] = {}
         self._sessions_run, self._sessions = new_run_id(), 0
 
-    def disconnect(self) -> None:
-        """Forget what belongs to the connection; the next one asks again."""
-        self._router, self._declared = None, {}
-
     async def declared(self, environment: str | None) -> Declared:
         """The environments that rows may need and that are not found here.
 

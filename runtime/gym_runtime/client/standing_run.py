@@ -5,6 +5,7 @@ Opening a run costs several exchanges with the broker; a rollout of a standing r
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -28,16 +29,6 @@ ROLLOUT_CANCEL_S = 2.0
 Expand = Callable[[AnyRow, Mapping[str, Any]], Iterator[RolloutSpec]]
 
 
-class _Awaited:
-    """A rollout whose record has not come yet."""
-
-    __slots__ = ("event", "record")
-
-    def __init__(self) -> None:
-        self.event = anyio.Event()
-        self.record: RolloutRecord | None = None
-
-
 class StandingRun:
     """A run that takes rows one by one. Made by `Client.standing_run`; its methods may run concurrently.
 
@@ -49,7 +40,7 @@ class StandingRun:
         self.run = info.run
         self._runs = runs
         self._expand = expand
-        self._awaited: dict[tuple[int, int], _Awaited] = {}
+        self._awaited: dict[tuple[int, int], asyncio.Future[RolloutRecord | None]] = {}
         self._why_over = ""
         self._ended = anyio.Event()
 
@@ -75,10 +66,10 @@ class StandingRun:
             )
         name = spec.task_index, spec.rollout_index
         # Before it is published: its record may come before `publish_one` returns.
-        awaited = self._awaited[name] = _Awaited()
+        awaited = self._awaited[name] = asyncio.get_running_loop().create_future()
         try:
             await self._runs.publish_one(spec)
-            await awaited.event.wait()
+            record = await awaited
         # Also for a failed publication: the broker may have stored it all the same.
         except BaseException:
             # The caller must see the error that stopped the waiting.
@@ -87,9 +78,9 @@ class StandingRun:
             raise
         finally:
             del self._awaited[name]
-        if awaited.record is None:
+        if record is None:
             raise GymError(f"run {self.run} is over, and this rollout has no record: {self._why_over}")
-        return awaited.record
+        return record
 
     @property
     def pending(self) -> int:
@@ -108,9 +99,8 @@ class StandingRun:
     def take(self, record: RolloutRecord) -> None:
         """A record arrived."""
         awaited = self._awaited.get((record.task_index, record.rollout_index))
-        if awaited is not None:
-            awaited.record = record
-            awaited.event.set()
+        if awaited is not None and not awaited.done():
+            awaited.set_result(record)
 
     def end(self, why: str) -> None:
         """No more records come."""
@@ -118,7 +108,8 @@ class StandingRun:
         self._ended.set()
         for awaited in self._awaited.values():
             # They wake up without a record, and raise why.
-            awaited.event.set()
+            if not awaited.done():
+                awaited.set_result(None)
 
 
 @asynccontextmanager

@@ -16,11 +16,11 @@ from gym_runtime.bus.interface import Bus, QueueDepth
 from gym_runtime.bus.streams import FULL_REMEDY
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
+from gym_runtime.files.sample import Sample, sample_record, sample_row
 from gym_runtime.messages import metric_names
-from gym_runtime.messages.calls import RoleUse
 from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.names import is_token, token
-from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, rollout_of
+from gym_runtime.messages.outcomes import Failed, RolloutRecord, rollout_of
 from gym_runtime.messages.rollout_spec import is_comparison
 from gym_runtime.messages.stored_records import RunInfo, leave_out
 from gym_runtime.rpc.members import all_workers, fresh
@@ -74,34 +74,6 @@ def results(subjects: Iterable[str]) -> int:
     return sum(key is not None and not is_comparison(key[1]) for key in keys)
 
 
-class _Own(msgspec.Struct, frozen=True):
-    """What this runtime notes on a row under ``_gym``."""
-
-    rollout_id: str
-    environment: str = ""
-    outcome: Outcome = Completed()
-    turns: int = 0
-    tool_calls: int = 0
-    duration_s: float = 0.0
-    roles: dict[str, RoleUse] = {}
-
-
-class _Usage(msgspec.Struct, frozen=True):
-    input_tokens: float = 0
-    output_tokens: float = 0
-
-
-class _Response(msgspec.Struct, frozen=True):
-    usage: _Usage | None = None
-
-
-class _Row(msgspec.Struct, frozen=True):
-    own: _Own = msgspec.field(name="_gym")
-    reward: float | None = None
-    response: _Response | None = None
-
-
-_decode_row = msgspec.json.Decoder(_Row).decode
 _NO_FAULT = Fault(kind="", name="")
 
 
@@ -125,45 +97,34 @@ class Counter:
     def add(self, record: RolloutRecord) -> None:
         self.done += 1
         self.failed += isinstance(record.outcome, Failed)
-        tokens = record.numbers.get("input_tokens", 0), record.numbers.get("output_tokens", 0)
-        self._count(record, record.outcome, record.environment, record.reward, tokens, len(record.row))
+        self._count(sample_record(record, agent=""), len(record.row))
 
     def add_rows(self, lines: Iterable[bytes], run: str) -> None:
         """Count the rows of a run in the lines of its files; those of earlier runs there are left out."""
         for line in lines:
             with suppress(*UNREADABLE):  # it is in no run's numbers
-                row = _decode_row(line)
-                own, usage = row.own, (row.response and row.response.usage) or _Usage()
-                if own.rollout_id.startswith(f"{run}."):
+                sample = sample_row(line)
+                if sample.rollout_id.startswith(f"{run}."):
                     # A record's row has no line break; the same rows must count the same.
-                    tokens, size = (usage.input_tokens, usage.output_tokens), len(line.rstrip(b"\n"))
-                    self._count(own, own.outcome, own.environment, row.reward, tokens, size)
+                    self._count(sample, len(line.rstrip(b"\n")))
 
-    def _count(
-        self,
-        what: RolloutRecord | _Own,
-        outcome: Outcome,
-        environment: str,
-        reward: float | None,
-        tokens: tuple[float, float],
-        size: int,
-    ) -> None:
-        meter = self._meter
-        fault = outcome.fault if isinstance(outcome, Failed) else _NO_FAULT
-        meter.add(metric_names.ROLLOUTS, environment, type(outcome).__name__.lower(), fault.name, fault.stage)
-        if reward is not None:
-            meter.observe(metric_names.ROLLOUT_REWARD, reward, environment)
-        meter.observe(metric_names.ROLLOUT_DURATION, what.duration_s, environment)
-        meter.add(metric_names.ROLLOUT_TURNS, environment, by=what.turns)
-        meter.add(metric_names.ROLLOUT_TOOL_CALLS, environment, by=what.tool_calls)
-        for kind, count in zip(("input", "output"), tokens, strict=True):
-            meter.add(metric_names.ROLLOUT_TOKENS, environment, kind, by=int(count))
-        meter.add(metric_names.ROLLOUT_ROWS, environment, by=size)
-        for role, use in what.roles.items():
-            meter.add(metric_names.ROLE_CALLS, environment, role, by=use.calls)
-            meter.add(metric_names.ROLE_TOKENS, environment, role, "input", by=use.input_tokens)
-            meter.add(metric_names.ROLE_TOKENS, environment, role, "output", by=use.output_tokens)
-            meter.add(metric_names.ROLE_TIME, environment, role, by=use.seconds)
+    def _count(self, one: Sample, size: int) -> None:
+        meter, where, fault = self._meter, one.environment, one.fault or _NO_FAULT
+        meter.add(metric_names.ROLLOUTS, where, one.outcome, fault.name, fault.stage)
+        if one.reward is not None:
+            meter.observe(metric_names.ROLLOUT_REWARD, one.reward, where)
+        meter.observe(metric_names.ROLLOUT_DURATION, one.duration_s, where)
+        meter.add(metric_names.ROLLOUT_TURNS, where, by=one.turns)
+        meter.add(metric_names.ROLLOUT_TOOL_CALLS, where, by=one.tool_calls)
+        for kind in ("input", "output"):
+            tokens = int(one.numbers.get(f"{kind}_tokens", 0))
+            meter.add(metric_names.ROLLOUT_TOKENS, where, kind, by=tokens)
+        meter.add(metric_names.ROLLOUT_ROWS, where, by=size)
+        for role, use in one.roles.items():
+            meter.add(metric_names.ROLE_CALLS, where, role, by=use.calls)
+            meter.add(metric_names.ROLE_TOKENS, where, role, "input", by=use.input_tokens)
+            meter.add(metric_names.ROLE_TOKENS, where, role, "output", by=use.output_tokens)
+            meter.add(metric_names.ROLE_TIME, where, role, by=use.seconds)
 
     def told(self, run: RunInfo) -> RunInfo:
         """A run that is over, with what has been counted."""

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 from anyio.from_thread import start_blocking_portal
 
 from gym_runtime.client.client import Client
-from gym_runtime.client.connecting import connect, rejoin
+from gym_runtime.client.connecting import connect
 from gym_runtime.client.row_sources import AnyRow
 from gym_runtime.client.session import EnvironmentSession, Observation, Said
 from gym_runtime.client.standing_run import StandingRun
@@ -302,7 +302,9 @@ class SyncClient:
             if self._open is None:
                 if self._address is None:
                     raise UsageError("the client is closed; connect_sync(...) makes another one")
-                self._open = _Connection(rejoin(*self._address))
+                client = connect(self._address.urls, prefix=self._address.prefix)
+                client.roles.update(self._address.roles)
+                self._open = _Connection(client)
             return self._open
 
 

@@ -2,135 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import anyio
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.streaming import background
-from gym_runtime.errors import GymError, ModelUnavailable, UsageError, from_fault
+from gym_runtime.errors import GymError, ModelUnavailable, NotThereYet, UsageError, from_fault
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Control, ControlAnswer
 from gym_runtime.messages.names import token
+from gym_runtime.rpc.members import all_workers
 from gym_runtime.timing import WORKERS_LOOK_S
 from gym_runtime.workers.current_weights import stored
 
 ROUNDS = 8
 """How often workers that joined meanwhile are asked too."""
 
-Workers = Callable[[], Awaitable[list[str]]]
 
+@dataclass(frozen=True)
+class Engines:
+    """The engines of a model: what its workers are commanded, they do within ``limit_s`` seconds.
 
-async def control(
-    bus: Bus, workers: Iterable[str], command: Control, *, limit_s: float
-) -> dict[str, ControlAnswer]:
-    """Ask all workers at once; their answers, by worker id.
-
-    Raises:
-        ModelRefused: an engine cannot do it.
-        GymError: a worker did not answer within ``limit_s`` seconds, or its engine failed.
-    """
-    answers: dict[str, ControlAnswer] = {}
-
-    async def ask(worker: str) -> None:
-        deadline_s = clock.monotonic() + limit_s
-        data = await bus.request(
-            f"control.{token(worker, 'worker')}", calls.encode(command), deadline_s=deadline_s
-        )
-        reply = calls.decode_reply(data)
-        if reply.fault is not None:
-            raise from_fault(reply.fault)
-        answers[worker] = calls.decode_control_answer(reply.body)
-
-    # `cancel=False`: the context ends when all have answered.
-    async with background(cancel=False) as tasks:
-        for worker in workers:
-            tasks.start_soon(ask, worker)
-    return answers
-
-
-async def commanded(
-    bus: Bus, workers: Workers, command: Control, *, limit_s: float
-) -> dict[str, ControlAnswer]:
-    """Command all workers, also those that join while the others are asked; each one's answer, by its id.
-
-    Raises:
+    Every command raises:
         UsageError: no worker serves the model.
         ModelRefused: an engine cannot do it.
-        GymError: a worker did not answer, or its engine failed; the others may have done it.
+        GymError: a worker did not answer in time, or its engine failed; the others may have done it.
     """
-    answers: dict[str, ControlAnswer] = {}
-    for _ in range(ROUNDS):
-        new = [worker for worker in await workers() if worker not in answers]
-        if not new:
-            return answers
-        # The watcher of deaths runs for ever; `background` cancels it when all have answered.
-        async with background() as tasks:
-            tasks.start_soon(_fail_without, workers, new)
-            answers |= await control(bus, new, command, limit_s=limit_s)
-    raise ModelUnavailable(
-        f"workers kept joining for {ROUNDS} rounds; not all have new weights", stage="model"
-    )
 
+    bus: Bus
+    model: str
+    limit_s: float
 
-async def update(bus: Bus, workers: Workers, path: str, version: str, *, model: str, limit_s: float) -> None:
-    """Have all engines load the weights at ``path`` and name them; those that start later do so too.
+    async def control(self, command: Control) -> dict[str, ControlAnswer]:
+        """Command the workers that serve now; their answers, by worker id."""
+        async with stored(self.bus, self.model, command):
+            return await self._ask(await self._serving(), command)
 
-    Raises:
-        GymError: as `commanded`, or the workers do not agree.
-    """
-    _require_name(version)
-    command = Control(op="update", path=path, version=version)
-    async with stored(bus, model, command):
-        require_agreement(await commanded(bus, workers, command, limit_s=limit_s), version)
+    async def update(self, path: str, version: str) -> None:
+        """Have all engines load the weights at ``path`` and name them; those that start later do so too.
 
+        Raises:
+            GymError: also if the workers do not agree.
+        """
+        _require_name(version)
+        command = Control(op="update", path=path, version=version)
+        async with stored(self.bus, self.model, command):
+            require_agreement(await self._command(command), version)
 
-async def _fail_without(workers: Workers, asked: Sequence[str]) -> None:
-    """Fail when a worker that was asked is gone: its answer would be awaited until the limit."""
-    while True:
-        await anyio.sleep(WORKERS_LOOK_S)
-        gone = set(asked).difference(await workers())
-        if gone:
-            raise ModelUnavailable(f"{', '.join(sorted(gone))} died before it answered", stage="model")
+    @asynccontextmanager
+    async def paused(self, version: str) -> AsyncGenerator[None]:
+        """Generation is paused while this context lasts; then the engines' weights are named ``version``.
 
+        If the body raises, generation stays paused: the weights may be half changed, and nothing must be
+        sampled from them.
+        """
+        _require_name(version)
+        try:
+            answers = await self._command(Control(op="pause"))
+            serving = sorted(worker for worker, answer in answers.items() if not answer.paused)
+            if serving:
+                raise ModelUnavailable(f"not paused: {', '.join(serving)}", stage="model")
+        # Nothing has changed yet, so the workers that are paused may go on.
+        except GymError as error:
+            try:
+                await self._command(Control(op="resume"))
+            except GymError as second:
+                error.add_note(f"workers that were paused were not resumed either: {second}")
+            raise
+        try:
+            yield
+        # Also for Ctrl-C: the note says that the engines wait.
+        except BaseException as error:
+            error.add_note(
+                "generation stays paused, as the weights may be half changed: gym-runtime weights resume"
+            )
+            raise
+        command = Control(op="set_version", version=version)
+        # Named while they are paused: no answer carries the old name with the new weights.
+        async with stored(self.bus, self.model, command):
+            await self._command(command)
+        require_agreement(await self._command(Control(op="resume")), version)
 
-@asynccontextmanager
-async def paused(
-    bus: Bus, workers: Workers, version: str, *, model: str, limit_s: float
-) -> AsyncGenerator[None]:
-    """Generation is paused as long as this context lasts; then the engines' weights are named ``version``.
-
-    If the body raises, generation stays paused: the weights may be half changed, and nothing must be sampled
-    from them.
-
-    Raises:
-        GymError: as `update`.
-    """
-    _require_name(version)
-    try:
-        answers = await commanded(bus, workers, Control(op="pause"), limit_s=limit_s)
-        serving = sorted(worker for worker, answer in answers.items() if not answer.paused)
-        if serving:
-            raise ModelUnavailable(f"not paused: {', '.join(serving)}", stage="model")
-    # Nothing has changed yet, so the workers that are paused may go on.
-    except GymError as error:
-        await _resume_after(error, bus, workers, limit_s)
-        raise
-    try:
-        yield
-    # Also for Ctrl-C: the note says that the engines wait.
-    except BaseException as error:
-        error.add_note(
-            "generation stays paused, as the weights may be half changed: gym-runtime weights resume"
+    async def _command(self, command: Control) -> dict[str, ControlAnswer]:
+        """Command all workers, also those that join meanwhile; their answers, by worker id."""
+        answers: dict[str, ControlAnswer] = {}
+        for _ in range(ROUNDS):
+            new = [worker for worker in await self._serving() if worker not in answers]
+            if not new:
+                return answers
+            # The watcher of deaths runs for ever; `background` cancels it when all have answered.
+            async with background() as tasks:
+                tasks.start_soon(self._fail_without, new)
+                answers |= await self._ask(new, command)
+        raise ModelUnavailable(
+            f"workers kept joining for {ROUNDS} rounds; not all have new weights", stage="model"
         )
-        raise
-    command = Control(op="set_version", version=version)
-    # Named while they are paused: no answer carries the old name with the new weights.
-    async with stored(bus, model, command):
-        await commanded(bus, workers, command, limit_s=limit_s)
-    require_agreement(await commanded(bus, workers, Control(op="resume"), limit_s=limit_s), version)
+
+    async def _ask(self, workers: Iterable[str], command: Control) -> dict[str, ControlAnswer]:
+        answers: dict[str, ControlAnswer] = {}
+
+        async def ask(worker: str) -> None:
+            subject, deadline_s = f"control.{token(worker, 'worker')}", clock.monotonic() + self.limit_s
+            data = await self.bus.request(subject, calls.encode(command), deadline_s=deadline_s)
+            reply = calls.decode_reply(data)
+            if reply.fault is not None:
+                raise from_fault(reply.fault)
+            answers[worker] = calls.decode_control_answer(reply.body)
+
+        # `cancel=False`: the context ends when all have answered.
+        async with background(cancel=False) as tasks:
+            for worker in workers:
+                tasks.start_soon(ask, worker)
+        return answers
+
+    async def _fail_without(self, asked: Sequence[str]) -> None:
+        """Fail when a worker that was asked is gone: its answer would be awaited until the limit."""
+        while True:
+            await anyio.sleep(WORKERS_LOOK_S)
+            gone = set(asked).difference(await self._serving())
+            if gone:
+                raise ModelUnavailable(f"{', '.join(sorted(gone))} died before it answered", stage="model")
+
+    async def _serving(self) -> list[str]:
+        workers = await all_workers(self.bus)
+        found = [one.worker for one in workers if one.kind == "model" and self.model in one.pools]
+        if not found:
+            raise NotThereYet(
+                f"no worker serves model '{self.model}'; start one with: gym-runtime start model"
+            )
+        return found
 
 
 def require_agreement(answers: Mapping[str, ControlAnswer], version: str) -> None:
@@ -148,13 +152,6 @@ def require_agreement(answers: Mapping[str, ControlAnswer], version: str) -> Non
             f"{len(wrong)} of {len(answers)} workers do not serve version '{version}': {'; '.join(wrong)}",
             stage="model",
         )
-
-
-async def _resume_after(error: GymError, bus: Bus, workers: Workers, limit_s: float) -> None:
-    try:
-        await commanded(bus, workers, Control(op="resume"), limit_s=limit_s)
-    except GymError as second:
-        error.add_note(f"workers that were paused were not resumed either: {second}")
 
 
 def _require_name(version: str) -> None:

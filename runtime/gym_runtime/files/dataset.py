@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import random
+import shutil
 import stat
 import sys
 import tempfile
@@ -189,8 +190,7 @@ def _open(path: str) -> IO[bytes]:
 def _spool(stream: IO[bytes]) -> IO[bytes]:
     copy = tempfile.TemporaryFile(prefix="gym-runtime-")  # noqa: SIM115 - closed by its owner
     try:
-        while chunk := stream.read(_COPY_BYTES):
-            copy.write(chunk)
+        shutil.copyfileobj(stream, copy, _COPY_BYTES)
         copy.flush()
     except OSError as error:
         copy.close()
@@ -246,16 +246,13 @@ class Dataset:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
         self.sources = tuple(sources)
         self.rows = 0
-        self.digest = ""
-        self.earlier_digest = ""
+        self.digest = self.earlier_digest = ""
         self.environments: Counter[str] = Counter()
         self.agents: set[str] = set()
         self.declared = declared or {}
         self._loaded: dict[str, LoadedEnvironment] = {}
-        self._limit = limit
-        self._rewrite = rewrite
-        self._max_listed = max_listed
-        self._earlier_rows = earlier_rows
+        self._limit, self._rewrite = limit, rewrite
+        self._max_listed, self._earlier_rows = max_listed, earlier_rows
         self._places: list[array[int]] = []
         self._order: array[int] | None = None
         self._numbers: array[int] | None = None

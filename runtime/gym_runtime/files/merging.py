@@ -26,8 +26,8 @@ from gym_runtime.files.appender import write_whole
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.recorded_run import benchmark_scores, reward_profiles
 from gym_runtime.files.results import OutputFiles
-from gym_runtime.files.resume import lines_of, sample_of
 from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.files.sample import Sample, samples_of
 from gym_runtime.messages.names import NUMBERS, is_mark
 
 
@@ -59,78 +59,53 @@ def merge(paths: Sequence[Path], output: OutputFiles, metrics: Metrics) -> Merge
             same numbers; the message names the places. Nothing was written or removed.
     """
     runs = [OutputFiles.beside(path) for path in paths]
-    done = KeyCounts()
+    done, times, recovered = KeyCounts(), KeyCounts(), KeyCounts()
     seen = 0
     for run in runs:
-        for number, line in lines_of(run.rollouts):
-            sample = sample_of(run.rollouts, number, line)
-            done.increase(sample.task_index, sample.rollout_index)
-            if done.get(sample.task_index, sample.rollout_index) == 1:
+        for sample, _, _ in samples_of(run.rollouts):
+            if done.increase(*sample.key) == 1:
                 metrics.add_sample(sample)
             seen += 1
-    failures = [run.failures for run in runs if run.failures.exists()]
-    failed = _count_failures(failures, done)
+    failures = [run.failures for run in runs]
+    for sample, _ in _different(failures):
+        (recovered if sample.key in done else times).increase(*sample.key)
     inputs = [run.materialized_inputs for run in runs if run.materialized_inputs.exists()]
     # Both are open from here on, so that a file may be merged into itself although its name is removed.
     with StoredInputs([run.rollouts for run in runs]) as rows, StoredInputs(inputs) as asked:
         for path in output.all():
             path.unlink(missing_ok=True)
         write_whole(output.rollouts, (line + b"\n" for line in rows.lines()))
-        if len(failed):
-            write_whole(output.failures, _failures(failures, done, failed, metrics))
+        if len(times):
+            write_whole(output.failures, _without_a_row(failures, times, metrics))
         if inputs:
             write_whole(output.materialized_inputs, (line + b"\n" for line in asked.lines()))
     metrics.scores = benchmark_scores(output.rollouts, metrics.agents)
     write_whole(output.aggregate_metrics, metrics.aggregate())
     if inputs:
         write_whole(output.reward_profiling, reward_profiles(output.materialized_inputs, metrics))
-    recovered = sum(1 for _ in _recovered(failures, done))
-    return Merged(rows=len(done), repeated=seen - len(done), recovered=recovered)
+    return Merged(rows=len(done), repeated=seen - len(done), recovered=len(recovered))
 
 
-def _count_failures(paths: Sequence[Path], done: KeyCounts) -> KeyCounts:
-    """How many different failures each rollout without a row has."""
-    times = KeyCounts()
-    for _, _, key in _without_a_row(paths, done):
-        times.increase(*key)
-    return times
+def _without_a_row(paths: Sequence[Path], times: KeyCounts, metrics: Metrics) -> Iterator[bytes]:
+    """The failures of rollouts without a row, by how many each has; the last one enters the metrics."""
+    for sample, line in _different(paths):
+        left = times.get(*sample.key)
+        if left:
+            times.put(*sample.key, left - 1)
+            if left == 1:
+                metrics.add_sample(sample)
+            yield line + b"\n"
 
 
-def _failures(paths: Sequence[Path], done: KeyCounts, times: KeyCounts, metrics: Metrics) -> Iterator[bytes]:
-    """The lines of the merged failures; the last one of a rollout enters the metrics."""
-    left = KeyCounts()
-    for key, count in times.items():
-        left.put(*key, count)
-    for place, line, key in _without_a_row(paths, done):
-        left.put(*key, left.get(*key) - 1)
-        if not left.get(*key):
-            metrics.add_sample(sample_of(*place, line))
-        yield line + b"\n"
-
-
-def _without_a_row(
-    paths: Sequence[Path], done: KeyCounts
-) -> Iterator[tuple[tuple[Path, int], bytes, tuple[int, int]]]:
-    """Each different failure of a rollout that has no row: its place, its line, its numbers."""
+def _different(paths: Sequence[Path]) -> Iterator[tuple[Sample, bytes]]:
+    """The failures in some files, each different line once."""
     had: set[bytes] = set()
     for path in paths:
-        for number, line in lines_of(path):
-            sample = sample_of(path, number, line)
-            key = (sample.task_index, sample.rollout_index)
+        for sample, line, _ in samples_of(path):
             digest = hashlib.blake2b(line.strip(), digest_size=16).digest()
-            if key not in done and digest not in had:
+            if digest not in had:
                 had.add(digest)
-                yield (path, number), line.strip(), key
-
-
-def _recovered(paths: Sequence[Path], done: KeyCounts) -> Iterator[tuple[int, int]]:
-    had = KeyCounts()
-    for path in paths:
-        for number, line in lines_of(path):
-            sample = sample_of(path, number, line)
-            key = (sample.task_index, sample.rollout_index)
-            if key in done and had.increase(*key) == 1:
-                yield key
+                yield sample, line.strip()
 
 
 def refuse_missing(paths: Sequence[Path]) -> None:

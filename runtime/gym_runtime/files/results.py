@@ -25,13 +25,13 @@ from gym_runtime.environment.roles import RESERVED
 from gym_runtime.errors import UNREADABLE, Fault, UsageError
 from gym_runtime.files.appender import Appender, repair_tail, write_whole
 from gym_runtime.files.rows import materialize
+from gym_runtime.files.sample import CANCELLED
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.own_files import open_own, refuse_special
 
 TIMEOUT = "timeout_exceeded"
-CANCELLED = "cancelled"
 JUDGE_FAILED = "judge_failed"
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -355,33 +355,32 @@ class Lock:
             fd = open_own(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise UsageError(f"cannot write to {self.path.parent}: {error.strerror}") from None
-        found = os.pread(fd, 200, 0)
-        if found and not found.startswith(_HOLDER):
-            os.close(fd)
-            raise UsageError(f"{self.path} is not a lock of this runtime; move it away, or choose another -o")
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = found.decode(errors="replace").strip() or "another process"
-            os.close(fd)
-            raise UsageError(f"{protected} is being written by {holder}; choose another -o") from None
-        except OSError as error:
-            os.close(fd)
-            if error.errno not in _NO_LOCKS:
-                raise UsageError(f"cannot lock {self.path}: {error.strerror}") from None
-            self.path.unlink(missing_ok=True)
-            logger().warning("this file system has no locks; do not start a second run", path=str(protected))
-            return True
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, fd)
+            found = os.pread(fd, 200, 0)
+            if found and not found.startswith(_HOLDER):
+                raise UsageError(
+                    f"{self.path} is not a lock of this runtime; move it away, or choose another -o"
+                )
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = found.decode(errors="replace").strip() or "another process"
+                raise UsageError(f"{protected} is being written by {holder}; choose another -o") from None
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise UsageError(f"cannot lock {self.path}: {error.strerror}") from None
+                self.path.unlink(missing_ok=True)
+                text = "this file system has no locks; do not start a second run"
+                logger().warning(text, path=str(protected))
+                return True
             # The holder may have removed the file between our open and our lock; then another process may
             # lock a new one.
-            same = os.path.samestat(os.fstat(fd), self.path.stat())
-        except FileNotFoundError:
-            same = False
-        if not same:
-            os.close(fd)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), self.path.stat()):
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, _HOLDER + f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+                    stack.pop_all()
+                    self._fd = fd
+                    return True
             return False
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, _HOLDER + f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
-        self._fd = fd
-        return True

@@ -20,42 +20,18 @@ from pathlib import Path
 
 import msgspec
 
-from gym_runtime.errors import UNREADABLE, Fault, UsageError
+from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import repair_tail, write_whole
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.results import CANCELLED, GROWING, Manifest, OutputFiles, load_manifest
+from gym_runtime.files.results import GROWING, Manifest, OutputFiles, load_manifest
 from gym_runtime.files.rows import materialize
 from gym_runtime.files.run_metrics import Metrics
-from gym_runtime.files.sample import Sample, sample_row
+from gym_runtime.files.sample import CANCELLED, lines_of, samples_of
 from gym_runtime.messages.rollout_spec import RolloutSpec
 
 MAX_FAILURES = 3
 _LISTED_ROWS = 5
-
-
-class _FailureRow(msgspec.Struct, frozen=True, kw_only=True):
-    task_index: int = msgspec.field(name="_ng_task_index")
-    rollout_index: int = msgspec.field(name="_ng_rollout_index")
-    failure_class: str = msgspec.field(name="_ng_failure_class", default="")
-    terminal: bool = msgspec.field(name="_ng_failure_terminal", default=False)
-    attempt_index: int = msgspec.field(name="_ng_attempt_index", default=0)
-    fault: Fault | None = msgspec.field(name="_ng_failure", default=None)
-
-
-class _About(msgspec.Struct, frozen=True):
-    compared: list[int] = []
-    rollout_id: str = ""
-
-
-class _Noted(msgspec.Struct, frozen=True):
-    """What this runtime has noted on a row."""
-
-    about: _About = msgspec.field(name="_gym", default=_About())
-
-
-_decode_noted = msgspec.json.Decoder(_Noted).decode
-_decode_failure = msgspec.json.Decoder(_FailureRow).decode
 
 
 class Progress:
@@ -118,40 +94,29 @@ class Progress:
             if dropped:
                 self.notices.append(f"{path}: dropped a torn last line of {dropped} bytes")
         twice = 0
-        for number, line in lines_of(files.rollouts):
-            sample = sample_of(files.rollouts, number, line)
-            if self.done.increase(sample.task_index, sample.rollout_index) > 1:
+        for sample, _, _ in samples_of(files.rollouts):
+            if self.done.increase(*sample.key) > 1:
                 twice += 1
             else:
                 metrics.add_sample(sample)
-                # A look at the bytes first: most rows have none, and decoding each again would take as long
-                # as reading it.
-                if b'"compared"' in line and _decode_noted(line).about.compared:
+                if sample.compared:
                     self._compared.put(sample.task_index, 0, 1)
         if twice:
-            self.notices.append(
-                f"{files.rollouts}: {twice} rows stand there more than once; the first counts"
-            )
+            self.notices.append(f"{files.rollouts}: {twice} rows are in it more than once; the first counts")
         self._read_failures(files.failures, metrics, retry_failed)
 
     def _read_failures(self, path: Path, metrics: Metrics, retry_failed: bool) -> None:
         """Twice over the file: which failures are final is known only at its end."""
-        times = KeyCounts()
+        times, terminal = KeyCounts(), KeyCounts()
         counted = KeyCounts()  # without outages
-        terminal = KeyCounts()
-        for number, line in lines_of(path):
-            try:
-                row = _decode_failure(line)
-            except UNREADABLE as error:
-                raise _not_ours(path, number, error) from None
-            key = (row.task_index, row.rollout_index)
-            # NeMo Gym counts attempts from 0.
-            self._attempts.put(*key, max(self._attempts.get(*key), row.attempt_index + 1))
-            if row.failure_class != CANCELLED:
+        for sample, _, _ in samples_of(path):
+            key = sample.key
+            self._attempts.put(*key, max(self._attempts.get(*key), sample.attempt))
+            if sample.outcome != CANCELLED:
                 times.increase(*key)
-                if row.fault is None or not row.fault.outage:
+                if sample.fault is None or not sample.fault.outage:
                     counted.increase(*key)
-                if row.terminal:
+                if sample.terminal:
                     terminal.put(*key, 1)
         # Only now: a later line may show that a failure is final.
         for key, _ in times.items():
@@ -159,14 +124,11 @@ class Progress:
             final = (failed and not retry_failed) or (key[0], 0) in self._compared
             if key not in self.done and final:
                 self.given_up.put(*key, 1)
-        for number, line in lines_of(path):
-            row = _decode_failure(line)
-            key = (row.task_index, row.rollout_index)
-            if key in self.given_up and row.failure_class != CANCELLED and key in times:
-                left = times.get(*key) - 1
-                times.put(*key, left)
-                if not left:
-                    metrics.add_sample(sample_of(path, number, line))
+        for sample, _, _ in samples_of(path):
+            if sample.key in self.given_up and sample.outcome != CANCELLED:
+                if times.get(*sample.key) == 1:
+                    metrics.add_sample(sample)
+                times.put(*sample.key, max(0, times.get(*sample.key) - 1))
 
 
 def start_run(
@@ -281,39 +243,9 @@ def _changed_rows(path: Path, tasks: Iterable[RolloutSpec], dataset: Dataset, pe
     return f": {', '.join(listed)}{' …' if len(rows) > _LISTED_ROWS else ''}"
 
 
-def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, and their numbers; none if there is no file."""
-    if path.exists():
-        with path.open("rb", buffering=2**20) as file:
-            for number, line in enumerate(file, 1):
-                if not line.isspace():
-                    yield number, line
-
-
-def sample_of(path: Path, number: int, line: bytes) -> Sample:
-    """The parts of a row that the metrics need.
-
-    Raises:
-        UsageError: it is no rollout row; the message names the place.
-    """
-    try:
-        return sample_row(line)
-    except UNREADABLE as error:
-        raise _not_ours(path, number, error) from None
-
-
-def _not_ours(path: Path, number: int, error: Exception) -> UsageError:
-    return UsageError(f"{path}:{number} is no rollout row ({error}); remove or repair the line to go on")
-
-
 def grows(previous: Manifest, now: Manifest) -> bool:
     """Whether a run is asked for more than before, and for nothing else."""
-    return (
-        not previous.differences(now, but=GROWING)
-        and not _fewer(previous, now)
-        and previous.rows <= now.rows
-        and previous.rollouts < now.rollouts
-    )
+    return previous.rollouts < now.rollouts and not obstacles(previous, now, previous.digest)
 
 
 def obstacles(previous: Manifest, now: Manifest, earlier_digest: str) -> list[str]:
@@ -368,14 +300,13 @@ def read_collected(files: OutputFiles, run: str, metrics: Metrics) -> KeyCounts:
     for path in (files.rollouts, files.failures):
         if path.exists():
             repair_tail(path)
-        for number, line in lines_of(path):
-            sample = sample_of(path, number, line)
-            found = _decode_noted(line).about.rollout_id.split(".")[0]
+        for sample, _, number in samples_of(path):
+            found = sample.rollout_id.split(".")[0]
             if found != run:
                 raise UsageError(
                     f"{path}:{number} is of {f'run {found!r}' if found else 'no run that is known'}, not of "
                     f"'{run}'; choose another -o"
                 )
-            if had.increase(sample.task_index, sample.rollout_index) == 1:
+            if had.increase(*sample.key) == 1:
                 metrics.add_sample(sample)
     return had

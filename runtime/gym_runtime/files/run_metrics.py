@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.files.sample import USAGE, Sample, sample_record
+from gym_runtime.files.sample import CANCELLED, USAGE, Sample, sample_record
 from gym_runtime.files.scores import STATISTICS, PassScores, describe, percent, steps
 from gym_runtime.messages.calls import RoleUse, add_use
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -93,19 +93,10 @@ def pass_scores(tables: Sequence[Table]) -> PassScores:
     return scores
 
 
-def pass_metrics(scores: PassScores) -> dict[str, float | None]:
-    """pass@k and pass@1[avg-of-k] of the reward, in percent, when a task has several rollouts."""
-    return _pass_fields(scores, scores.pass_at, scores.mean_of_first)
-
-
-def pass_errors(scores: PassScores) -> dict[str, float | None]:
-    """The standard errors of `pass_metrics`, in percent."""
-    return _pass_fields(scores, scores.pass_error, scores.mean_of_first_error)
-
-
 def _pass_fields(
     scores: PassScores, passes: Mapping[int, float | None], firsts: Mapping[int, float | None]
 ) -> dict[str, float | None]:
+    """pass@k and pass@1[avg-of-k] of the reward, in percent, when a task has several rollouts."""
     if max(scores.pass_tasks, default=0) < 2:
         return {}
     found = {f"pass@{k}/reward": percent(value) for k, value in passes.items()}
@@ -190,12 +181,11 @@ class AgentTable:
         self.outcomes: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
-        self.rewards = Total()
         self.durations = Total()
         self.roles: dict[str, RoleUse] = {}
 
-    def add(self, sample: Sample) -> None:
-        """Take one finished rollout in."""
+    def add(self, sample: Sample) -> float | None:
+        """Take one finished rollout in; returns the reward that it counts with, if it has one."""
         self.outcomes[sample.outcome] += 1
         if sample.failure:
             self.failures[sample.failure] += 1
@@ -210,8 +200,7 @@ class AgentTable:
             reward, numbers = 0.0, {"reward": 0.0}
         if reward is None:
             self.table.unjudged.append(sample.task_index)
-            return
-        self.rewards.add(reward)
+            return None
         columns = self.table.columns
         for name in numbers:
             if name not in columns:
@@ -221,6 +210,7 @@ class AgentTable:
             column.append(numbers.get(name, _NAN))
         self.table.task_indices.append(sample.task_index)
         self.table.rollout_indices.append(sample.rollout_index)
+        return reward
 
 
 class Metrics:
@@ -230,6 +220,8 @@ class Metrics:
         failures_as_zero: failed rollouts count as those with a reward of 0; cancelled ones never do.
 
     Attributes:
+        rollouts, cancelled: how many so far.
+        failures: how many failed so far, by whose fault it was.
         scores: of the agents that run benchmarks, once the run's rows are complete
             (`gym_runtime.files.recorded_run`).
     """
@@ -238,6 +230,9 @@ class Metrics:
         self.failures_as_zero = failures_as_zero
         self.agents: dict[str, AgentTable] = {}
         self.scores: dict[str, dict[str, float]] = {}
+        self.rollouts = self.cancelled = 0
+        self.failures: Counter[str] = Counter()
+        self._rewards = Total()
 
     def add(self, record: RolloutRecord) -> None:
         """Take one record in. Each rollout is to be added once."""
@@ -248,12 +243,13 @@ class Metrics:
         table = self.agents.get(sample.agent)
         if table is None:
             table = self.agents[sample.agent] = AgentTable(failures_as_zero=self.failures_as_zero)
-        table.add(sample)
-
-    @property
-    def rollouts(self) -> int:
-        """Finished rollouts so far; cheap."""
-        return sum(table.outcomes.total() for table in self.agents.values())
+        reward = table.add(sample)
+        if reward is not None:
+            self._rewards.add(reward)
+        if sample.failure:
+            self.failures[sample.failure] += 1
+        self.cancelled += sample.outcome == CANCELLED
+        self.rollouts += 1
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -264,17 +260,7 @@ class Metrics:
     @property
     def mean_reward(self) -> float | None:
         """Over all rollouts with a reward so far; cheap."""
-        return self.rewards.mean
-
-    @property
-    def rewards(self) -> Total:
-        """Of all rollouts with a reward so far; cheap."""
-        return sum((table.rewards for table in self.agents.values()), Total())
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Failed rollouts so far by whose fault it was; cheap."""
-        return sum((table.failures for table in self.agents.values()), Counter[str]())
+        return self._rewards.mean
 
     def summary(self, *agents: str) -> Summary:
         """The whole run, or some agents' part; sorts all rollouts, so it is for the end."""
@@ -329,13 +315,14 @@ class Metrics:
         for position, (agent, entry) in enumerate(sorted(self.agents.items())):
             table = entry.table
             scores = pass_scores([table])
-            agent_metrics = table.statistics() | pass_metrics(scores)
+            agent_metrics = table.statistics() | _pass_fields(scores, scores.pass_at, scores.mean_of_first)
+            pass_errors = _pass_fields(scores, scores.pass_error, scores.mean_of_first_error)
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
             yield b",\n{" if position else b"\n{"
             yield b'"agent_ref":' + _encode({"name": agent})
             yield b',\n"agent_metrics":' + _pretty(agent_metrics)
             yield b',\n"key_metrics":' + _pretty(key_metrics)
-            yield b',\n"standard_errors":' + _pretty(table.errors() | pass_errors(scores))
+            yield b',\n"standard_errors":' + _pretty(table.errors() | pass_errors)
             yield b',\n"tasks":' + _pretty(task_counts(scores))
             if self.failures_as_zero:
                 yield b',\n"failures_as_zero":true'

@@ -7,17 +7,19 @@ Rows by NeMo Gym are read too; they lack the turns, tool calls and duration.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import Fault
+from gym_runtime.errors import UNREADABLE, Fault, UsageError
 from gym_runtime.messages.calls import RoleUse, role_numbers
-from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord
+from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord
 
 USAGE = ("input_tokens", "output_tokens", "total_tokens")
+CANCELLED = "cancelled"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,24 +27,38 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         agent: the name in its ``agent_ref``; metrics are kept per agent.
+        rollout_id: with the run, as `RolloutRecord.rollout_id`; empty if the row does not say it.
         outcome: ``completed``, ``truncated``, ``failed`` or ``cancelled``.
         failure: whose fault it was, as a fault's ``kind``; empty unless it failed.
         reward: None exactly when no verifier returned one.
         numbers: the numeric fields of its row, finite, with ``reward``, the usage totals and what roles cost.
         roles: what models in roles cost, by role.
+        compared: its reward came from the comparison of its group, as its row says.
+        terminal: it failed, and would fail again.
+        attempt: the last attempt, counted from 1.
     """
 
     task_index: int
     rollout_index: int
     agent: str
     outcome: str
+    rollout_id: str = ""
+    environment: str = ""
     failure: str = ""
+    fault: Fault | None = None
     reward: float | None = None
     numbers: dict[str, float] = {}
     roles: dict[str, RoleUse] = {}
     turns: int = 0
     tool_calls: int = 0
     duration_s: float = 0.0
+    compared: bool = False
+    terminal: bool = False
+    attempt: int = 1
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.task_index, self.rollout_index
 
 
 class _Ref(msgspec.Struct, frozen=True):
@@ -66,42 +82,66 @@ class _Response(msgspec.Struct, frozen=True):
 class _Own(msgspec.Struct, frozen=True):
     """What this runtime notes on a row under ``_gym``."""
 
-    outcome: Outcome | None = None
+    rollout_id: str = ""
+    environment: str = ""
+    outcome: Outcome = Completed()
     turns: int = 0
     tool_calls: int = 0
     duration_s: float = 0.0
     roles: dict[str, RoleUse] = {}
+    compared: list[int] = []
 
 
+_Index = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    task_index: _Index = msgspec.field(name="_ng_task_index")
+    rollout_index: _Index = msgspec.field(name="_ng_rollout_index")
+    agent_ref: _Ref = _Ref()
+    response: _Response | None = None
+    reward_components: dict[str, Raw] = {}
+    own: _Own = msgspec.field(name="_gym", default=_Own())
+    failure_class: str | None = msgspec.field(name="_ng_failure_class", default=None)
+    terminal: bool = msgspec.field(name="_ng_failure_terminal", default=False)
+    attempt_index: int = msgspec.field(name="_ng_attempt_index", default=0)
+    fault: Fault | None = msgspec.field(name="_ng_failure", default=None)
+
+
+_decode_row = msgspec.json.Decoder(_Row).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_referred = msgspec.json.Decoder(_Referred).decode
-_decode_ref = msgspec.json.Decoder(_Ref).decode
-_decode_response = msgspec.json.Decoder[_Response | None](_Response | None).decode
-_decode_own = msgspec.json.Decoder(_Own).decode
-_decode_index = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]).decode
-_decode_text = msgspec.json.Decoder(str).decode
-_decode_fault = msgspec.json.Decoder(Fault).decode
-_decode_components = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def sample_record(record: RolloutRecord) -> Sample:
-    """The sample of a record as it arrives."""
+def sample_record(record: RolloutRecord, agent: str | None = None) -> Sample:
+    """The sample of a record as it arrives.
+
+    Args:
+        agent: for a caller that needs none: the name is in the row, which takes time to read.
+    """
     numbers = {name: value for name, value in record.numbers.items() if _counts(name, value)}
     if record.reward is not None:
         numbers["reward"] = record.reward
-    outcome = record.outcome
+    fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
+    if agent is None:
+        agent = _decode_referred(record.row).agent_ref.name or record.environment
     return Sample(
         task_index=record.task_index,
         rollout_index=record.rollout_index,
-        agent=_decode_referred(record.row).agent_ref.name or record.environment,
-        outcome=outcome.__struct_config__.tag,  # pyright: ignore[reportArgumentType]
-        failure=outcome.fault.kind if isinstance(outcome, Failed) else "",
+        agent=agent,
+        rollout_id=record.rollout_id,
+        environment=record.environment,
+        outcome=_tag(record.outcome),
+        failure=fault.kind if fault else "",
+        fault=fault,
         reward=record.reward,
         numbers=numbers,
         roles=record.roles,
         turns=record.turns,
         tool_calls=record.tool_calls,
         duration_s=record.duration_s,
+        terminal=fault is not None and fault.kind == "task",
+        attempt=record.attempt,
     )
 
 
@@ -112,60 +152,77 @@ def sample_row(line: bytes) -> Sample:
         msgspec.DecodeError: the line is no rollout row.
     """
     try:
-        fields = _decode_fields(line)
+        row, fields = _decode_row(line), _decode_fields(line)
     except RecursionError as error:
         raise msgspec.DecodeError(str(error)) from error
-    try:
-        task_index = _decode_index(fields["_ng_task_index"])
-        rollout_index = _decode_index(fields["_ng_rollout_index"])
-    except KeyError as error:
-        raise msgspec.ValidationError(f"Object missing required field `{error.args[0]}`") from None
-    own = _decode_own(fields["_gym"]) if "_gym" in fields else _Own()
-    ref = _decode_ref(fields["agent_ref"]) if "agent_ref" in fields else _Ref()
-    numbers = _numbers(fields) | role_numbers(own.roles)
-    outcome, failure = _ending(fields, own)
+    own, given = row.own, row.failure_class
+    numbers = _numbers(row, fields) | role_numbers(own.roles)
+    outcome = _tag(own.outcome) if given is None else CANCELLED if given == CANCELLED else "failed"
     # A failure is never a reward, whatever a foreign row says.
-    if outcome in ("failed", "cancelled"):
+    if outcome in ("failed", CANCELLED):
         numbers.pop("reward", None)
     return Sample(
-        task_index=task_index,
-        rollout_index=rollout_index,
-        agent=ref.name,
+        task_index=row.task_index,
+        rollout_index=row.rollout_index,
+        agent=row.agent_ref.name,
+        rollout_id=own.rollout_id,
+        environment=own.environment,
         outcome=outcome,
-        failure=failure,
+        failure="" if given in (None, CANCELLED) else row.fault.kind if row.fault else given,
+        fault=row.fault,
         reward=numbers.get("reward"),
         numbers=numbers,
         roles=own.roles,
         turns=own.turns,
         tool_calls=own.tool_calls,
         duration_s=own.duration_s,
+        compared=bool(own.compared),
+        terminal=row.terminal,
+        # NeMo Gym counts attempts from 0.
+        attempt=row.attempt_index + 1,
     )
 
 
-def _ending(fields: Mapping[str, Raw], own: _Own) -> tuple[str, str]:
-    """The outcome, and whose fault it was."""
-    if "_ng_failure_class" in fields:
-        given = _decode_text(fields["_ng_failure_class"])
-        if given == "cancelled":
-            return given, ""
-        return "failed", _decode_fault(fields["_ng_failure"]).kind if "_ng_failure" in fields else given
-    return (own.outcome.__struct_config__.tag if own.outcome else "completed"), ""  # pyright: ignore[reportReturnType]
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, and their numbers; none if there is no file."""
+    if path.exists():
+        with path.open("rb", buffering=2**20) as file:
+            for number, line in enumerate(file, 1):
+                if not line.isspace():
+                    yield number, line
 
 
-def _numbers(fields: Mapping[str, Raw]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    response = _decode_response(fields["response"]) if "response" in fields else None
-    if response is not None and response.usage is not None:
-        found = msgspec.structs.asdict(response.usage)
+def samples_of(path: Path) -> Iterator[tuple[Sample, bytes, int]]:
+    """The samples of a file's rows, each with its line and the line's number; none if there is no file.
+
+    Raises:
+        UsageError: a line is no rollout row; the message names the place.
+    """
+    for number, line in lines_of(path):
+        try:
+            sample = sample_row(line)
+        except UNREADABLE as error:
+            raise UsageError(
+                f"{path}:{number} is no rollout row ({error}); remove or repair the line to go on"
+            ) from None
+        yield sample, line, number
+
+
+def _tag(outcome: Outcome) -> str:
+    return str(outcome.__struct_config__.tag)
+
+
+def _numbers(row: _Row, fields: Mapping[str, Raw]) -> dict[str, float]:
+    usage = row.response and row.response.usage
+    found: dict[str, float] = msgspec.structs.asdict(usage) if usage else {}
     for name, raw in fields.items():
         value = _number(raw)
         if value is not None and _counts(name, value):
             found[name] = value
-    if "reward_components" in fields:
-        for name, raw in _decode_components(fields["reward_components"]).items():
-            value = _number(raw)
-            if value is not None and math.isfinite(value) and name not in found:
-                found[name] = value
+    for name, raw in row.reward_components.items():
+        value = _number(raw)
+        if value is not None and math.isfinite(value) and name not in found:
+            found[name] = value
     return found
 
 

@@ -1,7 +1,8 @@
-"""The commands that test and measure environments."""
+"""The commands that begin, test and measure environments."""
 
 COMMANDS = {
     "Write environments": {
+        "new": "Write a new environment to start from: NAME.py and NAME.jsonl, which pass the contract.",
         "test": "Check an environment against the contract that all of them keep; needs no model and no "
         "broker.",
         "reverify": "Compute the rewards of stored rollouts again, without a model, and compare them with "

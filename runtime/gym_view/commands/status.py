@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gym_runtime import clock
 from gym_runtime.cli import BROKER, AsJson, Broker, ask, terminal, unserved
-from gym_runtime.training import Status
 
-from gym_view import system_tables
-from gym_view.limit import limit
-from gym_view.live import Reading, view
-from gym_view.state_json import full_status
+if TYPE_CHECKING:
+    from gym_runtime.training import Status
 
 RATES = ("per s", "p50", "p99", "core")
 """Columns that need two readings: ``top --once`` has them."""
@@ -19,12 +18,18 @@ def status(*, json: AsJson = False, broker: Broker = BROKER) -> None:
     """Show a running system: its workers and their load, what waits, which runs are active."""
     found = ask(broker, lambda gym: gym.status())
     if json:
+        from gym_view.state_json import full_status  # here, because the command's help does not need it
+
         terminal.print_json(full_status(found))
     else:
         _show_status(found)
 
 
 def _show_status(found: Status) -> None:
+    from gym_view import system_tables
+    from gym_view.limit import limit
+    from gym_view.live import Reading, view
+
     console = terminal.output()
     now = view(Reading(clock.monotonic(), found))
     if not found.workers:

@@ -130,6 +130,6 @@ def test_a_run_from_the_command_line_can_be_resumed(
     command = ["run", f"{GUESS}?data=rows.jsonl", "--model", "scripted/echo", "--output", "out.jsonl"]
     assert run([*command, "--limit", "2"]) == 0
     assert run([*command, "--limit", "2", "--resume"]) == 0
-    assert "nothing is left to make" in capfd.readouterr().err
+    assert "no rollouts are left" in capfd.readouterr().err
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["reward"] for line in lines] == [1.0, 1.0]

@@ -152,7 +152,7 @@ def test_a_run_from_the_command_line_can_be_resumed(
     command = ["run", SUMS, "--model", "scripted/echo", "--output", "out.jsonl"]
     assert run(command) == 0
     assert run([*command, "--resume"]) == 0
-    assert "nothing is left to make" in capfd.readouterr().err
+    assert "no rollouts are left" in capfd.readouterr().err
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
 
 

@@ -33,6 +33,11 @@ def failed(index: int, message: str = "the engine answered 500", kind: str = "mo
     return record(index, None, Failed(fault=fault))
 
 
+def take(display: Display, one: RolloutRecord) -> None:
+    display.tally.metrics.add(one)
+    display.add(one)
+
+
 class Clock:
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -69,9 +74,9 @@ def at_terminal(width: int, encoding: str = "utf-8") -> Console:
 def test_lines_come_after_two_seconds_then_every_ten_seconds_and_five_percent() -> None:
     clock, console = Clock(), plain()
     said_at: list[float] = []
-    with Display(1000, console=console, now=clock) as display:
+    with Display(1000, Metrics(), console=console, now=clock) as display:
         for index in range(400):
-            display.add(record(index))
+            take(display, record(index))
             if len(lines(console)) > len(said_at):
                 said_at.append(clock.now_s - 100)
             clock.now_s += 0.25  # 4 rollouts a second: 5 % take 12.5 s
@@ -83,27 +88,27 @@ def test_lines_come_after_two_seconds_then_every_ten_seconds_and_five_percent() 
 
 def test_a_slow_run_still_says_something_each_minute() -> None:
     clock, console = Clock(), plain()
-    with Display(100_000, console=console, now=clock) as display:
+    with Display(100_000, Metrics(), console=console, now=clock) as display:
         for index in range(60):
-            display.add(record(index))
+            take(display, record(index))
             clock.now_s += 5
     assert len(lines(console)) == 1 + 4 + 1
 
 
 def test_the_last_line_is_never_missing_and_never_twice() -> None:
     clock, console = Clock(), plain()
-    with Display(3, console=console, now=clock) as display:
+    with Display(3, Metrics(), console=console, now=clock) as display:
         for index in range(3):
-            display.add(record(index))
+            take(display, record(index))
     assert [line.split(" in ")[0] for line in lines(console)] == ["Finished 3 / 3 rollouts (100%)"]
 
 
 def test_a_line_names_failures_by_kind() -> None:
     console = plain()
-    with Display(5, console=console, now=Clock()) as display:
+    with Display(5, Metrics(), console=console, now=Clock()) as display:
         for one in (record(0, 0.0), failed(1), failed(2), failed(3, kind="deadline")):
-            display.add(one)
-        display.add(record(4, None, Cancelled()))
+            take(display, one)
+        take(display, record(4, None, Cancelled()))
     assert "Mean reward 0. 3 failed (2 model, 1 deadline), 1 cancelled." in lines(console)[0]
 
 
@@ -112,9 +117,9 @@ def test_a_resumed_run_counts_what_is_there() -> None:
     for one in (record(0, 1.0), record(1, 0.0), failed(2)):
         metrics.add(one)
     clock, console = Clock(), plain()
-    with Display(4, before=metrics.summary(), console=console, now=clock) as display:
+    with Display(4, metrics, console=console, now=clock) as display:
         clock.now_s += 1
-        display.add(record(3, 0.5))
+        take(display, record(3, 0.5))
     assert lines(console) == [
         "Finished 4 / 4 rollouts (100%) in 1.0 s (60 rollouts/min). Mean reward 0.5. 1 failed (1 model)."
     ]
@@ -122,7 +127,7 @@ def test_a_resumed_run_counts_what_is_there() -> None:
 
 def test_notes_stand_on_their_own_line_and_are_no_markup() -> None:
     console = plain(width=20)
-    with Display(1, console=console) as display:
+    with Display(1, Metrics(), console=console) as display:
         display.note("[red]agent worker 12 was killed[/red] by SIGKILL")
     assert lines(console) == ["[red]agent worker 12 was killed[/red] by SIGKILL"]
 
@@ -134,11 +139,11 @@ def test_notes_stand_on_their_own_line_and_are_no_markup() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_the_bar_is_one_line_at_any_width(width: int, encoding: str) -> None:
     clock, console = Clock(), at_terminal(width, encoding)
-    display = Display(2000, label="mcqa", console=console, now=clock)
+    display = Display(2000, Metrics(), label="mcqa", console=console, now=clock)
     for index in range(990):
-        display.add(record(index, 0.5))
+        take(display, record(index, 0.5))
     for index in range(10):
-        display.add(failed(index))
+        take(display, failed(index))
     clock.now_s += 4
     console.print(display)
     shown = console.export_text().splitlines()
@@ -157,9 +162,9 @@ def test_the_bar_is_one_line_at_any_width(width: int, encoding: str) -> None:
 
 def test_a_terminal_gets_a_bar_that_ends_with_the_time_it_took() -> None:
     clock, console = Clock(), at_terminal(100)
-    with Display(10, label="mcqa", console=console, now=clock) as display:
+    with Display(10, Metrics(), label="mcqa", console=console, now=clock) as display:
         for index in range(10):
-            display.add(record(index))
+            take(display, record(index))
         display.note("agent worker 12 was killed")
         clock.now_s += 5
     shown = console.export_text()
@@ -171,8 +176,8 @@ def test_a_terminal_gets_a_bar_that_ends_with_the_time_it_took() -> None:
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     console = at_terminal(100)
-    with Display(1, console=console, now=Clock()) as display:
-        display.add(record(0))
+    with Display(1, Metrics(), console=console, now=Clock()) as display:
+        take(display, record(0))
     assert console.export_text().startswith("Finished 1 / 1 rollouts")
 
 
@@ -180,8 +185,8 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     file = io.StringIO()
     console = Console(file=file, width=100, force_terminal=True, color_system="truecolor")
-    display = Display(2, console=console)
-    display.add(failed(0))
+    display = Display(2, Metrics(), console=console)
+    take(display, failed(0))
     console.print(display)
     assert "\x1b[3" not in file.getvalue()
 
@@ -190,9 +195,8 @@ def test_rewards_of_any_size_are_shown() -> None:
     clock, console, metrics = Clock(), plain(), Metrics()
     for one in (record(0, 1e308), record(1, 1e308)):
         metrics.add(one)
-    summary = metrics.summary()
-    with Display(3, before=summary, console=console, now=clock) as display:
-        display.add(record(2, 1e308))
+    with Display(3, metrics, console=console, now=clock) as display:
+        take(display, record(2, 1e308))
         assert display.tally.mean_reward == 1e308
     assert "Mean reward 1e+308." in lines(console)[-1]
 
@@ -204,10 +208,9 @@ def finish(tmp_path: Path, *, as_json: bool, environments: int = 1) -> None:
     clock, metrics = Clock(), Metrics()
     files = OutputFiles.beside(tmp_path / "out.jsonl")
     files.rollouts.write_text("{}\n")
-    with Display(4, console=plain(), now=clock) as display:
+    with Display(4, metrics, console=plain(), now=clock) as display:
         for one in (record(0, 1.0), record(1, 0.0), failed(2, "answered\n500 \x1b[31m[bold]"), failed(3)):
-            display.add(one)
-            metrics.add(one)
+            take(display, one)
         clock.now_s += 8
     summary = metrics.summary()
     parts = {f"environment_{number}": summary for number in range(environments)}
@@ -243,7 +246,7 @@ def test_the_table_has_all_that_matters(
 
 def test_the_table_says_that_failures_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = Metrics(failures_as_zero=True)
-    with Display(4, console=plain(), now=Clock()) as display:
+    with Display(4, metrics, console=plain(), now=Clock()) as display:
         for one in (record(0, 1.0), record(1, 1.0), failed(2), failed(3)):
             metrics.add(one)
     report(metrics.summary(), files=OutputFiles.beside(Path("r.jsonl")), parts={}, tally=display.tally)

@@ -45,7 +45,7 @@ def test_a_run_grows_is_complete_and_is_replaced(tmp_path: Path) -> None:
         tmp_path, "--limit", "3", "--repeats", "2", "--resume", "--nats", "nats://127.0.0.1:1"
     )
     assert (status, document["summary"]["rollouts"], document["rollouts"]) == (0, 6, 0)
-    assert said == "the run is complete: nothing is left to make; --extend makes it larger\n"
+    assert said == "the run is complete: no rollouts are left; --extend makes it larger\n"
 
     status, _, said = run(tmp_path, "--limit", "1")
     assert status == 2

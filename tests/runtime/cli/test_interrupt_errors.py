@@ -10,7 +10,7 @@ import pytest
 from gym_runtime.cli import main
 from gym_runtime.cli.interruption import held_back, terminable
 
-LINE = "interrupted; run the same command with --resume to make the other rollouts"
+LINE = "interrupted; run the same command with --resume to run the other rollouts"
 
 
 class Interrupted:

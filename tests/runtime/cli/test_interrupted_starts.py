@@ -19,7 +19,7 @@ from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
-RESUME = "interrupted; run the same command with --resume to make the other rollouts"
+RESUME = "interrupted; run the same command with --resume to run the other rollouts"
 ROWS = b'{"responses_create_params": {"input": "add 1"}, "initial_count": 0, "expected_count": 1, "n": %d}\n'
 COUNT = 4
 SLOW = '''"""Is not ready before there is a file named go."""

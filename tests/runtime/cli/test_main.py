@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from gym_runtime import __version__
-from gym_runtime.cli import formatting, main, options, run_part, start
+from gym_runtime.cli import formatting, main, options, start, whole_run
 from gym_runtime.cli.app import COMMANDS as ENGINE_COMMANDS
 from gym_runtime.cli.app import application
 from gym_runtime.errors import BrokerError, UsageError
@@ -103,7 +103,7 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GYM_NATS_URL", raising=False)
-    monkeypatch.setattr(run_part, "START_NOTE_S", 60.0)  # a busy machine would say that it is starting
+    monkeypatch.setattr(whole_run, "START_NOTE_S", 60.0)  # a busy machine would say that it is starting
     status = main.run(line.split())
     out, err = capsys.readouterr()
     assert err.startswith("gym-runtime: "), err

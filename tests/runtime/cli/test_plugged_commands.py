@@ -74,13 +74,21 @@ def test_help_lists_it_without_importing_any_command(site: Path) -> None:
     assert "gym_runtime.cli.run" not in modules
 
 
+def test_the_tracker_of_another_package_is_a_choice(site: Path) -> None:
+    points = site / "theirs-1.0.dist-info" / "entry_points.txt"
+    points.write_text(f"{points.read_text()}[gym_runtime.trackers]\ntold = told:Told\n")
+    _, text, modules = ran(site, "run", "--help")
+    assert "[choices: mlflow, tensorboard, told, trackio, wandb]" in " ".join(text.replace("│", "").split())
+    assert "gym_runtime.client" not in modules
+
+
 def test_its_own_help_is_complete(site: Path) -> None:
     _, text, _ = ran(site, "say-hello", "--help")
     assert "With an exclamation mark." in text
 
 
 def test_a_command_of_the_engine_asks_no_other_package(site: Path) -> None:
-    _, _, modules = ran(site, "new", "--help")
+    _, _, modules = ran(site, "drain", "--help")
     assert "their_commands" not in modules
     assert "gym_view.commands" not in modules
 

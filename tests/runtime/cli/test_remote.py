@@ -45,7 +45,7 @@ def test_without_a_model_that_of_the_system_answers(
     with Started(tmp_path, "model", "--model", "scripted/echo") as system:
         monkeypatch.setenv("GYM_NATS_URL", system.url)
         assert main.run(["run", "mcqa", "-o", "theirs.jsonl"]) == 0
-        assert "scripted/echo answers, which this system serves as 'policy'" in capsys.readouterr().err
+        assert "scripted/echo answers: this system serves it as 'policy'" in capsys.readouterr().err
         assert main.run(["run", "mcqa", "-o", "own.jsonl", "--model", "scripted/message"]) == 0
         assert "answers" not in capsys.readouterr().err
     rows = [json.loads(line) for line in Path("theirs.jsonl").read_text().splitlines()]

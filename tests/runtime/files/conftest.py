@@ -69,7 +69,14 @@ def _record(
         "agent_ref": {"name": agent},
         "_ng_task_index": task_index,
         "_ng_rollout_index": rollout_index,
-        "_gym": {"outcome": outcome, "turns": 2, "tool_calls": 1, "duration_s": 0.5},
+        "_gym": {
+            "rollout_id": f"run.{task_index}.{rollout_index}",
+            "environment": "counting",
+            "outcome": outcome,
+            "turns": 2,
+            "tool_calls": 1,
+            "duration_s": 0.5,
+        },
     }
     given = {"expected_count": task_index, **usage, **numbers}
     if reward is not None:

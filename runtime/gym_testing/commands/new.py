@@ -42,7 +42,7 @@ def new(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for target, suffix in targets:
-            source = resources.files("gym_runtime.cli.scaffold").joinpath(f"{shape}{suffix}")
+            source = resources.files("gym_testing.scaffold").joinpath(f"{shape}{suffix}")
             with target.open("xb") as file:
                 file.write(source.read_bytes())
     except OSError as error:

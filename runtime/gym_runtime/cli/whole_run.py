@@ -1,0 +1,334 @@
+"""One ``gym-runtime run``: rows in, rollouts run, files out.
+
+It streams: the rows are checked to the end first, then expanded, published and collected side by
+side, with no more rollouts on the way than the workers can use. Collected results are on disk within
+moments; an interruption at any time leaves whole lines, and ``--resume`` runs the missing rollouts.
+
+It stops early at a signal, when a budget is used up, when the engine answers only errors, or when the broker
+stores nothing. Ctrl-C stops the run and keeps what is written; a second one ends everything at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import anyio
+
+from gym_runtime import logs, tracing
+from gym_runtime.cli import result, terminal
+from gym_runtime.cli.config import load_config
+from gym_runtime.cli.display import Display
+from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, held_back, terminable
+from gym_runtime.cli.models import RunModels
+from gym_runtime.cli.options import parse_row_fields, shown_name
+from gym_runtime.cli.remote import run_async
+from gym_runtime.cli.rows import sources
+from gym_runtime.client import About, Client, Tracker, connect
+from gym_runtime.client.status import dead_engine
+from gym_runtime.client.tracking import load_tracker
+from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment.settings import require_known
+from gym_runtime.errors import UsageError
+from gym_runtime.files.dataset import Dataset, open_dataset
+from gym_runtime.files.recorded_run import RecordedRun, RunPlan
+from gym_runtime.files.results import OutputFiles, load_manifest
+from gym_runtime.messages.stored_records import new_run_id
+from gym_runtime.plugins import load_plugin
+from gym_runtime.system.hosting import host
+from gym_runtime.system.spec import Event, SystemSpec
+from gym_runtime.system.starting import Patience, received
+from gym_runtime.system.system import System, launch
+from gym_runtime.timing import PATIENCE_S
+
+if TYPE_CHECKING:
+    from gym_runtime.cli.run import RunOptions
+
+COMPLETE = "the run is complete: no rollouts are left; --extend makes it larger"
+ENGINE_LOOK_S = 2.0
+"""How often `run` asks whether the engine returns only errors."""
+START_NOTE_S = 2.0
+"""After how long `run` prints that it is still starting."""
+
+
+class WholeRun:
+    """Made of the options; `run` it once."""
+
+    _recorded: RecordedRun
+    _display: Display
+    _making: anyio.CancelScope
+
+    def __init__(self, names: Sequence[str], options: RunOptions) -> None:
+        self._names, self._options = names, options
+        self._config = load_config(options.config)
+        self._broker = self._config.broker(options.broker)
+        self._run_id = new_run_id()
+        self._models = RunModels(options, names, self._config.models, self._broker, self._run_id)
+        self._row_fields = parse_row_fields(options.rows.row_fields)
+        self._system: System | None = None
+        self._tracking: Tracker | None = None
+        self._weak_sandbox = False
+        self._over_budget = ""
+
+    def run(self) -> int:
+        """Run it to its end; returns the exit status."""
+        terminal.note_untested_python()
+        logs.export("gym-runtime")
+        tracing.start("gym-runtime")
+        try:
+            return self._run()
+        finally:
+            tracing.stop()
+            logs.stop_export()
+
+    def _run(self) -> int:
+        options = self._options
+        if options.extend and not options.resume:
+            raise UsageError("--extend is for a run that exists: --resume --extend")
+        if options.retry_failed and not options.resume:
+            raise UsageError("--retry-failed is for a run that exists: --resume --retry-failed")
+        if options.overwrite and options.resume:
+            raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
+        environments = [catalogue.environment(name) for name in self._names]
+        self._weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
+        for environment in environments:
+            requirements.require(environment)
+        if options.input is None:
+            require_known(self._row_fields, environments)
+        files = OutputFiles.beside(options.output_path(self._names))
+        found = sources(self._names, options.input, options.rows.limit)
+        files.refuse_inputs(*(source.path for source in found if source.path != "-"))
+        for source in found:
+            source.require()
+        with files.lock():
+            previous = load_manifest(files.manifest) if options.resume else None
+            if previous is not None:
+                self._run_id = previous.run
+                self._models.resume(previous.run)
+            self._models.choose_policy()
+            if options.input is None and not options.resume:
+                self._models.choose_roles(self._names)
+                self._launch(self._names)
+            try:
+                with open_dataset(
+                    *found,
+                    limit=options.rows.limit,
+                    shuffle_seed=options.rows.shuffle_seed,
+                    settings=self._row_fields,
+                    earlier_rows=previous.rows if previous else None,
+                ) as dataset:
+                    return self._start(dataset)
+            except BaseException:
+                if self._system is not None:
+                    self._system.kill()
+                if self._tracking is not None:
+                    self._tracking.close(failed=True)
+                raise
+
+    def _start(self, dataset: Dataset) -> int:
+        if self._system is None:
+            self._models.choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
+        plan = RunPlan(dataset, self._models.settings)
+        plan.require_groups()
+        recorded = self._recorded = self._record(plan)
+        label = ", ".join(map(shown_name, self._names))
+        display = self._display = Display(recorded.manifest.rollouts, recorded.metrics, label=label)
+        for notice in recorded.progress.notices:
+            display.note(notice)
+        if recorded.missing <= 0:
+            display.note(COMPLETE)
+            return self._report(interrupted=False)
+        self._over_budget = self._options.budget.reached(recorded.metrics)
+        if self._over_budget:
+            return self._report(interrupted=True)
+        self._track()
+        if self._system is None:
+            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
+        assert self._system is not None
+        with held_back() as noted:
+            interrupted = run_async(self._make, self._system, noted)
+        with terminable():  # the event loop has put SIGTERM back to its default
+            return self._report(interrupted=interrupted)
+
+    def _track(self) -> None:
+        """Begin the run in the tracker that was asked for."""
+        name = self._options.track
+        if name is None:
+            return
+        recorded, metrics = self._recorded, self._recorded.metrics
+        rollouts = recorded.files.rollouts
+        about = About(
+            run=recorded.run,
+            folder=rollouts.with_name(f"{rollouts.stem}_tensorboard"),
+            settings={key: value for key, value in recorded.manifest.settings.items() if value is not None},
+        )
+        before = metrics.summary() if metrics.rollouts else None
+        repeats = min(recorded.plan.repeats.values())
+        tracking = load_tracker(name)(about, self._display.note, repeats=repeats, before=before)
+        tracking.open()
+        self._tracking = tracking
+
+    def _launch(self, environments: Iterable[str]) -> None:
+        """Start the workers; they come up while the rows are read."""
+        options = self._options
+        pools = self._models.pools(environments, options.workers)
+        self._system = launch(
+            SystemSpec(
+                pools=pools if options.apart else host(pools),
+                nats=self._broker.urls,
+                prefix=self._broker.prefix,
+                state_dir=options.state_dir or self._config.state_dir,
+                # The broker was there for the run's earlier part: a silent one is restarting, or cut off.
+                wait_s=PATIENCE_S if options.resume and self._broker.urls else 0.0,
+                log_lines=True,
+                weak_sandbox=self._weak_sandbox,
+            )
+        )
+
+    def _record(self, plan: RunPlan) -> RecordedRun:
+        options, settings = self._options, plan.settings
+        return RecordedRun(
+            plan,
+            options.output_path(self._names),
+            run=self._run_id,
+            model=self._models.name,
+            settings={
+                "model_options": self._models.policy.options,
+                "roles": {role: self._models.role_model(role) for role in sorted(settings.roles)} or None,
+                "limit": options.rows.limit,
+                "shuffle_seed": options.rows.shuffle_seed,
+                "settings": self._row_fields or None,
+            },
+            notes={"input": str(options.input or ""), "model_urls": list(self._models.policy.urls)},
+            resume=options.resume,
+            extend=options.extend,
+            retry_failed=options.retry_failed,
+            overwrite=options.overwrite,
+            failures_as_zero=options.failures_as_zero,
+        )
+
+    async def _make(self, system: System, noted: Sequence[int]) -> bool:
+        """Make the rollouts and stop the system; whether a signal ended it.
+
+        Args:
+            noted: signals that came before this could handle them.
+        """
+        self._making = anyio.CancelScope()
+        with received(signal.SIGINT, signal.SIGTERM) as signals:
+            async with anyio.create_task_group() as listening:
+                listening.start_soon(self._watch_interrupts, system, signals)
+                if noted:
+                    self._making.cancel()
+                with self._making:
+                    async with anyio.create_task_group() as group:
+                        await self._ready(system)
+                        group.start_soon(self._watch_system, system)
+                        with self._display:
+                            await self._collect(system)
+                        group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await system.stop(drain=not self._making.cancelled_caught)
+                listening.cancel_scope.cancel()
+        return self._making.cancelled_caught
+
+    async def _ready(self, system: System) -> None:
+        """Wait until the workers are up; say so when that takes a while."""
+
+        async def explain() -> None:
+            await anyio.sleep(START_NOTE_S)
+            self._display.note("starting the workers …")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(explain)
+            await system.until("all_ready", self._note_waiting)
+            group.cancel_scope.cancel()
+
+    def _note_waiting(self, event: Event) -> None:
+        if event.event == "waiting":
+            self._say_waiting(event.reason)
+
+    def _say_waiting(self, reason: str) -> None:
+        self._display.note(f"waiting up to {PATIENCE_S:.0f} s: {reason}")
+
+    @asynccontextmanager
+    async def _connected(self, system: System) -> AsyncGenerator[Client]:
+        """The system's client. The workers have just reached the broker: a silent one comes back."""
+        patience = Patience(PATIENCE_S, self._say_waiting)
+        async with AsyncExitStack() as stack:
+            yield await patience.enter(stack, lambda: connect(system.url, prefix=self._broker.prefix))
+
+    async def _collect(self, system: System) -> None:
+        display, metrics, tracking = self._display, self._recorded.metrics, self._tracking
+        in_flight = self._models.concurrency * 2 + 64
+        async with (
+            self._connected(system) as client,
+            # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
+            nullcontext() if self._broker.urls else load_plugin("metrics", "pushing")(client.driver.bus),
+            anyio.create_task_group() as group,
+            aclosing(client.recorded(self._recorded, in_flight=in_flight, note=display.note)) as records,
+        ):
+            if not self._options.keep_going:
+                group.start_soon(self._watch_engine, client)
+            async for record in records:
+                display.add(record)
+                if tracking is not None:
+                    tracking.add(record)
+                if metrics.rollouts < display.tally.total:
+                    self._over_budget = self._options.budget.reached(metrics)
+                    if self._over_budget:
+                        self._making.cancel()
+                        break
+            group.cancel_scope.cancel()
+
+    async def _watch_interrupts(self, system: System, signals: AsyncIterator[signal.Signals]) -> None:
+        async for _ in signals:
+            if self._making.cancel_called:
+                system.kill()
+                print(RESUME, file=sys.stderr, flush=True)
+                os._exit(INTERRUPTED)
+            self._making.cancel()
+
+    async def _watch_engine(self, client: Client) -> None:
+        """Stop a run early if its engine returns only errors."""
+        while True:
+            await anyio.sleep(ENGINE_LOOK_S)
+            said = await dead_engine(client.driver.bus, client.workers, self._models.settings.model_pool)
+            if said:
+                raise UsageError(
+                    f"the engine of {self._models.name} has returned only errors: {said}. Repair it and use "
+                    "--resume, or go on regardless with --keep-going"
+                )
+
+    async def _watch_system(self, system: System) -> None:
+        async for event in system.events():
+            if event.event == "restarted":
+                self._display.note(f"{event.reason}; it is started again, and what it had goes on")
+        raise UsageError("the workers have ended; every written row is complete, so continue with --resume")
+
+    def _report(self, *, interrupted: bool) -> int:
+        """Write and show the results of a run; returns the exit status."""
+        recorded, display, metrics = self._recorded, self._display, self._recorded.metrics
+        summary = recorded.summarize()
+        result.report(
+            summary,
+            run=recorded.run,
+            files=recorded.files,
+            parts=result.parts(metrics),
+            tally=display.tally,
+            wall_s=display.wall_s,
+            cost=self._options.budget.cost(metrics),
+            as_json=self._options.json,
+        )
+        if self._tracking is not None:
+            self._tracking.close(summary, failed=interrupted)
+        if self._over_budget:
+            display.note(f"{self._over_budget}; with a larger budget, {MORE}")
+            return 1
+        if interrupted:
+            display.note(RESUME)
+            return INTERRUPTED
+        return 0 if summary.mean_reward is not None else 1
