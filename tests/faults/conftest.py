@@ -11,7 +11,7 @@ from gym_runtime.system.hosting import host
 
 @pytest.fixture(autouse=True)
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pools of the systems that the tests start themselves; ``gym-runtime run`` hosts by default."""
+    """The pools of the systems that the tests start."""
     if not request.config.getoption("hosted"):
         return
 

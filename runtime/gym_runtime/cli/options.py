@@ -48,7 +48,7 @@ FailuresAsZero = Annotated[
         "Their rows get no reward; cancelled rollouts do not count."
     ),
 ]
-Apart = Annotated[bool, Parameter(group=SYSTEM_GROUP, negative="")]
+Hosted = Annotated[bool, Parameter(group=SYSTEM_GROUP, negative="")]
 WeakSandbox = Annotated[
     bool,
     Parameter(

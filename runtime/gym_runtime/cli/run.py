@@ -22,10 +22,10 @@ from gym_runtime.cli.options import (
     ROLLOUTS,
     ROWS,
     SYSTEM,
-    Apart,
     AsJson,
     Broker,
     FailuresAsZero,
+    Hosted,
     Input,
     Model,
     Output,
@@ -119,8 +119,8 @@ class RunOptions:
             are configured by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
-        apart: Give every worker a process of its own; by default agent workers host the environments and
-            models that may share their process.
+        hosted: Let agent workers host the environments and models that may share their process, which takes
+            less processor time; by default every worker has its own process.
         config: Take the broker and the model from a system's file ('gym-runtime start --help'). Options
             given here override it.
     """
@@ -143,7 +143,7 @@ class RunOptions:
     broker: Broker = BROKER
     concurrency: Annotated[int, SYSTEM, AT_LEAST_ONE] = DEFAULT_CONCURRENCY
     workers: Annotated[int, SYSTEM, AT_LEAST_ONE] = 1
-    apart: Apart = False
+    hosted: Hosted = False
     state_dir: StateDir = ""
     allow_weak_sandbox: WeakSandbox = False
     config: Annotated[Path | None, SYSTEM] = None

@@ -36,7 +36,7 @@ from gym_runtime.cli.options import (
     POLICY,
     ROLES,
     SYSTEM,
-    Apart,
+    Hosted,
     Model,
     Port,
     Roles,
@@ -67,8 +67,8 @@ class StartOptions:
         config: A system described in TOML; POOLs pick parts of it. Options given here override it.
         concurrency: Rollouts in flight, over all agent workers; by default 1024.
         workers: Processes of each kind; by default 1.
-        apart: Give every worker a process of its own; by default agent workers host the environments and
-            models that may share their process.
+        hosted: Let agent workers host the environments and models that may share their process, which takes
+            less processor time; by default every worker has its own process.
         call_timeout_s: Seconds that one call of an engine may take, as for 'gym-runtime run', where a run
             does not say it itself.
         nats: The broker to join, as for 'gym-runtime run'; by default one is started.
@@ -86,7 +86,7 @@ class StartOptions:
     roles: Roles = ROLES
     concurrency: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
     workers: Annotated[int | None, SYSTEM, AT_LEAST_ONE] = None
-    apart: Apart = False
+    hosted: Hosted = False
     call_timeout_s: Annotated[float | None, Parameter(group=MODEL_GROUP, validator=Number(gte=0))] = None
     nats: Annotated[str, SYSTEM, Parameter(env_var="GYM_NATS_URL", show_default=False)] = ""
     prefix: Annotated[str, SYSTEM, HIDDEN_DEFAULT] = ""
@@ -168,7 +168,7 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
             for pool in pools
         ]
     return SystemSpec(
-        pools=tuple(pools) if options.apart else host(pools),
+        pools=host(pools) if options.hosted else tuple(pools),
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,

@@ -178,7 +178,7 @@ class WholeRun:
         pools = self._models.pools(environments, options.workers)
         self._system = launch(
             SystemSpec(
-                pools=pools if options.apart else host(pools),
+                pools=host(pools) if options.hosted else pools,
                 nats=self._broker.urls,
                 prefix=self._broker.prefix,
                 state_dir=options.state_dir or self._config.state_dir,

@@ -27,7 +27,7 @@ def connect(
     workers: int = 1,
     concurrency: int = 1024,
     prefix: str = "gym",
-    apart: bool = False,
+    hosted: bool = False,
 ) -> Client:
     """A client that connects to a running system, starts one, or both, when it is opened::
 
@@ -46,8 +46,8 @@ def connect(
         agents: one or several; by default the agents that the environments name.
         workers: processes of each kind.
         concurrency: rollouts in flight, over all agent workers.
-        apart: every worker has a process of its own; by default agents host the environments and models that
-            may share their process.
+        hosted: agent workers host the environments and models that may share their process; by default every
+            worker has its own.
 
     Raises:
         UsageError: nothing says which system or which model.
@@ -76,7 +76,7 @@ def connect(
                 pools = make_pools(
                     environments, model, agents=agents, workers=workers, concurrency=concurrency, roles=own
                 )
-                pools = pools if apart else host(pools)
+                pools = host(pools) if hosted else pools
                 system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
                 found = [(await stack.enter_async_context(running(system))).url]
                 if model is not None:

@@ -92,12 +92,12 @@ async def measure(
     engine_s: float = 0.0,
     workers: int = 1,
     rounds: int = ROUNDS,
-    apart: bool = False,
+    hosted: bool = False,
 ) -> SystemCost:
     """Measure a system of ``workers`` processes of each kind, with ``in_flight`` rollouts in flight.
 
     Args:
-        apart: environment and model have processes of their own; by default agent workers host them.
+        hosted: agent workers host the environment and the model.
 
     Raises:
         UsageError: this is not Linux, whose ``/proc`` it reads; or the environment is not installed.
@@ -108,7 +108,7 @@ async def measure(
     with instant_engine.running(engine_s) as (url, engine_pid):
         model = ModelSettings(provider="openai", name="bench", urls=(url,), api="responses")
         async with connect(
-            model=model, environments=[ENVIRONMENT], workers=workers, concurrency=in_flight, apart=apart
+            model=model, environments=[ENVIRONMENT], workers=workers, concurrency=in_flight, hosted=hosted
         ) as gym:
             kinds = {
                 worker.pid: f"{worker.kind} worker"

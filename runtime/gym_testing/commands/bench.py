@@ -56,7 +56,7 @@ def bench(
     in_flight: Annotated[int, AT_LEAST_ONE] = 256,
     engine_s: Annotated[float, NOT_NEGATIVE] = 0.0,
     workers: Annotated[int, AT_LEAST_ONE] = 1,
-    apart: bool = False,
+    hosted: bool = False,
     json: AsJson = False,
 ) -> int:
     """Measure what environments cost, on their example rows: verifying, tools, sessions. Needs no model.
@@ -73,10 +73,10 @@ def bench(
         in_flight: How many of them "system" has in flight.
         engine_s: How long the engine of "system" takes for an answer, in seconds.
         workers: How many processes of each kind "system" starts.
-        apart: Give every worker of "system" a process of its own.
+        hosted: Let the agent workers of "system" host its environment and its model.
     """
     if names == ("system",):
-        cost = _bench_system(rollouts, in_flight, engine_s, workers, apart=apart)
+        cost = _bench_system(rollouts, in_flight, engine_s, workers, hosted=hosted)
         terminal.print_json(cost) if json else _show_system(cost)
         return 0
     settings = parse_row_fields(row_fields)
@@ -100,13 +100,15 @@ def bench(
     return 0 if everything or not any(one.problem for one in found) else 1
 
 
-def _bench_system(rollouts: int, in_flight: int, engine_s: float, workers: int, *, apart: bool) -> SystemCost:
+def _bench_system(
+    rollouts: int, in_flight: int, engine_s: float, workers: int, *, hosted: bool
+) -> SystemCost:
     from gym_testing.bench import system_bench
 
     async def measure() -> SystemCost:
         with terminal.errors().status("measuring"):
             return await system_bench.measure(
-                rollouts=rollouts, in_flight=in_flight, engine_s=engine_s, workers=workers, apart=apart
+                rollouts=rollouts, in_flight=in_flight, engine_s=engine_s, workers=workers, hosted=hosted
             )
 
     return run_async(measure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from gym_runtime import connect
@@ -70,18 +69,18 @@ def test_a_model_is_hosted_unless_its_worker_runs_the_engine(model: ModelSetting
 
 @pytest.mark.slow
 @pytest.mark.anyio
-@pytest.mark.parametrize("apart", [False, True])
-async def test_rollouts_are_the_same_in_both_layouts(apart: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hosted_layout", [False, True])
+async def test_rollouts_are_the_same_in_both_layouts(hosted_layout: bool) -> None:
     rows = catalogue.environment(SMALL).source.with_suffix(".jsonl").read_bytes().splitlines()
     model = "scripted/tool-then-message"
-    async with connect(model=model, environments=[SMALL], apart=apart) as gym:
+    async with connect(model=model, environments=[SMALL], hosted=hosted_layout) as gym:
         workers = await gym.workers()
         records = [record async for record in gym.rollouts(rows, environment=SMALL, repeats=2)]
     assert all(isinstance(record.outcome, Completed) for record in records)
     assert {record.reward for record in records} == {1.0}
     assert sorted(worker.kind for worker in workers) == ["agent", "model", "resource"]
-    assert len({worker.pid for worker in workers}) == (3 if apart else 1)
+    assert len({worker.pid for worker in workers}) == (1 if hosted_layout else 3)
     assert os.getpid() not in {worker.pid for worker in workers}
     (agent,) = [worker for worker in workers if worker.kind == "agent"]
     hosts = {worker.detail.get("hosted_by") for worker in workers if worker.kind != "agent"}
-    assert hosts == ({None} if apart else {agent.worker})
+    assert hosts == ({agent.worker} if hosted_layout else {None})
