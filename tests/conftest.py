@@ -34,7 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("seeds")
     group.addoption("--seeds", type=int, help="how many seeds to play (default: a few)")
     group.addoption("--first-seed", type=int, default=0, help="the first of them")
-    group.addoption("--hosted", action="store_true", help="tests/faults: agent workers host what they may")
     group.addoption("--soak", action="store_true", help="also what takes long: cuts, full disks, clusters")
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.hosting import host
+from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
 from stubs import stub_engine
@@ -40,14 +41,16 @@ def kill(kind: str, number: int = signal.SIGKILL) -> Injection:
     return injection
 
 
-async def run(injections: dict[int, Injection]) -> Counter[tuple[int, int]]:
+async def run(
+    injections: dict[int, Injection], layout: Callable[[Sequence[PoolSpec]], Sequence[PoolSpec]] = tuple
+) -> Counter[tuple[int, int]]:
     """2,000 rollouts in a system of two workers of each kind; faults are injected at these counts."""
     seen: Counter[tuple[int, int]] = Counter()
     rows = [ROW % index for index in range(ROLLOUTS)]
     with stub_engine.running("--latency-s", "0.05") as engine:
         model = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
         pools = make_pools(["example_session_state_mgmt"], model, workers=2, concurrency=256)
-        async with running(SystemSpec(pools=pools)) as system, connect(nats=system.url) as gym:
+        async with running(SystemSpec(pools=tuple(layout(pools)))) as system, connect(nats=system.url) as gym:
             records: list[RolloutRecord] = []
             async for record in gym.rollouts(rows, environment="example_session_state_mgmt"):
                 records.append(record)
@@ -78,6 +81,12 @@ async def test_killing_one_of_two_workers_or_the_broker_ends_with_every_rollout_
 
 async def test_killing_all_four_in_one_run_ends_with_every_rollout_once() -> None:
     seen = await run({300: kill("agent"), 700: kill("resource"), 1100: kill("model"), 1500: kill("broker")})
+    assert len(seen) == ROLLOUTS
+    assert set(seen.values()) == {1}
+
+
+async def test_killing_a_worker_that_hosts_others_ends_with_every_rollout_once() -> None:
+    seen = await run({500: kill("agent"), 1000: kill("agent"), 1500: kill("broker")}, host)
     assert len(seen) == ROLLOUTS
     assert set(seen.values()) == {1}
 
