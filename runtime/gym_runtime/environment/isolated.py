@@ -303,7 +303,7 @@ class Delegate:
         except UsageError as error:
             raise TaskError(error.message) from error
         if self._environment.definition.shape != "verify":
-            raise TaskError(f"'{name}' cannot verify for another environment: it keeps a state of its own")
+            raise TaskError(f"'{name}' cannot verify for another environment: it keeps a state")
         requirements.require(self._environment)
         roles = self._environment.resource.roles
         missing = [role.name for role in roles if not role.optional and models.get(role.name) is None]

@@ -1,7 +1,7 @@
 """Models in roles: what an environment asks besides the policy, such as a judge.
 
-An environment declares its roles, and each is served by a pool of model workers of its own. A `Model` is one
-of them in the hands of a rollout. An `Asker` takes its questions to a model: workers send them over the bus.
+An environment declares its roles, and a separate pool of model workers serves each. By a `Model` a rollout
+asks one of them. An `Asker` takes its questions to a model: workers send them over the bus.
 Re-verification takes recorded answers (`RecordedAnswers`), so that a judge is not asked and paid again; the
 contract and an author's tests take scripted ones (`ScriptedAnswers`), which may also be failures.
 """
@@ -118,7 +118,7 @@ class Asker(Protocol):
 
 
 class Model:
-    """A model in a role, in the hands of one rollout.
+    """A model in a role, as one rollout asks it.
 
     Args:
         sampling: what the run says of its sampling; it wins over the role's and the questions'.

@@ -213,7 +213,7 @@ class ToolCalls:
 
         if self._parallel and len(function_calls) > 1:
             if not self._session.worker:
-                # Otherwise each of the first calls would carry the task, and open a session of its own.
+                # Otherwise each of the first calls would carry the task, and open another session.
                 await self._session.ask(calls.OpenSession())
             try:
                 async with anyio.create_task_group() as tasks:
