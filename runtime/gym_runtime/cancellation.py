@@ -36,7 +36,7 @@ _own: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 def own(task: asyncio.Task[Any]) -> None:
-    """Name a task of which the runtime knows that no caller cancels it except by a scope."""
+    """Mark a task that the runtime has made for one job: its callers cancel it by a scope only."""
     _own.add(task)
 
 
@@ -116,8 +116,8 @@ async def _raise_again() -> None:
     try:
         await anyio.lowlevel.checkpoint_if_cancelled()
     except CancelledError:
-        # From Python 3.13 on, asyncio's task group puts a cancellation of its own in the place of the
-        # scope's, which the scope would not catch. The scope repeats its own.
+        # From Python 3.13 on, asyncio's task group replaces the scope's cancellation with another, which the
+        # scope would not catch. The scope repeats its cancellation.
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise
 

@@ -51,7 +51,7 @@ def open_own(path: Path, flags: int, mode: int = MODE) -> int:
         # O_NONBLOCK: to open a pipe would wait for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError:
-        refuse_special(path, devices=True)  # a link, or a pipe that nobody reads
+        refuse_special(path, devices=True)  # a link, or a pipe without a reader
         raise
     try:
         _check(path, os.fstat(descriptor), devices=True)
@@ -63,7 +63,7 @@ def open_own(path: Path, flags: int, mode: int = MODE) -> int:
 
 
 def refuse_special(*paths: Path, devices: bool = False) -> None:
-    """Refuse names that `open_own` would refuse, before anything is changed; a missing file is none.
+    """Refuse names that `open_own` would refuse, before anything is changed. A missing file is not refused.
 
     Args:
         devices: character devices may be written to.

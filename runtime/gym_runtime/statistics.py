@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
 from sys import float_info
 
 _UNIT_BITS = 1074
@@ -170,8 +169,6 @@ class Clusters:
         )
 
 
-# Rewards are a few values that come again and again.
-@lru_cache(maxsize=4096)
 def _units(value: float) -> int:
     numerator, denominator = value.as_integer_ratio()
     return numerator << (_UNIT_BITS + 1 - denominator.bit_length())

@@ -19,7 +19,7 @@ MEMBER_ANSWER_S = 1.0
 room for a busy machine."""
 
 MEMBER_AGAIN_S = 1.25
-"""The pause before a member is asked again that the broker does not know."""
+"""The pause before a member is asked again, after the broker answered that no process listens."""
 
 MEMBER_MISSES = 3
 """Questions in a row without an answer until a member is gone. A worker whose connection broke is back
@@ -171,7 +171,7 @@ GIVE_BACK_S = 2.0
 # -- clients (`gym_runtime.client`) ---------------------------------------------------------------------
 
 WORKERS_LOOK_S = 1.0
-"""How often it is looked whether workers that were commanded are alive, or back."""
+"""The interval at which a client checks whether the workers that it commanded are alive, or back."""
 
 WORKERS_BACK_S = 600.0
 """How long a trainer waits for engines that died; loading a large model takes minutes."""
@@ -222,11 +222,11 @@ to a trainer that has given up a step and asks for the same row again."""
 # -- waits and what is looked at (`gym_runtime.bus`, `gym_runtime.rpc`) ---------------------------------
 
 EXACT_S = 5.0
-"""Waits up to this have a timer of their own. Longer ones end up to `OVERDUE_S` late: a timer for each would
+"""Each wait up to this has its own timer. Longer ones end up to `OVERDUE_S` late: a timer for each would
 cost a tenth of a request, and almost none is ever due."""
 
 OVERDUE_S = 0.25
-"""How often longer waits are looked at."""
+"""The interval at which longer waits are checked."""
 
 # -- leaving gently (`gym_runtime.system`, `gym_deploy`) ----------------------------------------
 

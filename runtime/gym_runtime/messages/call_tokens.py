@@ -3,7 +3,7 @@
 Ids travel as int32, log-probabilities as float32, both little-endian. A conversation's next prompt mostly
 repeats all tokens before it. Between a model worker and its agent, in the journal and in a result's record a
 prompt is therefore short: how many of its first ids are those before it (``same``), and the others
-(``rest``). Only who has the ids before it can read it.
+(``rest``). A reader needs the ids before it.
 
 In a row they are as NeMo Gym has them, on the last output item of each call: ``prompt_token_ids``,
 ``generation_token_ids``, ``generation_log_probs``, and this runtime's ``token_segment`` and

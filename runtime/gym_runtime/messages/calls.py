@@ -60,7 +60,7 @@ class RoleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One answer.
 
     Attributes:
-        digest: of the role, the parameters and the input; who asks the same again finds the answer by it.
+        digest: of the role, the parameters and the input; the same question finds its recorded answer by it.
         response: a Responses API response object.
     """
 

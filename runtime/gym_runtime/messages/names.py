@@ -8,7 +8,6 @@ decoding a message refuses bad names too (`Token`).
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -24,7 +23,6 @@ Token = Annotated[str, msgspec.Meta(pattern=rf"^[^{_REFUSED}]{{1,{MAX_CHARS}}}\Z
 """The type of a message's field that becomes a part of a subject."""
 
 
-@lru_cache(4096)  # the same few names are checked for each rollout, a dozen times
 def is_token(name: str) -> bool:
     """Whether a name can be one token of a subject: 1 to `MAX_CHARS` characters, none of them white space,
     ``.``, ``*``, ``>`` or a control character.

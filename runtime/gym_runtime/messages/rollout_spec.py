@@ -56,7 +56,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         roles: the model pool that serves each role of the environment.
         role_sampling: how the models in roles sample, over what the environment says.
         timeout_s: how long the rollout may take, in seconds, over all of its attempts; the time counts while
-            an attempt is being made.
+            an attempt runs.
         call_timeout_s: how long one call of an engine may take, in seconds, 0 for no limit; None for one that
             its worker learns.
         max_attempts: how many tries may fail before the rollout counts as failed. A try that ended because a

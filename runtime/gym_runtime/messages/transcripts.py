@@ -247,40 +247,38 @@ def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
     Raises:
         TaskError: one is not such a message.
     """
-    try:
-        return _response_items(messages)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TaskError(f"the messages are not of Chat Completions: {error!r}") from error
-
-
-def _response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     unanswered: list[str] = []
-    for message in messages:
-        content: Any = message.get("content")
-        if message["role"] == "tool":
-            call_id = message.get("tool_call_id") or (unanswered[0] if unanswered else "")
-            if call_id in unanswered:
-                unanswered.remove(call_id)
-            items.append({"type": "function_call_output", "call_id": call_id, "output": as_text(content)})
-            continue
-        if message["role"] != "assistant":
-            items.append({"type": "message", "role": message["role"], "content": content})
-            continue
-        if thought := message.get("reasoning_content"):
-            part = {"type": "summary_text", "text": thought}
-            items.append({"type": "reasoning", "id": f"rs_{len(items)}", "summary": [part]})
-        if content:
-            if isinstance(content, str):
-                content = [{"type": "output_text", "text": content, "annotations": list[str]()}]
-            items.append({"type": "message", "role": "assistant", "content": content})
-        for call in message.get("tool_calls") or ():
-            function: Mapping[str, Any] = call.get("function", call)
-            call_id = call.get("id") or f"call_{len(items)}"
-            unanswered.append(call_id)
-            arguments = as_text(function.get("arguments") or "{}")
-            name = function["name"]
-            items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
+    try:
+        for message in messages:
+            content: Any = message.get("content")
+            if message["role"] == "tool":
+                call_id = message.get("tool_call_id") or (unanswered[0] if unanswered else "")
+                if call_id in unanswered:
+                    unanswered.remove(call_id)
+                items.append({"type": "function_call_output", "call_id": call_id, "output": as_text(content)})
+                continue
+            if message["role"] != "assistant":
+                items.append({"type": "message", "role": message["role"], "content": content})
+                continue
+            if thought := message.get("reasoning_content"):
+                part = {"type": "summary_text", "text": thought}
+                items.append({"type": "reasoning", "id": f"rs_{len(items)}", "summary": [part]})
+            if content:
+                if isinstance(content, str):
+                    content = [{"type": "output_text", "text": content, "annotations": list[str]()}]
+                items.append({"type": "message", "role": "assistant", "content": content})
+            for call in message.get("tool_calls") or ():
+                function: Mapping[str, Any] = call.get("function", call)
+                call_id = call.get("id") or f"call_{len(items)}"
+                unanswered.append(call_id)
+                arguments = as_text(function.get("arguments") or "{}")
+                name = function["name"]
+                items.append(
+                    {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+                )
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TaskError(f"the messages are not of Chat Completions: {error!r}") from error
     return items
 
 

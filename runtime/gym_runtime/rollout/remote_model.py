@@ -35,8 +35,6 @@ class Envelope:
         deadline_s: the rollout's deadline, by `gym_runtime.clock.monotonic`.
     """
 
-    __slots__ = ("_attempt", "_rollout", "_task", "deadline_s")
-
     def __init__(self, task: RolloutSpec, attempt: int, left_s: float) -> None:
         self.deadline_s = clock.monotonic() + left_s
         self._task = task

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 import anyio
@@ -180,20 +180,19 @@ _GAVE_UP = " did not answer within "
 _decode_any = msgspec.json.Decoder().decode
 
 
+@dataclass(eq=False)
 class ToolCalls:
     """Executes the tool calls of one session.
 
-    Args:
-        parallel: the calls of one turn run at once.
-
     Attributes:
+        parallel: the calls of one turn run at once.
         begun: how many calls have begun so far, failed ones included.
     """
 
-    def __init__(self, session: RemoteSession, *, parallel: bool) -> None:
-        self.begun = 0
-        self._session = session
-        self._parallel = parallel
+    _session: RemoteSession
+    _: KW_ONLY
+    parallel: bool
+    begun: int = 0
 
     async def execute(
         self, function_calls: Sequence[FunctionCall], limit_s: float | None = None
@@ -211,9 +210,9 @@ class ToolCalls:
         async def one(index: int) -> None:
             outputs[index] = await self._execute(function_calls[index], limit_s)
 
-        if self._parallel and len(function_calls) > 1:
+        if self.parallel and len(function_calls) > 1:
             if not self._session.worker:
-                # Otherwise each of the first calls would carry the task, and open a session of its own.
+                # Otherwise each of the first calls would carry the task, and open another session.
                 await self._session.ask(calls.OpenSession())
             try:
                 async with anyio.create_task_group() as tasks:

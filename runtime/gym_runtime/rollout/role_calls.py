@@ -12,7 +12,8 @@ from __future__ import annotations
 import itertools
 from bisect import bisect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import blake2b
 
 import anyio
@@ -46,42 +47,31 @@ class RoleLimits:
         return places
 
 
+@dataclass(eq=False)
 class RoleCalls:
     """The questions that one call asks: a call of a resource, or all of an agent's attempt.
 
-    Args:
-        bus: where answers are journaled; None for no journal.
+    Attributes:
+        _bus: where answers are journaled; None for no journal.
         environment: the environment that declares the roles.
         request: the request on whose behalf they are asked: rollout, attempt, deadline, pools of the roles,
             and whether the journal may have answers.
         worker: the asking worker, for the names of the questions.
-
-    Attributes:
         log: the answers so far.
     """
 
-    def __init__(
-        self,
-        actors: Actors,
-        limits: RoleLimits,
-        bus: Bus | None,
-        *,
-        environment: str,
-        request: calls.Request[Raw],
-        budget: RetryBudget,
-        worker: str,
-    ) -> None:
-        self.log = RoleLog()
-        self._actors = actors
-        self._bus = bus
-        self._limits = limits
-        self._environment = environment
-        self._request = request
-        self._budget = budget
-        self._worker = worker
-        self._times: Counter[str] = Counter()
-        self._counter = itertools.count()
-        self._noted: list[int] = []
+    _actors: Actors
+    _limits: RoleLimits
+    _bus: Bus | None
+    _: KW_ONLY
+    environment: str
+    request: calls.Request[Raw]
+    budget: RetryBudget
+    worker: str
+    log: RoleLog = field(default_factory=RoleLog)
+    _times: Counter[str] = field(default_factory=Counter[str])
+    _counter: Iterator[int] = field(default_factory=itertools.count)
+    _noted: list[int] = field(default_factory=list[int])
 
     async def ask(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         """The response, from the journal or from the model.
@@ -117,7 +107,7 @@ class RoleCalls:
         return response
 
     async def _asked(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
-        async with self._limits.of(self._environment, role):
+        async with self._limits.of(self.environment, role):
             with tracing.span(f"role {role.name}", {"gym.role": role.name}):
                 answer = await self._send(role, calls.ModelCall(params=params, input=list(items)))
         try:
@@ -126,14 +116,14 @@ class RoleCalls:
             raise ModelUnavailable(f"role '{role.name}' gave no answer that can be read: {error}") from error
 
     async def _send(self, role: Role, call: calls.ModelCall) -> Raw:
-        asked = self._request
+        asked = self.request
         pool = asked.roles.get(role.name, role.name)
         deadline_s = min(asked.deadline_s, clock.monotonic() + role.timeout_s)
         request = calls.Request(
             body=call,
             deadline_s=deadline_s,
             # The key must be unique: giving up one of two questions with the same key would end both.
-            key=f"{self._worker}.{next(_numbers)}",
+            key=f"{self.worker}.{next(_numbers)}",
             rollout=asked.rollout,
             attempt=asked.attempt,
             call_timeout_s=asked.call_timeout_s,
@@ -141,7 +131,7 @@ class RoleCalls:
         # A limit here, because a model that lives in this process is called without a message.
         try:
             with anyio.move_on_after(deadline_s - clock.monotonic()):
-                return (await self._actors.ask("model", pool, request, self._budget)).body
+                return (await self._actors.ask("model", pool, request, self.budget)).body
             raise DeadlineExceeded(f"the deadline passed while waiting for model '{pool}'", stage="model")
         except DeadlineExceeded as error:
             # The rollout's own time is over: the role is not at fault.
@@ -159,7 +149,7 @@ class RoleCalls:
         The same question may be asked several times, in one call (votes) and in several (each step of an
         episode). The call's number, at the end of its key, and the count within the call tell them apart.
         """
-        asked = self._request
+        asked = self.request
         if self._bus is None or not asked.durable or not asked.rollout:
             return ""
         run, task_index, rollout_index = asked.rollout.rsplit(".", 2)
@@ -169,7 +159,7 @@ class RoleCalls:
         return f"{journal}.role.{place}"
 
     async def _recorded(self, subject: str) -> Raw | None:
-        if self._bus is None or (not self._request.repeated and self._request.attempt <= 1):
+        if self._bus is None or (not self.request.repeated and self.request.attempt <= 1):
             return None
         found = await self._bus.latest(subject, nearest=True)
         return Raw(found[0].payload) if found else None

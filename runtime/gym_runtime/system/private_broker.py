@@ -265,7 +265,7 @@ class Broker:
             store=str(self._dir / "jetstream").replace("\\", "\\\\").replace('"', '\\"'),
             log_bytes=MAX_LOG_BYTES,
         )
-        # A new file, never an old one's mode or a link that somebody left there: it holds the password.
+        # A new file, not an old one's mode nor another program's link: it holds the password.
         self._config.unlink(missing_ok=True)
         descriptor = os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:

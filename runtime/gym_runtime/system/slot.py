@@ -91,7 +91,7 @@ class Slot:
     Attributes:
         pid: 0 while it is empty.
         report: the pipe to read from the process, or -1.
-        asked_s: when its process was asked to leave by somebody else than the supervisor; 0 if it was not.
+        asked_s: when another process than the supervisor asked its process to leave; 0 if none did.
         awaits: what its process waits for before it can start; empty for nothing.
         told: the supervisor has told its process to drain.
         retired: its process left as it was asked to; the slot stays empty.

@@ -258,7 +258,7 @@ class Supervisor:
                 for slot in slots:
                     if slot.pid:
                         os.kill(slot.pid, signal.SIGKILL)
-                # Not at each look: a killed process may take a moment to end.
+                # Not each time around: a killed process needs some time to end.
                 kill_at_s = time.monotonic() + 5.0
 
     def _cut_lifeline(self) -> None:
