@@ -16,7 +16,7 @@ happens to begin like a reference is stored as a blob too, so the two cannot be 
 Chunks are encrypted, with a key that only the reference holds, because every worker may read and write the
 stream of blobs: without the reference, which travels in a message of the task, the journal, the result or the
 request, a chunk is unreadable. Each chunk is authenticated with its place, so an exchanged chunk is reported
-and never used. The broker itself refuses to replace a chunk (`gym_runtime.bus.jetstream.ESSENTIALS`).
+and never used. The broker itself refuses to replace a chunk (`gym_runtime.bus.streams.ESSENTIALS`).
 
 Subjects: ``blob.run.<run>.<id>.<chunk>`` where the blob is part of a run, and is forgotten with it
 (`of_run`); ``blob.brief.<id>.<chunk>`` otherwise. Each chunk has a time to live too: as long as the message
@@ -40,10 +40,9 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import BLOB_BYTES, HEADER_BYTES
-from gym_runtime.bus.jetstream import LIFE_S, Kept
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.subjects import run_of
+from gym_runtime.bus.streams import LIFE_S, Kept, Streams
+from gym_runtime.bus.wire import run_of
 from gym_runtime.errors import UNREADABLE, BrokerError, PayloadTooLarge
 
 REPLICA_PAUSES_S = (0.02, 0.1, 0.3)
@@ -181,21 +180,20 @@ class Blobs:
             size_bytes=len(payload),
             chunk_bytes=chunk_bytes,
         )
-        root = self._streams.names.subject(reference.root)
         kept_s = int(life_s * SPARE)
         # Counted from before the first chunk is stored: that one expires first.
         alive_until_s = clock.monotonic() + kept_s
         headers = {"Nats-TTL": str(kept_s)}
         for number in range(reference.chunks):
             chunk = payload[number * chunk_bytes : (number + 1) * chunk_bytes]
-            await self._streams.store(f"{root}.{number}", _seal(chunk, key, number), headers)
+            await self._streams.store(f"{reference.root}.{number}", _seal(chunk, key, number), headers)
         # Last, so that it is there only if all chunks are.
-        await self._streams.store(f"{root}.whole", b"", headers)
+        await self._streams.store(f"{reference.root}.whole", b"", headers)
         return Sent(reference, alive_until_s)
 
     async def _is_whole(self, reference: Reference) -> bool:
         """Whether a blob still exists: its run may have been deleted."""
-        return await self._streams.direct(self._streams.names.subject(f"{reference.root}.whole")) is not None
+        return await self._streams.direct(f"{reference.root}.whole") is not None
 
     async def fetch(self, payload: bytes) -> bytes:
         """The payload that a reference stands for; any other payload as it is.
@@ -210,26 +208,21 @@ class Blobs:
             reference = _decode(payload[len(MAGIC) :])
         except UNREADABLE as error:
             raise Damaged(f"a reference to a blob is damaged: {error}") from error
-        key, root = b64decode(reference.key), self._streams.names.subject(reference.root)
+        key, root = b64decode(reference.key), reference.root
         chunks: list[bytes] = []
         for number in range(reference.chunks):
             kept = await self._chunk(f"{root}.{number}")
             if kept is None:
                 raise BrokerError(
-                    f"blob {reference.root}.{number} is gone: it outlived its time at the broker, or its run "
-                    "is over"
+                    f"blob {root}.{number} is gone: it outlived its time at the broker, or its run is over"
                 )
             chunk = _open(kept.payload, key, number)
             if chunk is None:
-                raise Damaged(
-                    f"blob {reference.root}.{number} is damaged: it is not what its sender stored there"
-                )
+                raise Damaged(f"blob {root}.{number} is damaged: it is not what its sender stored there")
             chunks.append(chunk)
         whole = b"".join(chunks)
         if len(whole) != reference.size_bytes:
-            raise Damaged(
-                f"blob {reference.root} is damaged: {len(whole)} bytes instead of {reference.size_bytes}"
-            )
+            raise Damaged(f"blob {root} is damaged: {len(whole)} bytes instead of {reference.size_bytes}")
         return whole
 
     async def _chunk(self, subject: str) -> Kept | None:

@@ -39,14 +39,12 @@ from nats.errors import Error as NatsError
 from nats.errors import UnexpectedEOF
 
 from gym_runtime.bus import handshake
-from gym_runtime.bus.addresses import Addresses, Server, Servers
-from gym_runtime.bus.handshake import DISCONNECT_S, Dialler, Events, Info, Refused, discard
-from gym_runtime.bus.headers import NO_HEADERS, size_bytes, status
-from gym_runtime.bus.interface import Headers, Stop
-from gym_runtime.bus.requests import RawAnswer, Requests, stopped
-from gym_runtime.bus.round_trip import RoundTrips
-from gym_runtime.bus.sending import Message, Sending
-from gym_runtime.bus.subscriptions import Listener, Subscriptions, Traffic
+from gym_runtime.bus.handshake import DISCONNECT_S, Dialler, Events, Info, Refused, Server, Servers, discard
+from gym_runtime.bus.identity import Addresses
+from gym_runtime.bus.interface import Headers, Stop, Stopped
+from gym_runtime.bus.receiving import Listener, RawAnswer, Requests, Subscriptions, settle
+from gym_runtime.bus.sending import Message, RoundTrips, Sending
+from gym_runtime.bus.wire import NO_HEADERS, size_bytes, status
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge, UsageError
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, PING_INTERVAL_S, RECONNECT_S
@@ -88,7 +86,6 @@ class Link:
         tls: ssl.SSLContext | None = None,
         far: bool = False,
     ) -> None:
-        self.traffic = Traffic()
         self._loop = asyncio.get_running_loop()
         self._where, self._far = where, far
         self._dialler = Dialler(where=where, name=name, credentials=credentials, role=role, tls=tls)
@@ -111,8 +108,9 @@ class Link:
         self._echo = f"{inbox}.r.{secrets.token_hex(11)}.echo"
         self._sending = Sending(self._echo, lambda: self._lost.set())
         self._subscriptions = Subscriptions(
-            self._sending.change, self.traffic, nowhere=f"{inbox}.r.{secrets.token_hex(11)}.none"
+            self._sending.change, lambda: self._lost.set(), nowhere=f"{inbox}.r.{secrets.token_hex(11)}.none"
         )
+        self.traffic = self._subscriptions.traffic
         self._echo_sid = self.listen(self._echo, self._on_echo)
 
     # -- connecting
@@ -237,8 +235,8 @@ class Link:
     async def _keep(self, discarded: TaskGroup) -> None:
         while True:
             async with anyio.create_task_group() as tasks:
+                self._subscriptions.tasks = tasks
                 tasks.start_soon(self._sending.run)
-                tasks.start_soon(self._subscriptions.run, self._lost)
                 await self._until_lost()
                 tasks.cancel_scope.cancel()
             client = self._client
@@ -462,18 +460,16 @@ class Link:
                 raise DeadlineExceeded(f"the broker did not come back within {within_s:.1f} s")
             # What the wait for the connection took is gone from the caller's time.
             within_s -= self._loop.time() - started_s
-        number, reply, future, timer = self._requests.begin(subject, within_s)
+        reply, future = self._requests.begin(subject, within_s)
         try:
             if stop is not None:
-                stop.calls(partial(stopped, future))
+                stop.calls(partial(settle, future, Stopped()))
             self.post(subject, payload, reply=reply, headers=headers)
             # It may be large, and the answer may take minutes.
             del payload
             answer = await future
         finally:
-            if timer is not None:
-                timer.cancel()
-            self._requests.end(number)
+            self._requests.end(reply)
         # Failures come as results (`Requests`), and are raised in the caller's task only.
         if not isinstance(answer, RawAnswer):
             raise answer
