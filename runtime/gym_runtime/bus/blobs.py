@@ -107,13 +107,6 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
         return f"blob.run.{self.run}.{self.id}" if self.run else f"blob.brief.{self.id}"
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """A blob that this process has stored, and until when it is stored."""
-
-    reference: Reference
-    alive_until_s: float
-
-
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Reference).decode
 
@@ -138,7 +131,8 @@ class Blobs:
     def __init__(self, link: Link, streams: Streams) -> None:
         self._link = link
         self._streams = streams
-        self._sent: OrderedDict[tuple[str, bytes], Sent] = OrderedDict()
+        # What this process has stored, and until when it is stored.
+        self._sent: OrderedDict[tuple[str, bytes], tuple[Reference, float]] = OrderedDict()
 
     async def put(self, subject: str, payload: bytes, *, run: str = "") -> bytes:
         """Store a payload for as long as a message on ``subject`` may live; returns its reference.
@@ -160,17 +154,17 @@ class Blobs:
         if (
             sent is None
             # A blob must outlive the message that is about to name it.
-            or sent.alive_until_s < clock.monotonic() + life_s
-            or not await self._is_whole(sent.reference)
+            or sent[1] < clock.monotonic() + life_s
+            # Its run may have been deleted.
+            or await self._streams.direct(f"{sent[0].root}.whole") is None
         ):
-            sent = await self._store(payload, run, life_s)
-            self._sent[known] = sent
+            sent = self._sent[known] = await self._store(payload, run, life_s)
             # A forgotten blob is only stored once more, so the table may drop the oldest.
             if len(self._sent) > REMEMBERED:
                 self._sent.popitem(last=False)
-        return MAGIC + _encode(sent.reference)
+        return MAGIC + _encode(sent[0])
 
-    async def _store(self, payload: bytes, run: str, life_s: float) -> Sent:
+    async def _store(self, payload: bytes, run: str, life_s: float) -> tuple[Reference, float]:
         key = secrets.token_bytes(KEY_BYTES)
         chunk_bytes = min(CHUNK_BYTES, self._link.max_payload - CHUNK_SLACK_BYTES)
         reference = Reference(
@@ -189,11 +183,7 @@ class Blobs:
             await self._streams.store(f"{reference.root}.{number}", _seal(chunk, key, number), headers)
         # Last, so that it is there only if all chunks are.
         await self._streams.store(f"{reference.root}.whole", b"", headers)
-        return Sent(reference, alive_until_s)
-
-    async def _is_whole(self, reference: Reference) -> bool:
-        """Whether a blob still exists: its run may have been deleted."""
-        return await self._streams.direct(f"{reference.root}.whole") is not None
+        return reference, alive_until_s
 
     async def fetch(self, payload: bytes) -> bytes:
         """The payload that a reference stands for; any other payload as it is.
@@ -226,13 +216,13 @@ class Blobs:
         return whole
 
     async def _chunk(self, subject: str) -> Kept | None:
+        kept = await self._streams.direct(subject)
         for pause_s in REPLICA_PAUSES_S:
-            kept = await self._streams.direct(subject)
-            if kept is not None:
-                return kept
-            # A replica may lag behind the leader.
-            await anyio.sleep(pause_s)
-        return await self._streams.direct(subject)
+            if kept is None:
+                # A replica may lag behind the leader.
+                await anyio.sleep(pause_s)
+                kept = await self._streams.direct(subject)
+        return kept
 
 
 def _seal(chunk: bytes, key: bytes, number: int) -> bytes:

@@ -271,7 +271,8 @@ class Link:
                 if sending.unanswered >= PINGS_OUTSTANDING:
                     log.warning("the broker does not answer", url=self.url, pings=sending.unanswered)
                     return
-                echo = sending.look()
+                sending.unanswered += 1
+                echo = sending.echo()
                 if not self.measures_far:
                     self._round_trips.measure(echo, lambda: self._client is client and not sending.unanswered)
         finally:

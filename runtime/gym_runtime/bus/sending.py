@@ -61,7 +61,7 @@ class Sending:
 
     Attributes:
         waiting_bytes: the size of the waiting entries.
-        unanswered: how often `look` was called since the last echo arrived.
+        unanswered: how often the link has looked since the last echo arrived.
     """
 
     def __init__(self, echo: str, lost: Callable[[], None]) -> None:
@@ -156,11 +156,6 @@ class Sending:
         else:
             self._ask_echo(self._client, echo)
         return echo
-
-    def look(self) -> asyncio.Future[None]:
-        """As `echo`, to see whether the broker answers at all."""
-        self.unanswered += 1
-        return self.echo()
 
     def echoed(self) -> None:
         """The oldest echo came."""
