@@ -148,9 +148,6 @@ STORE_LOOK_S = 5.0
 API_ANSWER_S = 5.0
 """How long a request to JetStream's API waits for its answer."""
 
-PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""The pauses between tries; the last one repeats, and each has jitter."""
-
 # -- reading streams, pulling tasks (`gym_runtime.bus.puller`, `gym_runtime.bus.stream_reader`) -----------
 
 EXPIRES_S = 30.0
@@ -219,7 +216,7 @@ RUN_KEPT_S = 60.0
 has left. NeMo Gym's clients ask again after half a second; a longer time could hand a rollout of old weights
 to a trainer that has given up a step and asks for the same row again."""
 
-# -- waits and what is looked at (`gym_runtime.bus`, `gym_runtime.rpc`) ---------------------------------
+# -- waits and what is looked at (`gym_runtime.rpc`, `gym_runtime.workers`) -----------------------------
 
 EXACT_S = 5.0
 """Each wait up to this has its own timer. Longer ones end up to `OVERDUE_S` late: a timer for each would

@@ -21,8 +21,7 @@ from faults.broker.broker_runs import break_disk
 from gym_deploy.broker_plan import BrokerPlan, configure
 from gym_runtime import connect
 from gym_runtime.bus import nats
-from gym_runtime.bus.identity import read_keys
-from gym_runtime.bus.join import Join, read_join, write_join
+from gym_runtime.bus.identity import Join, read_join, read_keys, write_join
 from gym_runtime.client import Client, make_pools
 from gym_runtime.errors import BrokerError, NotThereYet, UsageError
 from gym_runtime.messages.outcomes import Completed

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.lowlevel
 import pytest
-from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import ResourceError, RuntimeFault
 from gym_runtime.messages.calls import Request
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.retry_budget import RetryBudget
+from gym_runtime.task_pool import TaskPool
 from gym_testing.memory import MemoryBroker
 from msgspec import Raw
 

@@ -16,7 +16,7 @@ happens to begin like a reference is stored as a blob too, so the two cannot be 
 Chunks are encrypted, with a key that only the reference holds, because every worker may read and write the
 stream of blobs: without the reference, which travels in a message of the task, the journal, the result or the
 request, a chunk is unreadable. Each chunk is authenticated with its place, so an exchanged chunk is reported
-and never used. The broker itself refuses to replace a chunk (`gym_runtime.bus.jetstream.ESSENTIALS`).
+and never used. The broker itself refuses to replace a chunk (`gym_runtime.bus.streams.ESSENTIALS`).
 
 Subjects: ``blob.run.<run>.<id>.<chunk>`` where the blob is part of a run, and is forgotten with it
 (`of_run`); ``blob.brief.<id>.<chunk>`` otherwise. Each chunk has a time to live too: as long as the message
@@ -40,10 +40,9 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import BLOB_BYTES, HEADER_BYTES
-from gym_runtime.bus.jetstream import LIFE_S, Kept
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.subjects import run_of
+from gym_runtime.bus.streams import LIFE_S, Kept, Streams
+from gym_runtime.bus.wire import run_of
 from gym_runtime.errors import UNREADABLE, BrokerError, PayloadTooLarge
 
 REPLICA_PAUSES_S = (0.02, 0.1, 0.3)
@@ -108,13 +107,6 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
         return f"blob.run.{self.run}.{self.id}" if self.run else f"blob.brief.{self.id}"
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """A blob that this process has stored, and until when it is stored."""
-
-    reference: Reference
-    alive_until_s: float
-
-
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Reference).decode
 
@@ -139,7 +131,8 @@ class Blobs:
     def __init__(self, link: Link, streams: Streams) -> None:
         self._link = link
         self._streams = streams
-        self._sent: OrderedDict[tuple[str, bytes], Sent] = OrderedDict()
+        # What this process has stored, and until when it is stored.
+        self._sent: OrderedDict[tuple[str, bytes], tuple[Reference, float]] = OrderedDict()
 
     async def put(self, subject: str, payload: bytes, *, run: str = "") -> bytes:
         """Store a payload for as long as a message on ``subject`` may live; returns its reference.
@@ -161,17 +154,17 @@ class Blobs:
         if (
             sent is None
             # A blob must outlive the message that is about to name it.
-            or sent.alive_until_s < clock.monotonic() + life_s
-            or not await self._is_whole(sent.reference)
+            or sent[1] < clock.monotonic() + life_s
+            # Its run may have been deleted.
+            or await self._streams.direct(f"{sent[0].root}.whole") is None
         ):
-            sent = await self._store(payload, run, life_s)
-            self._sent[known] = sent
+            sent = self._sent[known] = await self._store(payload, run, life_s)
             # A forgotten blob is only stored once more, so the table may drop the oldest.
             if len(self._sent) > REMEMBERED:
                 self._sent.popitem(last=False)
-        return MAGIC + _encode(sent.reference)
+        return MAGIC + _encode(sent[0])
 
-    async def _store(self, payload: bytes, run: str, life_s: float) -> Sent:
+    async def _store(self, payload: bytes, run: str, life_s: float) -> tuple[Reference, float]:
         key = secrets.token_bytes(KEY_BYTES)
         chunk_bytes = min(CHUNK_BYTES, self._link.max_payload - CHUNK_SLACK_BYTES)
         reference = Reference(
@@ -181,21 +174,16 @@ class Blobs:
             size_bytes=len(payload),
             chunk_bytes=chunk_bytes,
         )
-        root = self._streams.names.subject(reference.root)
         kept_s = int(life_s * SPARE)
         # Counted from before the first chunk is stored: that one expires first.
         alive_until_s = clock.monotonic() + kept_s
         headers = {"Nats-TTL": str(kept_s)}
         for number in range(reference.chunks):
             chunk = payload[number * chunk_bytes : (number + 1) * chunk_bytes]
-            await self._streams.store(f"{root}.{number}", _seal(chunk, key, number), headers)
+            await self._streams.store(f"{reference.root}.{number}", _seal(chunk, key, number), headers)
         # Last, so that it is there only if all chunks are.
-        await self._streams.store(f"{root}.whole", b"", headers)
-        return Sent(reference, alive_until_s)
-
-    async def _is_whole(self, reference: Reference) -> bool:
-        """Whether a blob still exists: its run may have been deleted."""
-        return await self._streams.direct(self._streams.names.subject(f"{reference.root}.whole")) is not None
+        await self._streams.store(f"{reference.root}.whole", b"", headers)
+        return reference, alive_until_s
 
     async def fetch(self, payload: bytes) -> bytes:
         """The payload that a reference stands for; any other payload as it is.
@@ -210,36 +198,31 @@ class Blobs:
             reference = _decode(payload[len(MAGIC) :])
         except UNREADABLE as error:
             raise Damaged(f"a reference to a blob is damaged: {error}") from error
-        key, root = b64decode(reference.key), self._streams.names.subject(reference.root)
+        key, root = b64decode(reference.key), reference.root
         chunks: list[bytes] = []
         for number in range(reference.chunks):
             kept = await self._chunk(f"{root}.{number}")
             if kept is None:
                 raise BrokerError(
-                    f"blob {reference.root}.{number} is gone: it outlived its time at the broker, or its run "
-                    "is over"
+                    f"blob {root}.{number} is gone: it outlived its time at the broker, or its run is over"
                 )
             chunk = _open(kept.payload, key, number)
             if chunk is None:
-                raise Damaged(
-                    f"blob {reference.root}.{number} is damaged: it is not what its sender stored there"
-                )
+                raise Damaged(f"blob {root}.{number} is damaged: it is not what its sender stored there")
             chunks.append(chunk)
         whole = b"".join(chunks)
         if len(whole) != reference.size_bytes:
-            raise Damaged(
-                f"blob {reference.root} is damaged: {len(whole)} bytes instead of {reference.size_bytes}"
-            )
+            raise Damaged(f"blob {root} is damaged: {len(whole)} bytes instead of {reference.size_bytes}")
         return whole
 
     async def _chunk(self, subject: str) -> Kept | None:
+        kept = await self._streams.direct(subject)
         for pause_s in REPLICA_PAUSES_S:
-            kept = await self._streams.direct(subject)
-            if kept is not None:
-                return kept
-            # A replica may lag behind the leader.
-            await anyio.sleep(pause_s)
-        return await self._streams.direct(subject)
+            if kept is None:
+                # A replica may lag behind the leader.
+                await anyio.sleep(pause_s)
+                kept = await self._streams.direct(subject)
+        return kept
 
 
 def _seal(chunk: bytes, key: bytes, number: int) -> bytes:

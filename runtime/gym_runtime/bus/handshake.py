@@ -1,4 +1,7 @@
-"""How a link's connection to a broker begins: the broker's INFO, TLS, who we are; and why it fails, in words.
+"""How a link's connection to a broker begins: which server, TLS, who we are; and why it fails, in words.
+
+The table of servers begins with those that the caller named. A server that is connected to names the others
+of its cluster; they are tried too, and forgotten when they leave it.
 
 nats-py encrypts if the broker demands it, and sends a password in the clear if a ``tls://`` URL meets a
 broker that does not. So the broker's INFO is read first, over a separate connection; it also has facts that
@@ -9,20 +12,23 @@ was a TLS handshake.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import random
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from gym_runtime.bus.addresses import Addresses, Server
-from gym_runtime.bus.identity import CREDENTIALS, proof
+from gym_runtime.bus.identity import CREDENTIALS, Addresses, proof
 from gym_runtime.errors import UNREADABLE, BrokerError
 from gym_runtime.timing import CONNECT_TIMEOUT_S
 
@@ -38,6 +44,87 @@ NO_TLS = "its URL says tls, but it offers none"
 
 class Refused(Exception):
     """The broker refuses this connection, in its own words; or we refuse it, or it is not a broker."""
+
+
+@dataclass
+class Server:
+    """One address, and how often in a row it could not be connected to.
+
+    Attributes:
+        tls: whether nothing may be said there in the clear.
+        certified: the name that its certificate must hold.
+        named: whether the caller named it, so that it is never forgotten.
+        leaving: it said that it is about to close its connections.
+    """
+
+    host: str
+    port: int
+    tls: bool
+    certified: str
+    named: bool = True
+    leaving: bool = False
+    failures: int = 0
+
+    @property
+    def url(self) -> str:
+        # `urlsplit` has removed the brackets of an IPv6 address.
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
+
+
+class Servers:
+    """Those that are known."""
+
+    def __init__(self, urls: Iterable[str], default_port: int = 4222) -> None:
+        self._known: list[Server] = []
+        self.current: Server | None = None
+        for url in urls:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+            self._known.append(Server(host, parts.port or default_port, parts.scheme == "tls", host))
+
+    def next(self) -> Server:
+        """The server that failed least, rather another than the one just lost; the choice is random."""
+        # Shuffled: thousands of workers whose server died must not all go to the same one.
+        candidates = random.sample(self._known, len(self._known))
+        lost = self.current
+        return min(candidates, key=lambda server: (server.failures, server.leaving, server is lost))
+
+    def connected(self, server: Server) -> None:
+        """It answered."""
+        server.failures = 0
+        server.leaving = False
+        self.current = server
+
+    def learn(self, connect_urls: Iterable[str], *, leaving: bool = False) -> None:
+        """What the present server said of its cluster: ``host:port`` of each member."""
+        here = self.current
+        assert here is not None
+        here.leaving = leaving
+        told = {
+            (parts.hostname or "", parts.port or 0) for parts in (urlsplit(f"//{u}") for u in connect_urls)
+        }
+        # A server that says nothing of its cluster is no reason to forget what others said.
+        if told:
+            self._known = [
+                server
+                for server in self._known
+                if server.named or server is here or (server.host, server.port) in told
+            ]
+        known = {(server.host, server.port) for server in self._known}
+        for host, port in sorted(told - known):
+            # An address is in no certificate as a rule: then the name of the one that told counts. TLS is
+            # kept, or a cluster's answer could make us speak in the clear.
+            certified = here.certified if _is_address(host) else host
+            self._known.append(Server(host, port, here.tls, certified, named=False))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class Info(msgspec.Struct, frozen=True):

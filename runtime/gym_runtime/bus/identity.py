@@ -1,4 +1,4 @@
-"""Who we are to a broker and whom we take for one: files that environment variables name.
+"""Where brokers are, who we are to them and whom we take for one: URLs, files, and join files.
 
 ========================  =================================================================================
 ``GYM_NATS_CREDENTIALS``  a file with an NKey seed (``SU…``), a NATS ``.creds`` file, or a join file
@@ -9,6 +9,12 @@
 
 So no argument holds a secret, and workers inherit what they need. If a broker's URL carries a password or a
 token, nothing else is sent to it: the private broker that a run starts for itself is an example.
+
+A join file is all that a process needs to reach a secured broker: its URLs, the certificate authority that
+signed its certificate, and the secret key of one role, or of several: a trainer that serves its own engine is
+a client and a model worker at once. ``gym-runtime broker`` writes one for each role, and one for such
+trainers; anything that takes a broker's URL takes the path of such a file. Blocks are as in NATS's ``.creds``
+files and in PEM, so that other tools can read them as well.
 """
 
 from __future__ import annotations
@@ -18,16 +24,15 @@ import os
 import re
 import secrets
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from gym_runtime.bus.addresses import Addresses
-from gym_runtime.bus.join import seeds_of
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import NotThereYet, UsageError
 
 CREDENTIALS = "GYM_NATS_CREDENTIALS"
 CA = "GYM_NATS_CA"
@@ -39,6 +44,159 @@ SEED_BYTES = 32
 _SEED = re.compile(rb"SU[A-Z2-7]{56}")
 _SEED_OF_CREDS = re.compile(rb"BEGIN USER NKEY SEED-+\s+(SU[A-Z2-7]{56})\s")
 _JWT = re.compile(rb"BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.=-]+)\s")
+
+SCHEMES = ("nats", "tls")
+
+
+class Addresses(msgspec.Struct, frozen=True, kw_only=True):
+    """The brokers of one cluster, and who we are there: a user with a password, or a token, or neither.
+
+    Credentials hold for all brokers, also for those that the cluster names later.
+    """
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """For messages: without credentials."""
+        return ", ".join(without_credentials(url) for url in self.urls)
+
+
+def parse(url: str | Sequence[str]) -> Addresses:
+    """``nats://user:password@host:port``, ``tls://token@host``, ``host``; several, or joined by commas.
+
+    Raises:
+        UsageError: no URL is given, or one is not a NATS URL.
+    """
+    given = [url] if isinstance(url, str) else list(url)
+    urls = [one.strip() for several in given for one in several.split(",") if one.strip()]
+    if not urls:
+        raise UsageError("no broker given: expected a URL such as nats://127.0.0.1:4222")
+    urls = [one if "://" in one else f"nats://{one}" for one in urls]
+    # The first URL with credentials counts for all, as `Addresses` promises.
+    named: tuple[str | None, str | None] = (None, None)
+    for one in urls:
+        parts = _split(one)
+        if parts.username and named[0] is None:
+            named = (unquote(parts.username), None if parts.password is None else unquote(parts.password))
+    user, password = named
+    if password is None:
+        # As with other NATS clients: a name without a password is a token.
+        return Addresses(urls=tuple(urls), token=user)
+    return Addresses(urls=tuple(urls), user=user, password=password)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in SCHEMES and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:
+        pass
+    # The URL may hold a password, so the message shows it without its credentials.
+    raise UsageError(f"broker {without_credentials(url)!r}: expected nats://HOST:PORT or tls://HOST:PORT")
+
+
+def without_credentials(url: str) -> str:
+    """A URL as it may be shown."""
+    scheme, _, rest = url.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme or 'nats'}://{authority.rpartition('@')[2]}{slash}{path}"
+
+
+# -- join files
+
+_URL = re.compile(r"^url (\S+)$", re.MULTILINE)
+_AUTHORITY = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n", re.DOTALL)
+_KEY = re.compile(r"role '(\w+)'|\b(SU[A-Z2-7]{56})\b")
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a join file; ``authority`` is PEM, ``seeds`` are the secret keys by role."""
+
+    urls: tuple[str, ...]
+    authority: str = ""
+    seeds: dict[str, str] = {}
+
+    def trust(self) -> ssl.SSLContext:
+        """How TLS is spoken to these brokers.
+
+        Raises:
+            UsageError: the authority is damaged.
+        """
+        try:
+            context = ssl.create_default_context(cadata=self.authority)
+        except (ssl.SSLError, ValueError) as error:
+            raise UsageError(f"the certificate authority of a join file is damaged: {error}") from error
+        # Authorities of join files that earlier versions made do not say what their key is for, which Python
+        # refuses from 3.13 on.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+
+def write_join(join: Join) -> str:
+    """A join file's text."""
+    urls = "".join(f"url {url}\n" for url in join.urls)
+    keys = "".join(
+        f"# For a process of the role '{role}' of gym-runtime:\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        for role, seed in join.seeds.items()
+    )
+    return f"# GYM_NATS_URL=THIS_FILE. It holds secrets.\n{urls}{keys}{join.authority}"
+
+
+def seeds_of(text: str) -> dict[str, str]:
+    """The secret keys in a file, by role; the role is empty where the file does not say it.
+
+    >>> seeds_of("# For the role 'client':\\n" + "SU" + 56 * "A")
+    {'client': 'SUAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'}
+    """
+    found: dict[str, str] = {}
+    named = ""
+    for role, seed in _KEY.findall(text):
+        if role:
+            named = role
+        else:
+            found.setdefault(named, seed)
+    return found
+
+
+def read_join(path: Path) -> Join:
+    """A join file's content.
+
+    Raises:
+        NotThereYet: it does not exist.
+        UsageError: it cannot be read, or lacks something.
+    """
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise NotThereYet(f"there is no join file {path}: 'gym-runtime broker' writes it") from None
+    except (OSError, UnicodeDecodeError) as error:
+        # A UnicodeDecodeError has no `strerror`.
+        raise UsageError(f"join file {path}: {getattr(error, 'strerror', None) or error}") from error
+    urls, authority, seeds = _URL.findall(text), _AUTHORITY.search(text), seeds_of(text)
+    if not urls or authority is None or not seeds:
+        raise UsageError(
+            f"join file {path}: it needs the broker's URL, a certificate authority and a key, as files have "
+            "that 'gym-runtime broker' writes"
+        )
+    return Join(urls=tuple(urls), authority=authority[0], seeds=seeds)
+
+
+def names_file(url: str) -> bool:
+    """Whether what was given as a broker's URL is the path of a join file.
+
+    >>> names_file("nats://10.0.0.5:4222"), names_file("/run/gym/agent.join"), names_file("broker.example")
+    (False, True, False)
+    """
+    return "://" not in url and (url.endswith(".join") or "/" in url)
+
+
+# -- credentials and trust
 
 
 def credentials_for(where: Addresses, environment: Mapping[str, str] = os.environ) -> Path | None:

@@ -47,7 +47,7 @@ from typing import Literal, Protocol
 import anyio
 import msgspec
 
-from gym_runtime.bus.slots import Slots
+from gym_runtime.bus.pull import Slots
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 HEADER_BYTES = 64 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -17,20 +17,16 @@ import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime import clock
-from gym_runtime.bus import addresses, consumers
-from gym_runtime.bus.addresses import Addresses
 from gym_runtime.bus.blobs import Blobs, Damaged, Inline, is_reference
-from gym_runtime.bus.headers import NO_HEADERS, checked
-from gym_runtime.bus.identity import credentials_for, trust
+from gym_runtime.bus.identity import credentials_for, names_file, parse, read_join, trust
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop
-from gym_runtime.bus.jetstream import Kept
-from gym_runtime.bus.join import names_file, read_join
-from gym_runtime.bus.link import Link, Role, Traffic
-from gym_runtime.bus.puller import Puller
-from gym_runtime.bus.slots import Slots, own_or_shared
+from gym_runtime.bus.link import Link, Role
+from gym_runtime.bus.pull import Slots
+from gym_runtime.bus.puller import Puller, open_queue
+from gym_runtime.bus.receiving import Traffic
 from gym_runtime.bus.stream_reader import Reader
-from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.subjects import Names, is_pattern
+from gym_runtime.bus.streams import NO_CONSUMER, Kept, Streams
+from gym_runtime.bus.wire import NO_HEADERS, Names, checked, is_pattern
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
@@ -190,13 +186,7 @@ class NatsBus:
     ) -> int | None:
         if not self._is_inline(payload):
             payload = await self._blobs.put(subject, payload)
-        # Only for its UsageError: no stream would store another subject, and the broker would say "no
-        # responders".
-        self._names.stream(subject)
-        stored = await self._streams.store(
-            self._names.subject(subject), payload, headers or {}, expect=expect
-        )
-        return None if stored is None else stored.seq
+        return await self._streams.store(subject, payload, headers or NO_HEADERS, expect=expect)
 
     async def enqueue(
         self, subject: str, payload: bytes, *, headers: Headers | None = None, once: bool = False
@@ -210,7 +200,7 @@ class NatsBus:
         return await self._store(subject, payload, expect=expect)
 
     async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
-        await consumers.create_shared(self._streams, pattern, consumer, ack_wait_s)
+        await open_queue(self._streams, pattern, consumer, ack_wait_s)
 
     async def pull(
         self,
@@ -228,7 +218,7 @@ class NatsBus:
             self._blobs,
             pattern=pattern,
             consumer=consumer,
-            slots=own_or_shared(slots),
+            slots=Slots(slots) if isinstance(slots, int) else slots,
             handle=handle,
             ack_wait_s=ack_wait_s,
         )
@@ -243,24 +233,18 @@ class NatsBus:
             reader.close()
 
     async def latest(self, pattern: str, *, nearest: bool = False) -> list[Record]:
-        if nearest:
-            self._names.stream(pattern)
-            kept = await self._streams.direct(self._names.subject(pattern))
-            stored = [] if kept is None else [kept]
-        elif is_pattern(pattern):
-            reader = Reader(self._link, self._streams, pattern)
-            try:
-                stored = await reader.newest()
-            finally:
-                reader.close()
-        else:
-            self._names.stream(pattern)
-            newest = await self._streams.last(self._names.subject(pattern))
-            stored = [] if newest is None else [newest]
+        if nearest or not is_pattern(pattern):
+            newest = await (self._streams.direct if nearest else self._streams.last)(pattern)
+            return [] if newest is None else [await self._record(newest)]
+        reader = Reader(self._link, self._streams, pattern)
+        try:
+            stored = await reader.newest()
+        finally:
+            reader.close()
         return [await self._record(kept) for kept in stored]
 
     async def _record(self, kept: Kept) -> Record:
-        subject, payload = self._names.bare(kept.subject), kept.payload
+        subject, payload = kept.subject, kept.payload
         try:
             if is_reference(payload):
                 payload = await self._blobs.fetch(payload)
@@ -274,21 +258,16 @@ class NatsBus:
         return Record(subject, payload, kept.sequence)
 
     async def forget(self, pattern: str, *, before: int | None = None) -> int:
-        self._names.stream(pattern)
-        return await self._streams.purge(self._names.pattern(pattern), before=before)
+        return await self._streams.purge(pattern, before=before)
 
     async def depth(self, consumer: str) -> QueueDepth:
-        state = await consumers.look_up(
-            self._streams, self._names.stream("task"), self._names.consumer(consumer)
-        )
-        if state is None:
-            return QueueDepth(waiting=0, in_flight=0)
+        name = self._names.consumer(consumer)
+        verb, failed = f"{self._names.stream('task')}.{name}", f"the broker does not know the consumer {name}"
+        state = await self._streams.api(f"CONSUMER.INFO.{verb}", None, failed, expected=NO_CONSUMER)
         return QueueDepth(waiting=state.num_pending, in_flight=state.num_ack_pending)
 
     async def counts(self, pattern: str) -> dict[str, int]:
-        self._names.stream(pattern)
-        found = await self._streams.counts(self._names.pattern(pattern))
-        return {self._names.bare(subject): count for subject, count in found.items()}
+        return await self._streams.counts(pattern)
 
     async def open(self, *, create: bool = True, needed: bool = False) -> None:
         """Create the streams that are missing, as `connect` does; see `StreamSetup.open`."""
@@ -298,7 +277,8 @@ class NatsBus:
         await self._link.close()
 
 
-def connect(
+@asynccontextmanager
+async def connect(
     url: str | Sequence[str],
     *,
     prefix: str = "gym",
@@ -308,10 +288,10 @@ def connect(
     tls: ssl.SSLContext | None = None,
     replicas: int | None = None,
     streams_needed: bool = False,
-) -> AbstractAsyncContextManager[NatsBus]:
+) -> AsyncGenerator[NatsBus]:
     """Connect to a broker, or to one of a cluster; ``async with connect(url) as bus``.
 
-    The path of a join file (`gym_runtime.bus.join`) in place of a URL gives all of the following.
+    The path of a join file (`gym_runtime.bus.identity`) in place of a URL gives all of the following.
     User and password, or a token, are in the URL; ``credentials`` is a file with an NKey seed or a NATS
     ``.creds`` file. It and ``tls`` come from the environment where they are not given
     (`gym_runtime.bus.identity`). ``role`` names our inboxes, so that a broker can keep roles apart; it
@@ -333,28 +313,20 @@ def connect(
     if len(given) == 1 and names_file(given[0]):
         join = read_join(Path(given[0]))
         # The file itself serves as the credentials: its key stands in the same block as in .creds files.
-        where, credentials, tls = addresses.parse(join.urls), Path(given[0]), join.trust()
+        where, credentials, tls = parse(join.urls), Path(given[0]), join.trust()
     else:
-        where = addresses.parse(url)
+        where = parse(url)
         credentials = credentials or credentials_for(where)
-    return _connected(where, names, name, role, credentials, tls or trust(), replicas, streams_needed)
-
-
-@asynccontextmanager
-async def _connected(
-    where: Addresses,
-    names: Names,
-    name: str,
-    role: Role,
-    credentials: Path | None,
-    tls: ssl.SSLContext | None,
-    replicas: int | None,
-    streams_needed: bool,
-) -> AsyncGenerator[NatsBus]:
     # Agents and clients read and write streams; what answers calls may be near those that ask it.
     far = role in ("agent", "client")
     link = Link(
-        where, inbox=names.inbox(role), name=name, credentials=credentials, role=role, tls=tls, far=far
+        where,
+        inbox=names.inbox(role),
+        name=name,
+        credentials=credentials,
+        role=role,
+        tls=tls or trust(),
+        far=far,
     )
     failure: Exception | None = None
     await link.dial()

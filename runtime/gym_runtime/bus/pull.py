@@ -1,34 +1,51 @@
-"""Credit: how many tasks a worker may be sent, as a pure function ``(state, event) -> (state, commands)``.
+"""Credit: how many tasks a worker may be sent. A pure machine for one pull, and the slots that pulls share.
 
-A worker has ``slots``. Each is busy with a delivery, asked for (a credit at the broker), or free. The laws:
+A slot is busy with a delivery, asked for (a credit at the broker), or free. The laws of one pull:
 
-1. ``busy`` never exceeds ``slots``; a delivery beyond that is refused at once.
-2. ``busy`` plus the credits asked for never exceed ``slots``.
+1. ``busy`` never exceeds the slots; a delivery beyond that is refused at once.
+2. It asks only while ``busy`` plus the credits asked for are fewer than the slots.
 3. While the worker is open and no pause is running, free slots become credits, of which at most
    `MOST_ASKED` are at the broker: as soon as nothing is asked for, or an eighth of what could be. Thousands
    of tasks at once would keep a worker's loop from everything else, keeping its deliveries alive included.
-4. A credit ends by a delivery, or by a status that says how many were left, or it is written off when the
+4. A credit ends by a delivery, or by a status that ends its request, or it is written off when the
    connection broke or nothing was heard for `SILENCE` heartbeats. Written-off credits may still be alive at
    the broker, so their inbox is given up and a new one opened.
 
-Deliveries do not say which of several pulls they answer. The broker serves pulls in order, so they are
-booked on the oldest; the status that ends a pull corrects the booking.
+The laws of slots that several pulls share. A credit reserves a slot, because a task may come for it; so an
+idle queue would cost a slot for as long as it is asked, and a busy one could take them all.
+
+5. Over all pulls, tasks in progress plus credits never exceed the slots.
+6. A pull that got a task lately, or used up its credits with tasks, is keen: it may ask for one more credit
+   than it has tasks in progress, so that it has all slots after a few answers. Any other pull asks for one
+   credit.
+7. A free slot goes to a keen pull that holds fewer slots than the pull which freed it. So queues that all
+   have tasks share the slots evenly.
+8. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task:
+   the slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
+9. Behind a slow link only a part of the slots is used: other workers could run the rollouts that would wait
+   there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
+
+from gym_runtime.timing import SLOW_LINK_S
 
 PULL_PAUSE_S = 0.25
 """After a refusal that is not the ordinary end of a pull: asking at once would spin."""
-
-
-# In heartbeats: two may be lost or late.
 SILENCE = 2.5
+"""In heartbeats: two may be lost or late."""
 MOST_ASKED = 256
+PROBE_S = 1.0
+"""How often a queue that was empty is asked again, while other queues use the worker's slots."""
+KEEN_S = 0.5
+"""Without a task for so long, unused credits say that the queue is empty."""
 
 
 class Phase(StrEnum):
@@ -41,223 +58,200 @@ class Phase(StrEnum):
     """Asks for nothing more and finishes what it has."""
 
 
-class Pull(msgspec.Struct, frozen=True):
-    """A request for tasks: its number, and the credits left in it."""
-
-    number: int
-    left: int
-
-
 class Credit(msgspec.Struct, frozen=True, kw_only=True):
-    """The state. Times are in seconds of any steadily growing clock.
+    """The state. Times are in seconds of any steadily growing clock; ``asked`` are credits at the broker."""
 
-    ``limit`` is how many deliveries and credits there may be for now, where slots are shared
-    (`gym_runtime.bus.slots`); None for as many as there are slots.
-    """
-
-    slots: int
     heartbeat_s: float
-    limit: int | None = None
     phase: Phase = Phase.DOWN
     busy: int = 0
-    pulls: tuple[Pull, ...] = ()
-    next_number: int = 1
+    asked: int = 0
     heard_s: float = 0.0
     paused_until_s: float = 0.0
 
-    @property
-    def asked(self) -> int:
-        """Credits at the broker."""
-        return _credits(self.pulls)
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """The connection and the consumer are there, and so is a new inbox."""
-
-    now_s: float
-
-
-class Broke(msgspec.Struct, frozen=True):
-    """The connection broke."""
-
-
-class Stopped(msgspec.Struct, frozen=True):
-    """Nothing new is to be taken."""
-
-
-class Delivered(msgspec.Struct, frozen=True):
-    """A task arrived; ``expected`` is False on an inbox that was given up."""
-
-    now_s: float
-    expected: bool = True
-
-
-class Beat(msgspec.Struct, frozen=True):
-    """A heartbeat of the broker arrived."""
-
-    now_s: float
-
 
 class Ended(msgspec.Struct, frozen=True):
-    """A status ended a pull; ``left`` are the credits it had, None if the broker did not say.
+    """A status ended a request that had ``left`` credits.
 
-    ``refused``: it is not the ordinary end of a pull that has waited long enough.
+    ``refused``: it is not the ordinary end of a request that has waited long enough.
     """
 
-    now_s: float
-    number: int
-    left: int | None = None
+    left: int
     refused: bool = False
 
 
-class Vanished(msgspec.Struct, frozen=True):
-    """The consumer is gone."""
-
-    now_s: float
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """A slot is free again."""
-
-    now_s: float
-
-
-class Ticked(msgspec.Struct, frozen=True):
-    """Time has passed."""
-
-    now_s: float
-
-
-Event = Opened | Broke | Stopped | Delivered | Beat | Ended | Vanished | Finished | Ticked
-
-
-class Ask(msgspec.Struct, frozen=True):
-    """Ask the broker for ``batch`` tasks; ``number`` is part of the reply subject."""
-
-    number: int
-    batch: int
-
-
-Command = Ask | Literal["start", "refuse", "reopen", "leave", "restore"]
+Event = (
+    Ended
+    | Literal[
+        "opened", "broke", "stopped", "delivered", "stray", "heartbeat", "vanished", "finished", "ticked"
+    ]
+)
+"""``opened``: the connection and the consumer exist, and so does a new inbox; ``broke``: the connection did;
+``stopped``: nothing new is to be taken; ``delivered``: a task arrived, ``stray``: on an inbox that was given
+up; ``vanished``: the consumer is gone; ``finished``: a slot is free again; ``ticked``: time has passed."""
+Command = Literal["start", "refuse", "reopen", "leave", "restore"]
 """``start`` or ``refuse`` the delivery at hand; ``reopen``: give up the inbox and open a new one;
-``leave``: give up the inbox; ``restore``: create the consumer and a new inbox, then `Opened`."""
+``leave``: give up the inbox; ``restore``: create the consumer and a new inbox, then ``opened``."""
 
 
-def step(state: Credit, event: Event) -> tuple[Credit, list[Command]]:
-    """What happens next."""
+def step(state: Credit, event: Event, now_s: float, slots: int) -> tuple[Credit, Command | None]:
+    """What an event changes, and what is to be done; `ask` follows."""
+    closing = state.phase is Phase.CLOSING
     match event:
-        case Opened(now_s):
+        case "opened":
             # The inbox was opened before the stop was known; the pull must not use it.
-            if state.phase is Phase.CLOSING:
-                return state, ["leave"]
-            state = msgspec.structs.replace(state, phase=Phase.OPEN, pulls=(), heard_s=now_s)
-            return _ask(state, now_s)
-        case Broke():
-            phase = Phase.DOWN if state.phase is Phase.OPEN else state.phase
-            # The broker drops the pulls of a connection that it has lost.
-            return msgspec.structs.replace(state, phase=phase, pulls=()), []
-        case Stopped():
-            if state.phase is Phase.CLOSING:
-                return state, []
-            return msgspec.structs.replace(state, phase=Phase.CLOSING, pulls=()), ["leave"]
-        case Delivered(now_s, expected):
-            pulls = _book(state.pulls) if expected else state.pulls
-            # More than was asked for comes from pulls that were written off, and are still alive at the
+            if closing:
+                return state, "leave"
+            return replace(state, phase=Phase.OPEN, asked=0, heard_s=now_s), None
+        case "broke":
+            # The broker drops the requests of a connection that it has lost.
+            return replace(state, phase=state.phase if closing else Phase.DOWN, asked=0), None
+        case "stopped":
+            return (state, None) if closing else (replace(state, phase=Phase.CLOSING, asked=0), "leave")
+        case "delivered" | "stray":
+            asked = state.asked - (event == "delivered" and state.asked > 0)
+            # More than was asked for comes from requests that were written off, and are still alive at the
             # broker.
-            if state.busy >= state.slots or state.phase is Phase.CLOSING:
-                return msgspec.structs.replace(state, heard_s=now_s, pulls=pulls), ["refuse"]
-            busy = state.busy + 1
-            state = msgspec.structs.replace(
-                state, heard_s=now_s, busy=busy, pulls=_fit(pulls, state.slots - busy)
-            )
-            state, commands = _ask(state, now_s)
-            return state, ["start", *commands]
-        case Beat(now_s):
-            return msgspec.structs.replace(state, heard_s=now_s), []
-        case Ended(now_s, number, left, refused):
-            state = msgspec.structs.replace(state, heard_s=now_s, pulls=_end(state.pulls, number, left))
-            if refused:
-                state = msgspec.structs.replace(state, paused_until_s=now_s + PULL_PAUSE_S)
-            return _ask(state, now_s)
-        case Vanished(now_s):
-            # Each open pull is answered so, and one restoration is enough.
+            if state.busy >= slots or closing:
+                return replace(state, heard_s=now_s, asked=asked), "refuse"
+            return replace(state, heard_s=now_s, asked=asked, busy=state.busy + 1), "start"
+        case "heartbeat":
+            return replace(state, heard_s=now_s), None
+        case Ended(left, refused):
+            until_s = now_s + PULL_PAUSE_S if refused else state.paused_until_s
+            asked = max(0, state.asked - left)
+            return replace(state, heard_s=now_s, asked=asked, paused_until_s=until_s), None
+        case "vanished":
+            # Each open request is answered so, and one restoration is enough.
             if state.phase is not Phase.OPEN:
-                return state, []
-            state = msgspec.structs.replace(
-                state, phase=Phase.DOWN, pulls=(), paused_until_s=now_s + PULL_PAUSE_S
-            )
-            return state, ["restore"]
-        case Finished(now_s):
-            return _ask(msgspec.structs.replace(state, busy=state.busy - 1), now_s)
-        case Ticked(now_s):
-            if state.pulls and now_s - state.heard_s > SILENCE * state.heartbeat_s:
+                return state, None
+            until_s = now_s + PULL_PAUSE_S
+            return replace(state, phase=Phase.DOWN, asked=0, paused_until_s=until_s), "restore"
+        case "finished":
+            return replace(state, busy=state.busy - 1), None
+        case "ticked":
+            if state.asked and now_s - state.heard_s > SILENCE * state.heartbeat_s:
                 # `heard_s` starts again, or the next tick would give up the new inbox as well.
-                state = msgspec.structs.replace(state, pulls=(), heard_s=now_s)
-                state, commands = _ask(state, now_s)
-                return state, ["reopen", *commands]
-            return _ask(state, now_s)
+                return replace(state, asked=0, heard_s=now_s), "reopen"
+            return state, None
 
 
-def _credits(pulls: tuple[Pull, ...]) -> int:
-    count = 0
-    for pull in pulls:  # a generator would cost twice as much, three times for each rollout
-        count += pull.left
-    return count
-
-
-def _ask(state: Credit, now_s: float) -> tuple[Credit, list[Command]]:
-    asked = state.asked
-    limit = state.slots if state.limit is None else state.limit
-    free = min(limit - state.busy, MOST_ASKED) - asked
+def ask(state: Credit, now_s: float, limit: int) -> tuple[Credit, int]:
+    """How many tasks to ask the broker for now, where ``limit`` may be busy or asked for in all."""
+    most = min(limit, MOST_ASKED)
+    free = min(limit - state.busy, MOST_ASKED) - state.asked
     if state.phase is not Phase.OPEN or now_s < state.paused_until_s or free <= 0:
-        return state, []
-    # A pull for each slot that becomes free would cost a message for each task.
-    if asked and free < max(1, min(state.slots, MOST_ASKED) // 8):
-        return state, []
+        return state, 0
+    # A request for each slot that becomes free would cost a message for each task.
+    if state.asked and free < most // 8:
+        return state, 0
     # A silent broker is one from which nothing came since it was asked, not since it last had tasks.
-    heard_s = state.heard_s if state.pulls else now_s
-    pull = Pull(state.next_number, free)
-    state = msgspec.structs.replace(
-        state, pulls=(*state.pulls, pull), next_number=pull.number + 1, heard_s=heard_s
-    )
-    return state, [Ask(pull.number, free)]
+    heard_s = state.heard_s if state.asked else now_s
+    return replace(state, asked=state.asked + free, heard_s=heard_s), free
 
 
-def _book(pulls: tuple[Pull, ...]) -> tuple[Pull, ...]:
-    """One credit of the oldest pull is used up."""
-    if not pulls:
-        return ()
-    first, *others = pulls
-    return (Pull(first.number, first.left - 1), *others) if first.left > 1 else tuple(others)
+class Share:
+    """One pull's share of the slots.
+
+    Args:
+        wake: makes the pull ask for as much as it may.
+
+    Attributes:
+        busy: tasks in progress.
+        asked: credits at the broker.
+        is_open: it asks for tasks at all.
+        brief: its next request must be answered at once, with a task or without.
+    """
+
+    def __init__(self, slots: Slots, wake: Callable[[], None]) -> None:
+        self.busy = self.asked = 0
+        self.is_open = self.brief = self._fed = False
+        self._slots, self._wake = slots, wake
+        self._fed_s = 0.0
+        self._probed_s = -PROBE_S  # a new pull may ask at once
+
+    @property
+    def held(self) -> int:
+        return self.busy + self.asked
+
+    @property
+    def most(self) -> int:
+        """How many tasks may be in progress: all slots but those that the other pulls hold."""
+        return self._slots.total - sum(share.held for share in self._slots.shares if share is not self)
+
+    def keen(self, now_s: float) -> bool:
+        """Whether there are probably more tasks for it."""
+        return self._fed and (not self.asked or now_s - self._fed_s < KEEN_S)
+
+    def fed(self, now_s: float) -> None:
+        """A task came."""
+        self._fed, self._fed_s = True, now_s
+
+    def went_without(self, now_s: float) -> None:
+        """A request for tasks ended before it was used up."""
+        self._fed, self._probed_s = False, now_s
+
+    def limit(self, now_s: float) -> int:
+        """How much it may hold now; never less than it does where slots are shared."""
+        others = [share for share in self._slots.shares if share is not self]
+        if not others:
+            return self._slots.usable
+        free = self._slots.free
+        scarce = free <= len(others)
+        if self.keen(now_s):
+            self.brief = False
+            # A slot that another pull must get first is not taken.
+            owed = sum(share._is_owed(self, now_s) for share in others)
+            return self.held + max(0, min(free - owed, self.busy + 1 - self.asked))
+        self.brief = scarce
+        earlier = sum(share._probed_s < self._probed_s for share in others if share._may_probe(now_s))
+        if self.asked or free <= earlier or (scarce and not self._may_probe(now_s)):
+            return self.held
+        return self.held + 1
+
+    def _may_probe(self, now_s: float) -> bool:
+        idle = self.is_open and not self.asked and not self.keen(now_s)
+        return idle and now_s - self._probed_s >= PROBE_S
+
+    def _is_owed(self, other: Share, now_s: float) -> bool:
+        if self.is_open and self.keen(now_s) and not self.asked:
+            return self.held < other.held
+        return self._may_probe(now_s)
+
+    def released(self) -> None:
+        """Slots became free: the other pulls may ask for them, the pull with the fewest slots first."""
+        for share in sorted(self._slots.shares, key=lambda share: share.held):
+            if share is not self and self._slots.free > 0:
+                share._wake()
+
+    def leave(self) -> None:
+        """The pull is over."""
+        self.busy = self.asked = 0
+        self._slots.shares.remove(self)
+        self.released()
 
 
-def _fit(asked: tuple[Pull, ...], free: int) -> tuple[Pull, ...]:
-    """An unexpected delivery took a slot that had been asked for; the newest pull loses a credit."""
-    over = _credits(asked) - free
-    if over <= 0:
-        return asked
-    pulls = list(asked)
-    while over > 0:
-        last = pulls.pop()
-        if last.left > over:
-            pulls.append(Pull(last.number, last.left - over))
-        over -= last.left
-    return tuple(pulls)
+class Slots:
+    """A number of tasks that may be in progress at once, over all pulls that are given the same slots.
 
+    Attributes:
+        usable: how many slots are used now; tasks in progress beyond that number are finished.
+    """
 
-def _end(pulls: tuple[Pull, ...], number: int, left: int | None) -> tuple[Pull, ...]:
-    """A pull is over. What was booked wrongly on it is moved to the oldest of the others."""
-    ours = next((pull for pull in pulls if pull.number == number), None)
-    others = [pull for pull in pulls if pull.number != number]
-    booked = 0 if ours is None else ours.left
-    surplus = 0 if left is None else booked - left
-    # Deliveries of this pull were booked on others (surplus > 0), or theirs on this one (surplus < 0).
-    while surplus < 0 and others:
-        taken = min(-surplus, others[0].left)
-        surplus += taken
-        others[0] = Pull(others[0].number, others[0].left - taken)
-        if others[0].left == 0:
-            others.pop(0)
-    if surplus > 0 and others:
-        others[0] = Pull(others[0].number, others[0].left + surplus)
-    return tuple(others)
+    def __init__(self, total: int) -> None:
+        self.total = self.usable = total
+        self.shares: list[Share] = []
+
+    @property
+    def free(self) -> int:
+        """Slots that are neither busy nor reserved by a credit."""
+        return self.usable - sum(share.held for share in self.shares)
+
+    def fit(self, round_trip_s: float) -> None:
+        """Use as many as the link's round trip allows: half of the slots at twice `SLOW_LINK_S`."""
+        # At least one: a system whose only worker is behind a slow link must go on.
+        self.usable = max(1, int(self.total / max(1.0, round_trip_s / SLOW_LINK_S)))
+
+    def join(self, wake: Callable[[], None]) -> Share:
+        """One more pull uses them."""
+        self.shares.append(Share(self, wake))
+        return self.shares[-1]

@@ -6,6 +6,7 @@ delivery runs in a task group of its own puller.
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -16,38 +17,23 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from gym_runtime.bus import consumers
 from gym_runtime.bus.blobs import Blobs, pull_terms
-from gym_runtime.bus.headers import description, status
 from gym_runtime.bus.interface import Delivery, Headers
-from gym_runtime.bus.jetstream import Stamp, is_completed
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.pull import (
-    Ask,
-    Beat,
-    Broke,
-    Command,
-    Credit,
-    Delivered,
-    Ended,
-    Event,
-    Finished,
-    Opened,
-    Phase,
-    Stopped,
-    Ticked,
-    Vanished,
-    step,
-)
-from gym_runtime.bus.slots import Share, Slots
+from gym_runtime.bus.pull import Command, Credit, Ended, Event, Phase, Slots, ask, step
 from gym_runtime.bus.streams import Streams
-from gym_runtime.bus.task_pool import TaskPool
+from gym_runtime.bus.wire import Stamp, description, is_completed, status
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import ConnectionLost, GymError, RuntimeFault, TransportError
+from gym_runtime.task_pool import TaskPool
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, RELEASE_S
 
+MAX_ACK_PENDING = -1
+"""Tasks in flight over all workers of a pattern: as many as they ask for. The default is 1000."""
+MAX_WAITING = 65536
+"""Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
 PULL_TICK_S = 0.5
-"""How often a puller looks for silence, and keeps its tasks alive where that is due."""
+"""How often a puller looks for silence, and asks where a pause or a slow link kept it from asking."""
 PULL_CLEANUP_S = 2.0
 """How long a puller that ends waits for the tasks that are on their way, to give them back."""
 RESTORE_S = 1.0
@@ -58,18 +44,35 @@ log = structlog.get_logger(__name__)
 ORDINARY = (404, 408)  # statuses that end a pull after its time
 
 
+async def open_queue(streams: Streams, pattern: str, consumer: str, ack_wait_s: float) -> None:
+    """Create or adapt the durable consumer that all workers on a pattern of the work queue share.
+
+    Raises:
+        BrokerError: The broker refuses it, or is silent.
+    """
+    name = streams.names.consumer(consumer)
+    config = {
+        "durable_name": name,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        # The broker's API counts in nanoseconds.
+        "ack_wait": int(ack_wait_s * 1e9),
+        # Without a limit: after `max_deliver` the broker would keep the task and never deliver it again.
+        "max_deliver": -1,
+        "max_ack_pending": MAX_ACK_PENDING,
+        "max_waiting": MAX_WAITING,
+    }
+    await streams.consume(pattern, name, config)
+
+
 class QueueDelivery:
     """A `gym_runtime.bus.interface.Delivery` of the work queue."""
 
     def __init__(self, link: Link, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
-        self._link = link
-        self._reply = reply
-        self._headers = headers
-        self.subject = subject
-        self.payload = payload
+        self._link, self._reply, self._headers = link, reply, headers
+        self.subject, self.payload = subject, payload
         stamp = Stamp.of(reply)
-        self.deliveries = stamp.deliveries
-        self.stored_s = stamp.stored_s
+        self.deliveries, self.stored_s = stamp.deliveries, stamp.stored_s
         self.settled = False
 
     @property
@@ -84,19 +87,18 @@ class QueueDelivery:
             await self._link.send(self._reply, b"+ACK")
 
     async def release(self, delay_s: float = 0.0) -> None:
-        if not self.settled:
-            self.give_back(delay_s)
+        self.give_back(delay_s)
 
     def abandon(self) -> None:
         self.settled = True
 
-    def give_back(self, delay_s: float) -> None:
+    def give_back(self, delay_s: float = 0.0) -> None:
         """`release`, for places that cannot wait."""
-        self.settled = True
-        # A plain -NAK is delivered again at once; the delay is in nanoseconds.
-        self._link.post(
-            self._reply, b"-NAK" + (b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"")
-        )
+        if not self.settled:
+            self.settled = True
+            # A plain -NAK is delivered again at once; the delay is in nanoseconds.
+            delay = b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b""
+            self._link.post(self._reply, b"-NAK" + delay)
 
     def keep_alive(self) -> None:
         """Restart the broker's wait for an acknowledgement."""
@@ -119,22 +121,19 @@ class Puller:
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float,
     ) -> None:
-        self._link = link
-        self._streams = streams
-        self._blobs = blobs
-        self._shared, self._name = pattern, consumer
-        self._stream = streams.names.stream(pattern)
-        self._consumer = streams.names.consumer(consumer)
+        self._link, self._names, self._blobs = link, streams.names, blobs
+        self._create = partial(open_queue, streams, pattern, consumer, ack_wait_s)
+        self._consumer = f"{self._names.stream(pattern)}.{self._names.consumer(consumer)}"
         self._handle = handle
         self._ack_wait_s = ack_wait_s
         expires_s = min(EXPIRES_S, ack_wait_s / 2)
         heartbeat_s = min(HEARTBEAT_S, expires_s / 2)  # the broker refuses longer ones
         self._request = {"expires": int(expires_s * 1e9), "idle_heartbeat": int(heartbeat_s * 1e9)}
         self._slots = slots
-        self._share: Share
-        self._credit = Credit(slots=slots.total, heartbeat_s=heartbeat_s)
+        self._share = slots.join(self._look)
+        self._credit = Credit(heartbeat_s=heartbeat_s)
         self._in_flight: dict[QueueDelivery, None] = {}
-        self._inbox, self._sid = "", 0
+        self._inbox, self._sid, self._numbers = "", 0, itertools.count(1)
         self._missing = False
         self._opening: anyio.CancelScope | None = None
         self._wake = anyio.Event()
@@ -148,7 +147,6 @@ class Puller:
             BrokerError: The broker refuses the consumer.
             ConnectionLost: The bus is closed.
         """
-        self._share = self._slots.join(self._look)
         try:
             await self._create()
         except BaseException:  # a cancellation, too: the share must not stay
@@ -175,21 +173,16 @@ class Puller:
                 self._tasks.cancel_scope.cancel()  # its timers run for ever
         finally:
             unwatch()
-            for delivery in self._in_flight:
-                # A task that was cancelled before its first step has cleaned up nothing.
-                if not delivery.settled:
-                    delivery.give_back(0.0)
             # Dropping the inbox ends the open pulls at the broker; what it has sent already comes back.
-            self._feed(Stopped())
+            self._feed("stopped")
+            for delivery in self._in_flight:
+                delivery.give_back()  # a task that was cancelled before its first step has not done so
             self._share.leave()
             with anyio.move_on_after(PULL_CLEANUP_S, shield=True):
                 await self._link.settle()
             self._link.unlisten(self._sid)
         if self._link.closed:
             raise ConnectionLost("the connection to the broker is closed")
-
-    async def _create(self) -> None:
-        await consumers.create_shared(self._streams, self._shared, self._name, self._ack_wait_s)
 
     async def _restore(self) -> None:
         with anyio.CancelScope() as self._opening:  # a stop must not wait for a silent broker
@@ -204,7 +197,7 @@ class Puller:
 
     def _open(self) -> None:
         self._change_inbox()
-        self._feed(Opened(time.monotonic()))
+        self._feed("opened")
 
     def _change_inbox(self) -> None:
         if self._sid:
@@ -225,12 +218,12 @@ class Puller:
         else:
             self._link.unlisten(self._sid)
             self._sid = 0  # there is nothing to end any more; no subscription has the number 0
-            self._feed(Broke())
+            self._feed("broke")
             self._wake.set()
 
     async def _until_stopped(self, stop: anyio.Event) -> None:
         await stop.wait()
-        self._feed(Stopped())
+        self._feed("stopped")
         if self._opening is not None:
             self._opening.cancel()
         self._wake.set()
@@ -242,7 +235,7 @@ class Puller:
 
     def _look(self) -> None:
         self._slots.fit(self._link.round_trip_s)
-        self._feed(Ticked(time.monotonic()))
+        self._feed("ticked")
 
     async def _keep_alive(self) -> None:
         while True:
@@ -252,67 +245,57 @@ class Puller:
                     delivery.keep_alive()
 
     def _on_message(self, inbox: str, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
-        now_s = time.monotonic()
         match status(headers):
             case 0:
-                name = self._streams.names.bare(subject)
-                delivery = QueueDelivery(self._link, name, reply, headers, payload)
-                self._share.fed(now_s)
-                self._feed(Delivered(now_s, inbox == self._inbox), delivery)
+                delivery = QueueDelivery(self._link, self._names.bare(subject), reply, headers, payload)
+                self._share.fed(time.monotonic())
+                self._feed("delivered" if inbox == self._inbox else "stray", delivery)
             case _ if inbox != self._inbox:  # a pull that was written off
                 pass
             case 100:
-                self._feed(Beat(now_s))
+                self._feed("heartbeat")
             case 503:  # no responders: the consumer is gone, or JetStream is not up yet
-                self._feed(Vanished(now_s))
+                self._feed("vanished")
             case 409 if "deleted" in description(headers).lower():
-                self._feed(Vanished(now_s))
+                self._feed("vanished")
             case code:
-                left = headers.get("Nats-Pending-Messages")
-                number = int(subject.rpartition(".")[2])  # as `_obey` named it
-                if not is_completed(headers):
-                    self._share.went_without(now_s)
-                refused = code not in ORDINARY and not is_completed(headers)
-                self._feed(Ended(now_s, number, int(left) if left else None, refused))
+                completed = is_completed(headers)
+                if not completed:
+                    self._share.went_without(time.monotonic())
+                # A refusal does not say how much was left: all that `_feed` asked for.
+                left = int(headers.get("Nats-Pending-Messages") or subject.rpartition("-")[2])
+                self._feed(Ended(left, refused=code not in ORDINARY and not completed))
 
     def _feed(self, event: Event, delivery: QueueDelivery | None = None) -> None:
-        if self._share.alone:
-            total, usable = self._slots.total, self._slots.usable
-            self._step(event, total, usable if usable < total else None, delivery)
-            return
-        held = self._share.held
-        self._step(event, held + max(0, self._slots.free), 0, delivery)  # a limit of 0: it asks for nothing
+        now_s, held = time.monotonic(), self._share.held
+        self._credit, command = step(self._credit, event, now_s, self._share.most)
+        self._count()
+        if command is not None:
+            self._obey(command, delivery)
         # What it may ask for depends on what the event has changed.
-        now_s = time.monotonic()
-        limit = self._share.limit(now_s)
-        self._step(Ticked(now_s), max(limit, self._share.held), limit, None)
+        self._credit, batch = ask(self._credit, now_s, self._share.limit(now_s))
+        self._count()
+        if batch:
+            how = {"no_wait": True} if self._share.brief else self._request
+            terms = msgspec.json.encode({**how, **pull_terms(batch, self._link.max_payload)})
+            following = f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}"
+            self._link.post(following, terms, reply=f"{self._inbox}.{next(self._numbers)}-{batch}")
         if self._share.held < held:
             self._share.released()
 
-    def _step(self, event: Event, slots: int, limit: int | None, delivery: QueueDelivery | None) -> None:
-        credit = self._credit
-        if (credit.slots, credit.limit) != (slots, limit):  # a copy each time would cost more than the step
-            credit = msgspec.structs.replace(credit, slots=slots, limit=limit)
-        self._credit, commands = step(credit, event)
+    def _count(self) -> None:
         self._share.busy, self._share.asked = self._credit.busy, self._credit.asked
         self._share.is_open = self._credit.phase is Phase.OPEN
-        for command in commands:
-            self._obey(command, delivery)
 
     def _obey(self, command: Command, delivery: QueueDelivery | None) -> None:
         match command:
-            case Ask(number, batch):
-                how = {"no_wait": True} if self._share.brief else self._request
-                terms = msgspec.json.encode({**how, **pull_terms(batch, self._link.max_payload)})
-                following = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
-                self._link.post(following, terms, reply=f"{self._inbox}.{number}")
             case "start":
                 assert delivery is not None
                 self._in_flight[delivery] = None
                 self._pool.start_soon(self._work, delivery)
             case "refuse":
                 assert delivery is not None
-                delivery.give_back(0.0)
+                delivery.give_back()
             case "reopen":
                 self._change_inbox()
             case "leave":
@@ -329,7 +312,7 @@ class Puller:
                 await self._handle(delivery)
         except anyio.get_cancelled_exc_class():
             # Stop asking before the slot is free, or this puller would be sent the task that it gives back.
-            self._feed(Stopped())
+            self._feed("stopped")
             raise
         except TransportError as error:
             # The connection to the broker failed; the handler that waited for it has logged why.
@@ -340,12 +323,12 @@ class Puller:
             log.exception("handling failed", subject=delivery.subject, deliveries=delivery.deliveries)
             delay_s = _release_s(delivery)
         finally:
-            if not delivery.settled:
-                delivery.give_back(delay_s)
+            delivery.give_back(delay_s)
             self._in_flight.pop(delivery, None)
-            self._feed(Finished(time.monotonic()))
+            self._feed("finished")
             self._wake.set()
 
 
 def _release_s(delivery: Delivery) -> float:
+    # Not `retrying`: how often it failed is counted by the broker, over all workers.
     return RELEASE_S[min(delivery.deliveries, len(RELEASE_S)) - 1] * random.uniform(0.5, 1.5)

@@ -1,4 +1,5 @@
-"""The outgoing queue of a link: messages and changes of subscriptions, in order and bounded.
+"""The outgoing queue of a link: messages and changes of subscriptions, in order and bounded; how far the
+broker is.
 
 A message goes to nats-py at once. It waits in a list while there is no client, while too many bytes are under
 way, or while earlier entries wait. *Echoes* tell how much is under way: empty messages to an inbox of our
@@ -7,20 +8,28 @@ own. The broker sends an echo back when it has acted on everything that was sent
 nats-py's own ``flush`` is not used for this: it sends its PING before what it has pending, and when it is
 cancelled the late PONG ends nats-py's reading (``tests/runtime/bus/nats_py_defects.md``). Nor is its limit on
 pending bytes, which rests on the transport's: some versions of Python have none (CVE-2024-12254).
+
+How long echoes take says how far the broker is (`RoundTrips`). A link that is slow, loses packets or is full
+delays every echo. So does a busy event loop, on sending and on receiving: the lateness of its timers while an
+echo is under way is subtracted twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from statistics import median
 from typing import Any, NamedTuple
 
+import anyio
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from gym_runtime.bus.headers import NO_HEADERS
 from gym_runtime.bus.interface import Headers
+from gym_runtime.bus.wire import NO_HEADERS
+from gym_runtime.timing import SLOW_LINK_S
 
 PENDING_BYTES = 32 * 1024 * 1024
 """How many bytes may wait in the list before senders wait."""
@@ -28,6 +37,10 @@ WINDOW_BYTES = 4 * 1024 * 1024
 """How many bytes, plus one message, may be under way: a frozen broker gets all of them when it thaws."""
 ECHO_BYTES = 1024 * 1024
 """How often an echo is asked for."""
+LOOP_CHECKED_S = 0.05
+"""How often it is seen how late the event loop is, while an echo is under way."""
+KEPT = 3
+"""The median of so many echoes counts: one that was delayed by chance changes nothing."""
 
 
 class Message(NamedTuple):
@@ -48,7 +61,7 @@ class Sending:
 
     Attributes:
         waiting_bytes: the size of the waiting entries.
-        unanswered: how often `look` was called since the last echo arrived.
+        unanswered: how often the link has looked since the last echo arrived.
     """
 
     def __init__(self, echo: str, lost: Callable[[], None]) -> None:
@@ -61,8 +74,8 @@ class Sending:
         self._echoes: deque[tuple[int, asyncio.Future[None] | None]] = deque()
         self._under_way = self._since_echo = 0
         self._go_on = asyncio.Event()
-        self._room: list[asyncio.Future[None]] = []
-        self._crowd: deque[asyncio.Future[None]] = deque()
+        self._has_room, self._calm = asyncio.Event(), asyncio.Event()
+        self._crowd = anyio.Lock(fast_acquire=True)
 
     @property
     def full(self) -> bool:
@@ -90,7 +103,7 @@ class Sending:
         self._waiting = deque(item for item in self._waiting if isinstance(item[0], Message))
         for echo in ended:
             _settle(echo)
-        self._next_of_crowd()
+        self._calm.set()
 
     async def run(self) -> None:
         """Send the waiting entries to the present client, until it is lost or this is cancelled."""
@@ -116,7 +129,8 @@ class Sending:
                 self.waiting_bytes -= size
             if not self.full:
                 self.wake()
-            self._next_of_crowd()
+            if not self.crowded:
+                self._calm.set()
             self._go_on.clear()
             await self._go_on.wait()
 
@@ -142,11 +156,6 @@ class Sending:
         else:
             self._ask_echo(self._client, echo)
         return echo
-
-    def look(self) -> asyncio.Future[None]:
-        """As `echo`, to see whether the broker answers at all."""
-        self.unanswered += 1
-        return self.echo()
 
     def echoed(self) -> None:
         """The oldest echo came."""
@@ -188,37 +197,74 @@ class Sending:
 
     async def room(self) -> None:
         """Return when it was not full for a moment; it may be again by then. `wake` ends it too."""
-        waiter = self._loop.create_future()
-        self._room.append(waiter)
-        await waiter
+        self._has_room.clear()
+        await self._has_room.wait()
 
     async def ease(self) -> None:
         """Return when it was not crowded for a moment, in the order of the calls."""
-        waiter = self._loop.create_future()
-        self._crowd.append(waiter)
-        try:
-            await waiter
-        finally:
-            # One waiter at a time, because its message may crowd the queue again. The next one is woken soon,
-            # when that is known.
-            if not waiter.cancelled():
-                self._loop.call_soon(self._next_of_crowd)
-
-    def _next_of_crowd(self) -> None:
-        while self._crowd and not self.crowded:
-            waiter = self._crowd.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+        # One at a time, because its message may crowd the queue again: the lock's next owner sees that.
+        async with self._crowd:
+            while self.crowded:
+                self._calm.clear()
+                await self._calm.wait()
 
     def wake(self) -> None:
         """Wake everything that waits for room."""
-        waiters, self._room = self._room, []
-        for waiter in waiters:
-            _settle(waiter)
+        self._has_room.set()
 
 
 def _settle(future: asyncio.Future[None] | None) -> None:
     # A waiter that was cancelled stays in the list until here.
     if future is not None and not future.done():
         future.set_result(None)
+
+
+class RoundTrips:
+    """The echoes of one connection.
+
+    Args:
+        changed: called when the link becomes slow, and when it is no longer.
+
+    Attributes:
+        seconds: the median; 0 until there are `KEPT`.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.seconds = 0.0
+        self._changed = changed
+        self._kept: deque[float] = deque(maxlen=KEPT)
+
+    @property
+    def slow(self) -> bool:
+        return self.seconds > SLOW_LINK_S
+
+    def measure(self, echo: asyncio.Future[None], counts: Callable[[], bool]) -> None:
+        """Measure the echo that was just asked for. ``counts`` says at its end whether it was answered."""
+        loop = echo.get_loop()
+        began_s = time.monotonic()
+        due_s, late_s = began_s + LOOP_CHECKED_S, 0.0
+
+        def tick() -> None:
+            nonlocal due_s, late_s, timer
+            late_s = max(late_s, time.monotonic() - due_s)
+            due_s = time.monotonic() + LOOP_CHECKED_S
+            timer = loop.call_later(LOOP_CHECKED_S, tick)
+
+        def end(_: asyncio.Future[None]) -> None:
+            timer.cancel()
+            now_s = time.monotonic()
+            # The future also ends when the connection breaks; that is no measurement.
+            if counts():
+                self.add(max(0.0, now_s - began_s - 2 * max(late_s, now_s - due_s)))
+
+        timer = loop.call_later(LOOP_CHECKED_S, tick)
+        echo.add_done_callback(end)
+
+    def add(self, seconds: float) -> None:
+        """One more echo took this long."""
+        self._kept.append(seconds)
+        if len(self._kept) == KEPT:
+            # The right side is evaluated first, so `before` is what it was.
+            before, self.seconds = self.slow, median(self._kept)
+            if self.slow != before:
+                self._changed()

@@ -9,20 +9,23 @@ when most of the last one has been read.
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections import deque
 from typing import Any
 
 import anyio
 import msgspec
 
-from gym_runtime.bus import consumers
-from gym_runtime.bus.headers import status
 from gym_runtime.bus.interface import Headers
-from gym_runtime.bus.jetstream import Kept, Stamp, is_completed
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.streams import Streams
-from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S
+from gym_runtime.bus.streams import Answer, Kept, Streams
+from gym_runtime.bus.wire import Stamp, is_completed, status
+from gym_runtime.errors import BrokerError
+from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, PATIENCE_S
 
+EPHEMERAL_S = 5.0
+"""An ephemeral consumer exists at once, unless its node has failed."""
 INACTIVE_S = 60.0
 """After this time without a reader the broker removes the consumer. Longer than a reconnection takes."""
 READ_PAUSE_S = 0.2
@@ -43,28 +46,14 @@ NS = 10**9
 class Reader:
     """The records under one pattern of one stream, from a sequence on. Must be closed."""
 
-    def __init__(
-        self, link: Link, streams: Streams, pattern: str, *, after: int = 0, heartbeat_s: float = HEARTBEAT_S
-    ) -> None:
-        self._link = link
-        self._streams = streams
-        self._pattern = streams.names.pattern(pattern)
-        self._stream = streams.names.stream(pattern)
+    def __init__(self, link: Link, streams: Streams, pattern: str, *, after: int = 0) -> None:
+        self._link, self._streams, self._names = link, streams, streams.names
+        self._pattern, self._stream = pattern, streams.names.stream(pattern)
         self._last = after
-        self._heartbeat_s = heartbeat_s
         self._buffer: deque[Kept] = deque()
-        self._name = ""
-        self._inbox = ""
-        self._sid = 0
-        self._stale = True
-        self._consumed = 0
-        self._pending = 0
-        self._pull = 0
-        self._left = 0
-        self._drained = False
-        self._fruitless = 0
-        self.opened_s = 0.0
-        """When the present consumer was created, by the broker's clock."""
+        self._name = self._inbox = ""
+        self._stale, self._drained = True, False
+        self._sid = self._consumed = self._pending = self._pull = self._left = self._fruitless = 0
         self._wake = asyncio.Event()
         self._unwatch = link.watch(self._on_link)
 
@@ -75,20 +64,17 @@ class Reader:
 
     async def next(self) -> Kept:
         """The next message; waits for it."""
-        while not self._buffer:
-            if self._stale:
+        following = {"expires": int(EXPIRES_S * NS), "idle_heartbeat": int(HEARTBEAT_S * NS)}
+        while True:
+            if self._stale and not self._buffer:
                 await self._open({"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1})
-            if self._left == 0:
-                heartbeat = int(self._heartbeat_s * NS)
-                self._ask({"expires": int(EXPIRES_S * NS), "idle_heartbeat": heartbeat})
+            # The next batch is asked for while this one is still being read, so that the reader does not wait
+            # for it.
+            if self._left == 0 and len(self._buffer) <= LOW_WATER and not self._stale:
+                self._ask(following)
+            if self._buffer:
+                return self._buffer.popleft()
             await self._wait()
-        kept = self._buffer.popleft()
-        # The next batch is asked for while this one is still being read, so that the reader does not wait for
-        # it.
-        if self._left == 0 and len(self._buffer) == LOW_WATER and not self._stale:
-            heartbeat = int(self._heartbeat_s * NS)
-            self._ask({"expires": int(EXPIRES_S * NS), "idle_heartbeat": heartbeat})
-        return kept
 
     async def newest(self) -> list[Kept]:
         """The newest message of each subject, in stored order; does not follow.
@@ -133,29 +119,48 @@ class Reader:
         self._inbox = self._link.inbox()
         self._sid = self._link.listen(f"{self._inbox}.*", self._on_message)
         config = {
-            "filter_subject": self._pattern,
             "ack_policy": "none",
             "inactive_threshold": int(INACTIVE_S * NS),
             # It is replaced when it is lost, so it need not be written to a disk.
             "mem_storage": True,
+            "num_replicas": 1,
             **policy,
         }
         try:
-            consumer = await consumers.create_ephemeral(self._link, self._streams, self._stream, config)
+            self._pending = (await self._create(config)).num_pending
         # Also for a cancellation: the next read must not wait on a consumer that does not exist.
         except BaseException:
             self._stale = True
             raise
-        self._name = consumer.name
-        self._pending = consumer.num_pending
-        self.opened_s = consumer.ts.timestamp() if consumer.ts else 0.0
+
+    async def _create(self, config: dict[str, Any]) -> Answer:
+        """Create the consumer under a new name.
+
+        A cluster may place it on a node that has just died or frozen, and keeps it there as long as the same
+        name is requested; so after a request without an answer, another name is tried.
+        """
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            self._name = secrets.token_hex(8)
+            try:
+                return await self._streams.consume(self._pattern, self._name, config, patience_s=EPHEMERAL_S)
+            except BaseException as error:
+                # The request may have been carried out and only its answer be lost.
+                self._delete()
+                if not isinstance(error, BrokerError) or not error.silent or time.monotonic() > give_up_s:
+                    raise
 
     def _drop(self) -> None:
         # First, so that messages still on their way to the old inbox are ignored from here on.
         self._stale = True
         self._link.unlisten(self._sid)
-        if self._name:
-            consumers.delete(self._link, self._stream, self._name)
+        self._delete()
+
+    def _delete(self) -> None:
+        """Ask for it and do not wait; what is not deleted expires."""
+        # While disconnected it would be kept and sent much later; by then the consumer has expired.
+        if self._name and self._link.up:
+            self._link.post(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
         self._name = ""
 
     def _ask(self, terms: dict[str, Any]) -> None:
@@ -172,7 +177,7 @@ class Reader:
     async def _wait(self) -> None:
         """Return when something was heard; after too long a silence the consumer is stale."""
         self._wake.clear()
-        with anyio.move_on_after(SILENCE * self._heartbeat_s) as scope:
+        with anyio.move_on_after(SILENCE * HEARTBEAT_S) as scope:
             await self._wake.wait()
         if scope.cancelled_caught:
             self._stale = True
@@ -198,22 +203,16 @@ class Reader:
                 self._last = stamp.sequence
                 self._left = max(0, self._left - 1)
                 self._fruitless = 0
-                self._buffer.append(Kept(subject, headers, payload, stamp.sequence, stamp.stored_s))
+                self._buffer.append(Kept(self._names.bare(subject), headers, payload, stamp.sequence))
             case 100:
                 # A heartbeat names the last delivery: only this shows that the last message was lost.
                 consumed = int(headers.get("Nats-Last-Consumer", self._consumed))
                 self._stale = consumed != self._consumed
                 self._fruitless = 0
-            case 404 | 408:
-                if self._is_current(subject):
+            # The end of a fully delivered pull is reported when the next pull is already under way.
+            case 404 | 408 | 409 as code if code != 409 or is_completed(headers):
+                if int(subject.rpartition(".")[2]) == self._pull:
                     self._left = 0
-                    self._drained = True
-            case 409 if is_completed(headers):
-                if self._is_current(subject):
-                    self._left = 0
+                    self._drained |= code != 409
             case _:
                 self._stale = True
-
-    def _is_current(self, subject: str) -> bool:
-        # The end of a fully delivered pull is reported when the next pull is already under way.
-        return int(subject.rpartition(".")[2]) == self._pull

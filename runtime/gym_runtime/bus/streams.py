@@ -1,4 +1,6 @@
-"""The five streams at the broker, and patient requests to JetStream.
+"""JetStream over one link: its vocabulary, our five streams, and patient requests.
+
+The streams are created where they are missing; what is essential of existing ones is corrected.
 
 A store or management request waits for the connection and is repeated until it is answered, for
 `PATIENCE_S` at most; each is safe to repeat. A worker's store is repeated until the broker stores again: its
@@ -10,57 +12,275 @@ from __future__ import annotations
 
 import base64
 import math
-import random
 import secrets
 import time
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import msgspec
 import structlog
 
-from gym_runtime.bus.headers import NO_HEADERS, checked, decode, status
 from gym_runtime.bus.interface import Headers
-from gym_runtime.bus.jetstream import (
-    ALREADY_STORED,
-    NO_LEADER,
-    NO_MESSAGE,
-    UNAVAILABLE,
-    ApiAnswer,
-    Found,
-    Kept,
-    Purged,
-    Stored,
-    StreamInfo,
-    StreamSetup,
-)
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.requests import RawAnswer
-from gym_runtime.bus.subjects import Names
+from gym_runtime.bus.receiving import RawAnswer
+from gym_runtime.bus.wire import NO_HEADERS, Names, checked, decode, status
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
-from gym_runtime.timing import PATIENCE_S, PAUSES_S
-
-STORE_ANSWER_S = 10.0
-"""How long one try to store waits for the broker's answer. A repeated try is recognised by its id."""
-STORE_LONGEST_PAUSE_S = 8.0
-"""The longest pause between tries to store a message that the broker refuses."""
+from gym_runtime.retrying import Backoff, Pauses
+from gym_runtime.timing import API_ANSWER_S, PATIENCE_S
 
 log = structlog.get_logger(__name__)
 
+PAUSES = Pauses(0.05, 1.0)
+"""Between tries of a request that was not answered."""
+STORE_PAUSES = Pauses(1.0, 8.0)
+"""Between tries to store a message that the broker refuses."""
+CREATED_S = 2.0
+"""How long a stream is tried that the broker fails to store."""
+STORE_ANSWER_S = 10.0
+"""How long one try to store waits for the broker's answer. A repeated try is recognised by its id."""
+DUPLICATE_WINDOW_S = 75
+"""How long the broker remembers the ids of what it stored: longer than anything is repeated for."""
+STORES_IN_FLIGHT = 512
+"""More would only wait in the broker, and time out there."""
+OURS = "Gym-Id"
+
+# "Wrong last sequence" has two codes: one with the sequence that was found, one without.
+ALREADY_STORED = {10071, 10164}
+# These are values of `err_code`, as nats-server lists them in its errors.json.
+STREAM_NAME_IN_USE = 10058
+STREAM_STORE_FAILED = 10049
+NO_CONSUMER = 10014
+NO_STREAM = 10059
+NOT_CLUSTERED = 10074
+NO_PEERS = {10005, NOT_CLUSTERED}
+NO_MESSAGE = 10037
+NO_LEADER = 10008
+"""A cluster elects a leader; the answer is soon another."""
+JETSTREAM_OFF = {10039, 10076}
+UNAVAILABLE = 503
+NO_JETSTREAM = (
+    "the broker has no JetStream: start it with 'nats-server -js', or enable JetStream for this account"
+)
 FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
 FULL_REMEDY = (
     "make room at the broker, then go on with --resume (restart a nats-server that gym-runtime did not start)"
 )
-OURS = "Gym-Id"
-STORES_IN_FLIGHT = 512
-"""More would only wait in the broker, and time out there."""
 
-T = TypeVar("T", bound=ApiAnswer)
-_decode_stored = msgspec.json.Decoder(Stored).decode
+
+class ApiError(msgspec.Struct, frozen=True):
+    """Why the broker does not do it; ``err_code`` is one of the constants above, or 0."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A stored message; headers and data in base64."""
+
+    seq: int = 0
+    subject: str = ""
+    hdrs: str = ""
+    data: str = ""
+
+
+class State(msgspec.Struct, frozen=True):
+    """How many messages a stream has under each subject, where that was asked for."""
+
+    subjects: dict[str, int] | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Any answer of JetStream. Each request fills the fields that it is about.
+
+    Attributes:
+        streams: how many the account has, over all systems.
+        total: how many subjects match, over all pages of `State.subjects`.
+        num_pending, num_ack_pending: of a consumer.
+    """
+
+    error: ApiError | None = None
+    seq: int = 0
+    streams: int = 0
+    config: dict[str, Any] = {}
+    state: State = State()
+    total: int = 0
+    purged: int = 0
+    message: Found = Found()
+    num_pending: int = 0
+    num_ack_pending: int = 0
+
+    @property
+    def err_code(self) -> int:
+        return 0 if self.error is None else self.error.err_code
+
+
+_decode_answer = msgspec.json.Decoder(Answer).decode
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One stored message, as it is in the stream."""
+
+    subject: str
+    headers: Headers
+    payload: bytes
+    sequence: int
+
+
+ESSENTIALS: dict[str, dict[str, Any]] = {
+    "task": {"retention": "workqueue", "allow_direct": True},
+    "rollout": {"retention": "limits", "allow_direct": True},
+    "journal": {"retention": "limits", "allow_direct": True},
+    "runs": {"retention": "limits", "allow_direct": True, "max_msgs_per_subject": 1},
+    "blob": {
+        "retention": "limits",
+        "allow_direct": True,
+        "max_msgs_per_subject": 1,
+        "allow_msg_ttl": True,
+        # A chunk is never replaced: every worker may store chunks, and no worker may exchange another's.
+        "discard": "new",
+        "discard_new_per_subject": True,
+    },
+}
+"""What a stream must be for the promises to hold, by kind; operators may set everything else."""
+
+_LIFE_DAYS = {"task": 30, "runs": 30, "rollout": 37, "journal": 2, "blob": 47}
+LIFE_S = {kind: days * 24 * 3600 for kind, days in _LIFE_DAYS.items()}
+"""How long what is stored stays, unless it is deleted before. A result outlives every chance of a second
+attempt: its task is delivered for 30 days at most, so only an attempt that lasts for more than a week could
+find the result gone. A blob outlives the message that names it."""
+
+
+def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:
+    """The configuration of the stream of one kind, as the broker's API takes it."""
+    return {
+        "name": names.stream(kind),
+        "subjects": [names.pattern(f"{kind}.>")],
+        "storage": "file",
+        "discard": "old",
+        # Durations are in nanoseconds in the broker's API.
+        "max_age": LIFE_S[kind] * 10**9,
+        "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
+        "num_replicas": replicas,
+        # Last: what is essential replaces the defaults above.
+        **ESSENTIALS[kind],
+    }
+
+
+class StreamSetup:
+    """The streams of one system at one broker.
+
+    Args:
+        replicas: how often each stream is kept; by default three times in a cluster.
+    """
+
+    def __init__(self, link: Link, names: Names, replicas: int | None) -> None:
+        self._link, self._names, self._replicas = link, names, replicas
+        self._missing = ""
+
+    async def open(self, *, create: bool = True, needed: bool = False) -> None:
+        """Create the streams that are missing. Without ``create`` only if no system has its streams there.
+
+        Args:
+            needed: missing streams that may not be created are an error. It is ``silent``, because a client
+                may create them later.
+
+        Raises:
+            BrokerError: The broker has no JetStream, or refuses a stream that is to be created.
+        """
+        if create:
+            for kind in ESSENTIALS:
+                await self._ensure(kind)
+            return
+        account = await self._once("INFO")
+        if account.error is not None:
+            raise BrokerError(f"{NO_JETSTREAM} ({account.error.description})")
+        # Roles other than a client may not read streams, but may ask for the account, which counts those of
+        # all systems.
+        if account.streams < len(ESSENTIALS) and not await self.restored(quiet=needed) and needed:
+            raise BrokerError(
+                "the broker has no streams for this system yet, and these credentials may not create them: "
+                "run 'gym-runtime status' with a client's",
+                silent=True,
+            )
+
+    async def _ensure(self, kind: str) -> None:
+        wanted = definition(self._names, kind, self._replicas or (3 if self._link.clustered else 1))
+        name = wanted["name"]
+        info = await self._created(name, wanted)
+        # Only our default is lowered, never a number that the operator gave.
+        if info.error is not None and info.err_code in NO_PEERS and self._replicas is None:
+            if info.err_code != NOT_CLUSTERED:  # a single broker with sites has a cluster's name, too
+                log.warning("a stream is stored once only", stream=name, reason=info.error.description)
+            info = await self._created(name, definition(self._names, kind, 1))
+        if info.error is None:
+            return
+        if info.err_code in JETSTREAM_OFF:
+            raise BrokerError(f"{NO_JETSTREAM} ({info.error.description})")
+        if info.err_code != STREAM_NAME_IN_USE:
+            raise BrokerError(f"the broker refuses the stream {name}: {info.error.description}")
+        present = (await self._once(f"STREAM.INFO.{name}")).config
+        # The broker leaves out of its answer what is switched off.
+        wrong = {key: value for key, value in ESSENTIALS[kind].items() if present.get(key, False) != value}
+        if not wrong:
+            return
+        updated = await self._once(f"STREAM.UPDATE.{name}", present | wrong)
+        if updated.error is not None:
+            raise BrokerError(
+                f"the stream {name} exists with other settings and cannot be changed to {wrong} "
+                f"({updated.error.description}): delete it, or use another prefix"
+            )
+
+    async def _created(self, name: str, wanted: dict[str, Any]) -> Answer:
+        backoff, give_up_s = Backoff(PAUSES), time.monotonic() + CREATED_S
+        while True:
+            info = await self._once(f"STREAM.CREATE.{name}", wanted)
+            # A stream that was just deleted still occupies its directory.
+            if info.err_code != STREAM_STORE_FAILED or time.monotonic() > give_up_s:
+                return info
+            await backoff.wait()
+
+    async def _once(self, verb: str, body: dict[str, Any] | None = None) -> Answer:
+        payload = b"" if body is None else msgspec.json.encode(body)
+        try:
+            answer = await self._link.ask(f"$JS.API.{verb}", payload, within_s=API_ANSWER_S)
+        # Without JetStream there is no process that listens on its subjects.
+        except NoWorker as error:
+            raise BrokerError(
+                "the broker has no JetStream: if it is the leaf of another site, the broker there cannot be "
+                "reached now (its log says why; 'start --wait' waits); else start it with 'nats-server -js', "
+                f"or enable JetStream for this account ({error})",
+                silent=True,
+            ) from error
+        except DeadlineExceeded as error:
+            why = f"the broker's JetStream does not answer ({error})"
+            raise BrokerError(f"{why}: see its log; a cluster may have no leader", silent=True) from error
+        except BrokerError as error:
+            raise BrokerError(
+                f"{error}: streams that are missing are created by 'gym-runtime status' with a client's "
+                "credentials"
+            ) from error
+        return _decode_answer(answer.payload)
+
+    async def restored(self, *, quiet: bool = False) -> bool:
+        """Create the streams that are missing; says whether they exist now.
+
+        Why they are not is logged once, unless ``quiet``: this is tried again and again.
+        """
+        # We are the first here, or a broker that lost its state directory has lost the streams as well.
+        try:
+            await self.open()
+        except (BrokerError, ConnectionLost) as error:
+            if not quiet and str(error) != self._missing:
+                self._missing = str(error)
+                log.warning("streams not created", error=str(error))
+            return False
+        self._missing = ""
+        return True
 
 
 class Streams:
-    """JetStream over one link.
+    """What is stored, by subjects without the prefix.
 
     Args:
         patient: a store is repeated for as long as its caller waits, not for `PATIENCE_S`.
@@ -70,8 +290,7 @@ class Streams:
     """
 
     def __init__(self, link: Link, names: Names, replicas: int | None, *, patient: bool = False) -> None:
-        self._link = link
-        self.names = names
+        self._link, self.names = link, names
         self.setup = StreamSetup(link, names, replicas)
         self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
         self._patient = patient
@@ -97,52 +316,86 @@ class Streams:
             BrokerError: There was no answer within ``patience_s``, by default `PATIENCE_S`; it is ``silent``.
         """
         patience_s = PATIENCE_S if patience_s is None else patience_s
-        give_up = time.monotonic() + patience_s
-        attempts = 0
+        give_up_s, backoff, attempts = time.monotonic() + patience_s, Backoff(PAUSES), 0
         while True:
             try:
                 attempts += 1
                 # At least one try, also when the pause before has used up the rest.
-                left_s = max(0.1, give_up - time.monotonic())
-                answer = await self._link.ask(
-                    subject, payload, headers=headers, within_s=min(STORE_ANSWER_S, left_s)
-                )
-                return answer, attempts
+                within_s = min(STORE_ANSWER_S, max(0.1, give_up_s - time.monotonic()))
+                return await self._link.ask(subject, payload, headers=headers, within_s=within_s), attempts
             except (NoWorker, ConnectionLost, DeadlineExceeded) as error:
                 if self._link.closed:
                     raise
-                if time.monotonic() > give_up:
+                if time.monotonic() > give_up_s:
                     raise _silent(patience_s, error) from error
                 # The broker answers "no responders" for a stream that is missing; for consumers JetStream
-                # itself answers (`consumers.create`).
+                # itself answers (`api`).
                 missing = isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER")
                 # At once only the first time: streams that exist and still do not answer are waited for.
                 if missing and await self.setup.restored() and attempts == 1:
                     continue
-                await anyio.sleep(PAUSES_S[min(attempts, len(PAUSES_S)) - 1] * random.uniform(0.5, 1.5))
+                await backoff.wait()
 
     async def api(
-        self, verb: str, body: dict[str, Any] | None, kind: type[T], *, patience_s: float | None = None
-    ) -> T:
-        """A request to JetStream's management interface; it is repeated while a cluster elects a leader."""
-        payload = b"" if body is None else msgspec.json.encode(body)
-        give_up = time.monotonic() + PATIENCE_S
-        while True:
-            answer, _ = await self.ask(f"$JS.API.{verb}", payload, patience_s=patience_s)
-            found = msgspec.json.decode(answer.payload, type=kind)
-            if found.error is None or found.error.err_code != NO_LEADER or time.monotonic() > give_up:
-                return found
-            await anyio.sleep(random.uniform(*PAUSES_S[-2:]))
+        self,
+        verb: str,
+        body: dict[str, Any] | None,
+        failed: str,
+        *,
+        expected: int = 0,
+        patience_s: float | None = None,
+    ) -> Answer:
+        """A request to JetStream's management interface; it is repeated while a cluster elects a leader.
 
-    async def store(
-        self, subject: str, payload: bytes, headers: Headers, *, expect: int | None = None
-    ) -> Stored | None:
-        """Store a message under a wire subject; None if the subject's newest message is not the expected one.
+        Args:
+            failed: the beginning of the error's message.
+            expected: an error that is returned.
 
         Raises:
+            BrokerError: The broker refuses it, or is ``silent`` for ``patience_s``.
+        """
+        payload = b"" if body is None else msgspec.json.encode(body)
+        give_up_s, backoff = time.monotonic() + PATIENCE_S, Backoff(PAUSES)
+        while True:
+            answer, _ = await self.ask(f"$JS.API.{verb}", payload, patience_s=patience_s)
+            found = _decode_answer(answer.payload)
+            if found.error is None or found.err_code == expected:
+                return found
+            # A broker that lost its directory, or a first client, has the stream in a moment.
+            lacking = found.err_code == NO_STREAM and verb.startswith("CONSUMER.CREATE")
+            if not (lacking or found.err_code == NO_LEADER) or time.monotonic() > give_up_s:
+                raise BrokerError(f"{failed}: {found.error.description}")
+            if not lacking or not await self.setup.restored():
+                await backoff.wait()
+
+    async def consume(
+        self, pattern: str, name: str, config: dict[str, Any], *, patience_s: float | None = None
+    ) -> Answer:
+        """Create a consumer of what is stored under a pattern, or adapt one of the same name.
+
+        Raises:
+            BrokerError: as `api`.
+        """
+        stream, on_wire = self.names.stream(pattern), self.names.pattern(pattern)
+        config = {"name": name, "filter_subject": on_wire, **config}
+        return await self.api(
+            f"CONSUMER.CREATE.{stream}.{name}.{on_wire}",
+            {"stream_name": stream, "config": config, "action": ""},
+            f"the broker refuses the consumer {name} of {on_wire!r}",
+            patience_s=patience_s,
+        )
+
+    async def store(
+        self, subject: str, payload: bytes, headers: Headers = NO_HEADERS, *, expect: int | None = None
+    ) -> int | None:
+        """Store a message, and return its sequence; None if ``expect`` is not that of the subject's newest.
+
+        Raises:
+            UsageError: No stream has the subject.
             BrokerError: The broker refuses, or does not answer.
         """
-        nonce = secrets.token_hex(12)
+        self.names.stream(subject)
+        on_wire, nonce = self.names.subject(subject), secrets.token_hex(12)
         if expect is None:
             ours = {"Nats-Msg-Id": nonce}
         else:
@@ -150,38 +403,37 @@ class Streams:
             ours = {OURS: nonce, "Nats-Expected-Last-Subject-Sequence": str(expect)}
         headers = ours | checked(headers)
         patience_s = math.inf if self._patient else PATIENCE_S
-        give_up = time.monotonic() + patience_s
-        attempts, pause_s = 0, PAUSES_S[-1]
+        give_up_s, backoff, attempts = time.monotonic() + patience_s, Backoff(STORE_PAUSES), 0
+        await self._in_flight.acquire()
         try:
             while True:
                 try:
                     answer, sent = await self.ask(
-                        subject, payload, headers=headers, patience_s=min(STORE_ANSWER_S, patience_s)
+                        on_wire, payload, headers=headers, patience_s=min(STORE_ANSWER_S, patience_s)
                     )
                 except BrokerError as error:
                     if not error.silent:
                         raise
-                    if time.monotonic() > give_up:
+                    if time.monotonic() > give_up_s:
                         raise _silent(patience_s, error.__cause__ or error) from error
                     # A stream that failed to write refuses all that follows without an answer.
                     self._note_refusal(nonce, "it does not answer")
                     attempts += 1
                     continue
                 attempts += sent
-                stored = _decode_stored(answer.payload)
+                stored = _decode_answer(answer.payload)
                 if stored.error is None:
-                    return stored
-                if expect is not None and stored.error.err_code in ALREADY_STORED:
+                    return stored.seq
+                said = stored.error.description
+                if expect is not None and stored.err_code in ALREADY_STORED:
                     # Only a repeated request can have met its own earlier attempt.
                     return await self._ours(subject, nonce) if attempts > 1 else None
                 # 503 passes: no leader at the moment, or too much waits. Any other refusal would come again.
-                if stored.error.code != UNAVAILABLE or time.monotonic() > give_up:
-                    said = stored.error.description
+                if stored.error.code != UNAVAILABLE or time.monotonic() > give_up_s:
                     remedy = f": {FULL_REMEDY}" if any(word in said for word in FULL) else ""
-                    raise BrokerError(f"the broker refuses {subject!r}: {said}{remedy}")
-                self._note_refusal(nonce, stored.error.description)
-                await anyio.sleep(random.uniform(0.5, 1) * pause_s)
-                pause_s = min(pause_s * 2, STORE_LONGEST_PAUSE_S)
+                    raise BrokerError(f"the broker refuses {on_wire!r}: {said}{remedy}")
+                self._note_refusal(nonce, said)
+                await backoff.wait()
         finally:
             if self._refused.pop(nonce, "") and not self._refused:
                 log.warning("nothing waits for the broker to store it any more")
@@ -195,59 +447,46 @@ class Streams:
             log.warning("the broker does not store; trying again", reason=why)
         self._refused[nonce] = why
 
-    async def _ours(self, subject: str, nonce: str) -> Stored | None:
+    async def _ours(self, subject: str, nonce: str) -> int | None:
         # An earlier attempt of this very call may have been stored while its acknowledgement was lost.
         kept = await self.last(subject)
-        if kept is None or kept.headers.get(OURS) != nonce:
-            return None
-        return Stored(seq=kept.sequence, duplicate=True)
+        return None if kept is None or kept.headers.get(OURS) != nonce else kept.sequence
 
     async def last(self, subject: str) -> Kept | None:
-        """The newest message under a wire subject, as the stream's leader has it."""
-        stream = self._stream(subject)
-        found = await self.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject}, Found)
+        """The newest message under a subject, as the stream's leader has it."""
+        stream, on_wire = self.names.stream(subject), self.names.subject(subject)
+        verb, failed = f"STREAM.MSG.GET.{stream}", f"the broker does not read {on_wire!r}"
+        found = await self.api(verb, {"last_by_subj": on_wire}, failed, expected=NO_MESSAGE)
         if found.error is not None:
-            if found.error.err_code == NO_MESSAGE:
-                return None
-            raise BrokerError(f"the broker does not read {subject!r}: {found.error.description}")
+            return None
         message = found.message
-        return Kept(
-            subject=message.subject,
-            headers=decode(base64.b64decode(message.hdrs)),
-            payload=base64.b64decode(message.data),
-            sequence=message.seq,
-        )
+        headers = decode(base64.b64decode(message.hdrs))
+        return Kept(subject, headers, base64.b64decode(message.data), message.seq)
 
     async def direct(self, subject: str) -> Kept | None:
-        """The newest message under a wire subject as any replica has it, which may be a moment old."""
-        answer, _ = await self.ask(f"$JS.API.DIRECT.GET.{self._stream(subject)}.{subject}", b"")
+        """The newest message under a subject as any replica has it, which may be a moment old."""
+        stream, on_wire = self.names.stream(subject), self.names.subject(subject)
+        answer, _ = await self.ask(f"$JS.API.DIRECT.GET.{stream}.{on_wire}", b"")
         # A found message has headers without a status; 404 says that no message was found.
-        if status(answer.headers):
-            return None
-        return Kept(subject=subject, headers=answer.headers, payload=answer.payload, sequence=0)
-
-    def _stream(self, subject: str) -> str:
-        return self.names.stream(self.names.bare(subject))
+        return None if status(answer.headers) else Kept(subject, answer.headers, answer.payload, 0)
 
     async def purge(self, pattern: str, *, before: int | None = None) -> int:
-        """Delete the messages under a wire pattern, or ``before`` a sequence; returns how many."""
-        body: dict[str, Any] = {"filter": pattern} if before is None else {"filter": pattern, "seq": before}
-        purged = await self.api(f"STREAM.PURGE.{self._stream(pattern)}", body, Purged)
-        if purged.error is not None:
-            raise BrokerError(f"the broker does not delete {pattern!r}: {purged.error.description}")
-        return purged.purged
+        """Delete the messages under a pattern, or ``before`` a sequence; returns how many."""
+        stream, on_wire = self.names.stream(pattern), self.names.pattern(pattern)
+        body: dict[str, Any] = {"filter": on_wire} if before is None else {"filter": on_wire, "seq": before}
+        failed = f"the broker does not delete {on_wire!r}"
+        return (await self.api(f"STREAM.PURGE.{stream}", body, failed)).purged
 
     async def counts(self, pattern: str) -> dict[str, int]:
-        """How many messages are stored under each wire subject of a wire pattern."""
+        """How many messages are stored under each subject of a pattern."""
+        stream, on_wire = self.names.stream(pattern), self.names.pattern(pattern)
         found: dict[str, int] = {}
         while True:
             # The broker sends at most 100,000 subjects at a time.
-            body = {"subjects_filter": pattern, "offset": len(found)}
-            info = await self.api(f"STREAM.INFO.{self._stream(pattern)}", body, StreamInfo)
-            if info.error is not None:
-                raise BrokerError(f"the broker does not count {pattern!r}: {info.error.description}")
+            body = {"subjects_filter": on_wire, "offset": len(found)}
+            info = await self.api(f"STREAM.INFO.{stream}", body, f"the broker does not count {on_wire!r}")
             page = info.state.subjects or {}
-            found |= page
+            found |= {self.names.bare(subject): count for subject, count in page.items()}
             # The total may shrink while this reads; an empty page ends it in any case.
             if not page or len(found) >= info.total:
                 return found

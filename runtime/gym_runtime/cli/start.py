@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gym_runtime import logs
-from gym_runtime.bus.addresses import without_credentials
+from gym_runtime.bus.identity import without_credentials
 from gym_runtime.bus.nats import connect
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, load_config

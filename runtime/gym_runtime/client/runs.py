@@ -13,7 +13,6 @@ from anyio.abc import TaskGroup
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Headers, Incoming, Record
-from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.client.status import Counter, results
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
@@ -35,6 +34,7 @@ from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
 from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run, leave_out
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.rollout.record import refused_record
+from gym_runtime.task_pool import TaskPool
 from gym_runtime.timing import CLIENT_ANSWER_S, JOURNAL_READ_S
 
 PUBLISHERS = 64

@@ -24,7 +24,6 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Headers, Incoming
-from gym_runtime.bus.task_pool import TaskPool
 from gym_runtime.cancellation import asked_for
 from gym_runtime.errors import (
     UNREADABLE,
@@ -43,6 +42,7 @@ from gym_runtime.rpc.lost import decode_keys, encode_keys
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.quarantine import ALONE_AT, CallPlace
 from gym_runtime.rpc.retry_budget import RetryBudget
+from gym_runtime.task_pool import TaskPool
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 Handle = Callable[[str, Request[Any], RetryBudget], Awaitable[Raw]]

@@ -19,7 +19,7 @@ import anyio
 
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery
-from gym_runtime.bus.slots import Slots
+from gym_runtime.bus.pull import Slots
 from gym_runtime.errors import UNREADABLE, Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.metric_names import QUEUE_WAIT

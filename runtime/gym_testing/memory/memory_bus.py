@@ -8,10 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
-from gym_runtime.bus.headers import checked
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop, Stopped
-from gym_runtime.bus.slots import Slots, own_or_shared
-from gym_runtime.bus.subjects import Names
+from gym_runtime.bus.pull import Slots
+from gym_runtime.bus.wire import Names, checked
 from gym_runtime.errors import (
     BrokerError,
     ConnectionLost,
@@ -198,7 +197,7 @@ class MemoryBus:
         await self.line.passable(PATIENCE_S)
         queue = self._broker.queue
         shared = queue.consumer(consumer, pattern, ack_wait_s)
-        places = own_or_shared(slots)
+        places = Slots(slots) if isinstance(slots, int) else slots
         puller = Puller(queue, self._broker.carry, self.line, shared, slots=places, handle=handle)
         await puller.run(stop)
 

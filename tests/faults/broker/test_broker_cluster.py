@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 from faults.broker.broker_runs import Command, server
 from gym_runtime.bus import nats
-from gym_runtime.bus.jetstream import ESSENTIALS
+from gym_runtime.bus.streams import ESSENTIALS
 from gym_runtime.errors import BrokerError
 from ports import free_port
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from faults.permissions.identities import WORKERS, as_role
-from gym_runtime.bus import addresses, identity, nats
+from gym_runtime.bus import identity, nats
 from gym_runtime.bus.interface import Delivery
 from gym_runtime.bus.link import Link, Role
 from gym_runtime.errors import BrokerError
@@ -199,7 +199,7 @@ class Probe(Link):
 @asynccontextmanager
 async def probing(url: str, folder: Path, role: Role) -> AsyncGenerator[Probe]:
     probe = Probe(
-        addresses.parse(url),
+        identity.parse(url),
         inbox=f"_INBOX.gym.{role}",
         credentials=folder / f"{role}.seed",
         tls=identity.trust(),

@@ -10,8 +10,7 @@ import anyio
 import pytest
 from faults.permissions.identities import WORKERS, serving
 from gym_runtime import connect
-from gym_runtime.bus.identity import CREDENTIALS
-from gym_runtime.bus.join import read_join, write_join
+from gym_runtime.bus.identity import CREDENTIALS, read_join, write_join
 from gym_runtime.client import make_pools
 from gym_runtime.errors import BrokerError
 from gym_runtime.messages.outcomes import RolloutRecord

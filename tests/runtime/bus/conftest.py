@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 from gym_runtime.bus import nats
-from gym_runtime.bus.addresses import parse
+from gym_runtime.bus.identity import parse
 from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.link import Link
 from gym_runtime.system.private_broker import Broker, find_binary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gym_runtime.bus.addresses import Addresses, parse, without_credentials
+from gym_runtime.bus.identity import Addresses, parse, without_credentials
 from gym_runtime.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import nkeys
 import pytest
-from gym_runtime.bus import addresses, identity
+from gym_runtime.bus import identity
 from gym_runtime.bus import link as links
 from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.link import Link, Listener
@@ -176,7 +176,7 @@ async def test_a_link_that_is_cancelled_and_never_closed_ends_all_the_same(
     broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "DISCONNECT_S", 0.1)
-    link = Link(addresses.parse(broker_url))
+    link = Link(identity.parse(broker_url))
     await link.dial()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
-from gym_runtime.bus import addresses, handshake
+from gym_runtime.bus import handshake, identity
 from gym_runtime.bus import link as links
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.nats import connect
@@ -122,7 +122,7 @@ async def test_a_connection_that_breaks_right_after_the_greeting_is_made_again(
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    link = Link(addresses.parse(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    link = Link(identity.parse(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
     with anyio.fail_after(10):
         await link.dial()
     assert (greeted, link.up) == (2, True)

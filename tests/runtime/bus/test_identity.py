@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.bus.addresses import parse
 from gym_runtime.bus.identity import (
     CA,
     CERTIFICATE,
@@ -15,6 +14,7 @@ from gym_runtime.bus.identity import (
     Keys,
     credentials_for,
     new_seed,
+    parse,
     proof,
     public_key,
     read_keys,

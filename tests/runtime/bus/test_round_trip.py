@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 from gym_runtime.bus import link as links
-from gym_runtime.bus.round_trip import RoundTrips
-from gym_runtime.bus.slots import Slots
+from gym_runtime.bus.pull import Slots
+from gym_runtime.bus.sending import RoundTrips
 from gym_runtime.timing import SLOW_LINK_S
 from gym_testing.proxy import Proxy, Slowness
 from runtime.bus.conftest import linked

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.lowlevel
 import pytest
+from gym_runtime.bus.receiving import Subscriptions
 from gym_runtime.bus.sending import WINDOW_BYTES, Message, Sending
 from nats.aio.client import Client
 from runtime.bus.test_handshake import INFO, saying
@@ -89,3 +90,20 @@ async def test_a_client_that_is_closed_is_reported_and_ends_nothing_else() -> No
         sending.attach(one)
         sending.add(Message("x", b""), 1)
         assert lost == [True, True]
+
+
+async def test_what_is_sent_after_a_subscription_was_muted_comes_after_its_end() -> None:
+    async with silent() as (one, heard), anyio.create_task_group() as tasks:
+        sending = Sending("echo", lambda: None)
+        subscriptions = Subscriptions(sending.change, lambda: None, nowhere="nowhere")
+        subscriptions.tasks = tasks
+        sending.attach(one)
+        sid = subscriptions.add("tasks", lambda subject, reply, headers, payload: None, "")
+        subscriptions.mute(sid)
+        sending.add(Message("given.back", b""), 10)
+        tasks.start_soon(sending.run)
+        with anyio.fail_after(10):
+            while b"PUB given.back" not in heard:
+                await anyio.sleep(0.01)
+        assert heard.index(b"SUB tasks") < heard.index(b"UNSUB") < heard.index(b"PUB given.back")
+        tasks.cancel_scope.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gym_runtime.bus.addresses import Server, Servers
+from gym_runtime.bus.handshake import Server, Servers
 
 
 def known(servers: Servers) -> set[str]:

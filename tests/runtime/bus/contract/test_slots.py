@@ -12,7 +12,7 @@ from gym_runtime.bus.interface import (
     Bus,
     Delivery,
 )
-from gym_runtime.bus.slots import PROBE_S, Slots
+from gym_runtime.bus.pull import PROBE_S, Slots
 
 if TYPE_CHECKING:
     pass

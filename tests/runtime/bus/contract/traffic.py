@@ -15,7 +15,7 @@ from gym_runtime.bus.interface import (
     Incoming,
     Record,
 )
-from gym_runtime.bus.slots import Slots
+from gym_runtime.bus.pull import Slots
 
 if TYPE_CHECKING:
     pass

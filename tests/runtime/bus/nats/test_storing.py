@@ -9,12 +9,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from gym_runtime.bus import stream_reader
-from gym_runtime.bus.headers import NO_HEADERS
+from gym_runtime.bus import stream_reader, streams
 from gym_runtime.bus.interface import Headers, Record
 from gym_runtime.bus.nats import NatsBus, connect
-from gym_runtime.bus.requests import RawAnswer
+from gym_runtime.bus.receiving import RawAnswer
+from gym_runtime.bus.wire import NO_HEADERS
 from gym_runtime.errors import BrokerError, ConnectionLost
+from gym_runtime.retrying import Pauses
 from gym_runtime.system.private_broker import Broker
 from runtime.bus.conftest import linked
 from runtime.bus.nats.links import link_of
@@ -87,7 +88,7 @@ async def test_a_commit_knows_its_own_record_when_the_broker_forgot_the_message_
     async with linked(broker_url) as link:
         await link.ask(f"$JS.API.STREAM.CREATE.{prefix}_ROLLOUTS", config, within_s=5)
     # The repetition comes after the window in which the broker would have recognised it.
-    monkeypatch.setattr("gym_runtime.bus.streams.PAUSES_S", (0.5, 0.5))
+    monkeypatch.setattr("gym_runtime.bus.streams.PAUSES", Pauses(0.5, 0.5))
     async with connect(broker_url, prefix=prefix) as bus:
         lose_answers(bus, 1, monkeypatch)
         assert await bus.commit("rollout.r.1", b"")
@@ -108,6 +109,33 @@ async def test_a_lost_answer_stores_a_task_and_a_journal_entry_once(
         assert (first, second) == (1, 2)
         assert await bus.counts("journal.>") == {"journal.1": 2}
         assert await bus.counts("task.>") == {"task.a.b": 1}
+
+
+@pytest.mark.asyncio
+async def test_no_more_is_being_stored_than_the_broker_answers_in_time(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STORES_IN_FLIGHT", 3)
+    async with connect(broker_url, prefix=prefix) as bus:
+        link = link_of(bus)
+        ask, now, most = link.ask, 0, 0
+
+        async def counting(
+            subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS
+        ) -> RawAnswer:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            try:
+                return await ask(subject, payload, within_s=within_s, headers=headers)
+            finally:
+                now -= 1
+
+        monkeypatch.setattr(link, "ask", counting)
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(bus.append, f"journal.{number}", b"")
+        assert most == 3
 
 
 @pytest.mark.asyncio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gym_runtime.bus.nats import connect
-from gym_runtime.bus.subjects import Names
+from gym_runtime.bus.wire import Names
 from gym_runtime.errors import NoWorker, UsageError
 from runtime.bus.nats.links import soon
 

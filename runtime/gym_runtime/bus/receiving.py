@@ -1,25 +1,32 @@
-"""The subscriptions of a link: each listener, and its subscription at the present client of nats-py."""
+"""What a link receives: messages for its subscriptions, and answers to its requests.
+
+Each listener outlives the clients of nats-py; here it has its subscription at the present one.
+
+The subject for an answer holds a random number: a worker can answer the request that it received, and cannot
+guess where the answers to others go.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from os import urandom
+from typing import NamedTuple, Protocol
 
-import anyio
 import structlog
+from anyio.abc import TaskGroup
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from gym_runtime.bus.headers import NO_HEADERS
-from gym_runtime.bus.interface import Headers
+from gym_runtime.bus.interface import Headers, Stopped
 from gym_runtime.bus.sending import Change
+from gym_runtime.bus.wire import NO_HEADERS
+from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 
 log = structlog.get_logger(__name__)
 
@@ -65,34 +72,39 @@ class Sink(asyncio.Future[Msg]):
         interest = self._interest
         if interest.ended:  # the broker sends until it has read the UNSUB
             return
-        subject, payload = message.subject, message.data
+        subject, payload, headers = message.subject, message.data, message.headers
         self._traffic.received_bytes += len(subject) + len(payload)
-        headers = message.headers
+        headers = NO_HEADERS if headers is None else headers
         try:
-            self._context.run(
-                interest.listener, subject, message.reply, NO_HEADERS if headers is None else headers, payload
-            )
+            self._context.run(interest.listener, subject, message.reply, headers, payload)
         except Exception:
             # The boundary to a subscriber: its bug must not end nats-py's reading for all the others.
             log.exception("receive failed", subject=subject)
 
 
 class Subscriptions:
-    """All subscriptions, by our own ids. ``change`` queues an operation on the client.
+    """All subscriptions, by our own ids.
 
     Args:
+        change: queues an operation on the client.
+        lost: reports that the present client is of no use any more.
         nowhere: a subject that we may send to and that has no listener.
+
+    Attributes:
+        traffic: what was received and sent.
+        tasks: the tasks of the present client.
     """
 
-    def __init__(self, change: Callable[[Change], None], traffic: Traffic, *, nowhere: str) -> None:
-        self._change, self._traffic, self._nowhere = change, traffic, nowhere
+    tasks: TaskGroup
+
+    def __init__(self, change: Callable[[Change], None], lost: Callable[[], None], *, nowhere: str) -> None:
+        self._change, self._lost, self._nowhere = change, lost, nowhere
+        self.traffic = Traffic()
         self._by_sid: dict[int, Interest] = {}
         self._sid = 0
         # Empty, so that message handlers do not inherit the context of the connecting task.
         self._context = Context()
-        self._muted: deque[tuple[Client, Subscription, asyncio.Event]] = deque()
         self._draining: set[asyncio.Event] = set()
-        self._more = asyncio.Event()
 
     def add(self, subject: str, listener: Listener, queue: str) -> int:
         self._sid += 1
@@ -102,7 +114,7 @@ class Subscriptions:
 
     async def _subscribe(self, interest: Interest, client: Client) -> None:
         if not interest.ended:
-            sink = Sink(interest, self._traffic, self._context)
+            sink = Sink(interest, self.traffic, self._context)
             interest.at_client = await client.subscribe(interest.subject, interest.queue, future=sink)
 
     async def attach(self, client: Client) -> None:
@@ -119,7 +131,6 @@ class Subscriptions:
         for drained in self._draining:
             drained.set()
         self._draining.clear()
-        self._muted.clear()
 
     def denied(self, sid: int) -> bool:
         return self._by_sid[sid].denied
@@ -142,42 +153,97 @@ class Subscriptions:
             await subscription.unsubscribe()
 
     def mute(self, sid: int) -> None:
-        """As `Link.mute`; `run` drains it."""
+        """As `Link.mute`."""
         interest = self._by_sid.get(sid)
         if interest is not None:
             self._change(partial(self._mute, interest))
 
     async def _mute(self, interest: Interest, client: Client) -> None:
         if interest.at_client is not None:
-            drained = asyncio.Event()
+            subscription, interest.at_client = interest.at_client, None
+            begun, drained = asyncio.Event(), asyncio.Event()
             self._draining.add(drained)
-            self._muted.append((client, interest.at_client, drained))
-            interest.at_client = None
-            self._more.set()
+            self.tasks.start_soon(self._drain, client, subscription, begun, drained)
+            # What is sent from now on comes after its UNSUB: a task that is given back must not come back.
+            await begun.wait()
+
+    async def _drain(
+        self, client: Client, subscription: Subscription, begun: asyncio.Event, drained: asyncio.Event
+    ) -> None:
+        try:
+            # This fills the queue of flushes, so the drain sends its PING after its UNSUB was sent.
+            await client.publish(self._nowhere, b"")
+            begun.set()  # the drain's first step, until it waits for that queue, has the UNSUB
+            await subscription.drain()
+        except NatsError:
+            self._lost()  # a PONG that comes after all would end nats-py's reading
+        finally:
+            begun.set()
+            drained.set()
+            self._draining.discard(drained)
 
     async def drained(self) -> None:
         """Return when what was muted before has been handed over, or the client is gone."""
         for drained in list(self._draining):
             await drained.wait()
 
-    async def run(self, lost: asyncio.Event) -> None:
-        """Drain what is muted at the present client, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            while True:
-                while self._muted:
-                    tasks.start_soon(self._drain, *self._muted.popleft(), lost)
-                self._more.clear()
-                await self._more.wait()
 
-    async def _drain(
-        self, client: Client, subscription: Subscription, drained: asyncio.Event, lost: asyncio.Event
-    ) -> None:
-        try:
-            # This fills the queue of flushes, so the drain sends its PING after its UNSUB was sent.
-            await client.publish(self._nowhere, b"")
-            await subscription.drain()
-        except NatsError:
-            lost.set()  # a PONG that comes after all would end nats-py's reading
-        finally:
-            drained.set()
-            self._draining.discard(drained)
+class RawAnswer(NamedTuple):
+    """What came back on a request."""
+
+    headers: Headers
+    payload: bytes
+
+
+Result = RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded | Stopped
+
+
+class Requests:
+    """The requests in flight, by the subject for their answer. Errors are results, so each is retrieved."""
+
+    def __init__(self, root: str) -> None:
+        self._root, self._loop = root, asyncio.get_running_loop()
+        self._waiting: dict[str, tuple[str, asyncio.Future[Result], asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, subject: str, within_s: float) -> tuple[str, asyncio.Future[Result]]:
+        """A new request, whose wait ends after ``within_s``: the subject for its answer, and that."""
+        reply = f"{self._root}{int.from_bytes(urandom(8))}"
+        future: asyncio.Future[Result] = self._loop.create_future()
+        timer = self._loop.call_later(within_s, _expire, future, subject, within_s)
+        self._waiting[reply] = subject, future, timer
+        return reply, future
+
+    def end(self, reply: str) -> None:
+        """Forget a request; an answer that comes later is dropped."""
+        self._waiting.pop(reply)[2].cancel()
+
+    def answer(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+        """A message on the inbox."""
+        # An answer to a request that was cancelled or ran out of time finds no entry.
+        if subject in self._waiting:
+            settle(self._waiting[subject][1], RawAnswer(headers, payload))
+
+    def fail(self, why: str) -> None:
+        """The connection broke."""
+        for _, future, _ in self._waiting.values():
+            settle(future, ConnectionLost(why))
+
+    def deny(self, subject: str, why: str) -> None:
+        """The broker does not let us ask on a subject, which nats-py tells in small letters."""
+        # The broker's error names the subject only, so all requests on it fail.
+        for asked, future, _ in self._waiting.values():
+            if asked.lower() == subject:
+                settle(future, BrokerError(why))
+
+
+def settle(future: asyncio.Future[Result], result: Result) -> None:
+    """The result of a request, unless it has one: its task may not have run since to end it."""
+    if not future.done():
+        future.set_result(result)
+
+
+def _expire(future: asyncio.Future[Result], subject: str, within_s: float) -> None:
+    settle(future, DeadlineExceeded(f"no answer on {subject!r} within {within_s:.1f} s"))

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from gym_runtime import logs
-from gym_runtime.bus.task_pool import MOST_IDLE, TaskPool
+from gym_runtime.task_pool import MOST_IDLE, TaskPool
 
 pytestmark = pytest.mark.anyio
 
