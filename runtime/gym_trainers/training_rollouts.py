@@ -16,7 +16,7 @@ from gym_runtime import Failed, RolloutRecord
 from gym_runtime.client import AnyRow, line
 from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
-from gym_runtime.messages.transcripts import conversation
+from gym_runtime.messages import conversation
 from gym_runtime.statistics import mean
 
 ROW = "gym_row"

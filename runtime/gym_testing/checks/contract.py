@@ -23,13 +23,13 @@ from gym_runtime.environment import (
     Scripted,
     ScriptedAnswers,
     as_features,
+    example_call,
     examples,
     hearing_errors,
     judge_recorded,
     no_verdicts,
     requirements,
     schema_problems,
-    schemas,
     session_of,
     watching,
 )
@@ -364,7 +364,7 @@ async def _tools_work(subject: Subject) -> list[str]:
             problems += [f"row {example.number}: {error}" for error in dict.fromkeys(heard[before:])]
         for name, tool in subject.resource.tools.items():
             before = len(heard)
-            arguments = _encode(schemas.example(tool.definition()["parameters"])).decode()
+            _, arguments = example_call(_encode(tool.definition()))
             models = subject.examples[0].answers().models(subject.resource.roles)
             async with session_of(subject.resource, subject.examples[0].row, models) as session:
                 await subject.resource.call_tool(session, name, arguments)

@@ -11,8 +11,7 @@ from functools import partial
 
 import msgspec
 from gym_runtime import clock
-from gym_runtime.bus.interface import BLOB_BYTES, Headers, Incoming
-from gym_runtime.bus.subjects import is_pattern
+from gym_runtime.bus import BLOB_BYTES, Headers, Incoming, is_pattern
 from gym_runtime.errors import UsageError
 
 from gym_testing.memory.faults import NO_FAULTS, Fate, Faults, Kind, Passing

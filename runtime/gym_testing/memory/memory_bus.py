@@ -8,10 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
-from gym_runtime.bus.headers import checked
-from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop, Stopped
-from gym_runtime.bus.slots import Slots, own_or_shared
-from gym_runtime.bus.subjects import Names
+from gym_runtime.bus import (
+    Delivery,
+    Headers,
+    Incoming,
+    Names,
+    QueueDepth,
+    Record,
+    Slots,
+    Stop,
+    Stopped,
+    checked,
+    own_or_shared,
+)
 from gym_runtime.errors import (
     BrokerError,
     ConnectionLost,

@@ -8,9 +8,7 @@ from functools import partial
 import anyio
 import structlog
 from anyio.abc import TaskGroup
-from gym_runtime.bus.interface import Delivery, Headers
-from gym_runtime.bus.slots import Slots
-from gym_runtime.bus.task_pool import TaskPool
+from gym_runtime.bus import Delivery, Headers, Slots, TaskPool
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import RuntimeFault
 from gym_runtime.timing import RELEASE_S

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gym_runtime import clock
-from gym_runtime.bus.interface import Headers, QueueDepth
+from gym_runtime.bus import Headers, QueueDepth
 from gym_runtime.errors import BrokerError
 
 from gym_testing.memory.faults import Kind
