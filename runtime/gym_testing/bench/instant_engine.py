@@ -13,64 +13,29 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Generator
-from typing import Any, cast
+from typing import cast
 
-import msgspec
+from gym_runtime import make_response
 
-CITY = '{"city":"San Francisco"}'
+_TOOL_CALL = {
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "get_weather",
+    "arguments": '{"city":"San Francisco"}',
+}
 _TOOL_OUTPUT = b'"function_call_output"'
 _LENGTH = b"\r\ncontent-length:"
 
 
-def _body(item: dict[str, Any]) -> bytes:
-    usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
-    return msgspec.json.encode(
-        {
-            "id": "resp_1",
-            "object": "response",
-            "created_at": 0,
-            "model": "bench",
-            "status": "completed",
-            "output": [item],
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": [],
-            "usage": usage,
-        }
-    )
-
-
-def _answer(body: bytes, content_type: bytes = b"application/json") -> bytes:
-    return b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (
-        content_type,
+def _answer(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
         len(body),
         body,
     )
 
 
-CALL = _answer(
-    _body(
-        {
-            "id": "fc_1",
-            "type": "function_call",
-            "status": "completed",
-            "call_id": "call_1",
-            "name": "get_weather",
-            "arguments": CITY,
-        }
-    )
-)
-MESSAGE = _answer(
-    _body(
-        {
-            "id": "msg_1",
-            "type": "message",
-            "status": "completed",
-            "role": "assistant",
-            "content": [{"type": "output_text", "annotations": [], "text": "It is cold in San Francisco."}],
-        }
-    )
-)
+CALL = _answer(make_response(_TOOL_CALL))
+MESSAGE = _answer(make_response("It is cold in San Francisco."))
 MODELS = _answer(b'{"object":"list","data":[{"id":"bench","object":"model"}]}')
 
 

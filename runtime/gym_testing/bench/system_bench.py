@@ -26,8 +26,8 @@ from gym_runtime.errors import RuntimeFault, UsageError
 from gym_sandbox.processes.tree import members
 
 from gym_testing.bench import instant_engine, loop
+from gym_testing.bench.loop import ENVIRONMENT
 
-ENVIRONMENT = "example_single_tool_call"
 ROUNDS = 5
 BUSY = 0.85
 """From this share of a core on, a process is what limits the rate."""
