@@ -22,7 +22,6 @@ import binascii
 import math
 import time
 from contextlib import suppress
-from types import TracebackType
 
 import anyio
 
@@ -71,9 +70,7 @@ class Container:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -89,7 +86,7 @@ class Container:
         path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
         server = [SHELL, "-c", SERVER, "sh", self._directory, path]
         if self.image is None:
-            child = await process.started(self.limits, View(), server, with_errors=False)
+            child = await process.started(process.Program(server, self.limits, View()))
             if self.ended is None:
                 self._child = child
             else:  # closed meanwhile
