@@ -1,4 +1,4 @@
-"""``gym-server``: NeMo Gym's HTTP face of a running system, until it is told to stop."""
+"""``gym-server``: serves a running system with NeMo Gym's HTTP API, until a signal."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def gym_server(
     Head server, /run, /seed_session, tools, /verify and /aggregate_metrics, all at one address.
 
     Args:
-        environments: Which of the system's; by default all that are served now.
-        host: Where to listen. Beyond this machine clients need the key, which GYM_SERVER_KEY has or which is
-            made.
+        environments: The environments to serve; by default all that the system serves now.
+        host: The address to listen on. Clients of other machines need the key: that of GYM_SERVER_KEY, or a
+            new one, which is printed.
         port: 0 lets the system choose; NeMo Gym's head server has 11000.
         print_config: Print the YAML of external agents for NeMo Gym's config_paths, and serve nothing.
     """

@@ -19,7 +19,7 @@ from gym_faces.gym_server.answers import Answer
 from gym_faces.gym_server.served_environments import Asked
 
 SEEDED_SWEPT_S = 15.0
-"""How often sessions are looked for whose time is over."""
+"""How often expired sessions are released."""
 
 COOKIE = "gym_session"
 MOST = 65_536
@@ -30,7 +30,7 @@ class SeededSession:
 
     Attributes:
         verdict: of a session that has ended, with the hash of the request for it.
-        judging: held while it is judged, so that it is judged once.
+        judging: the lock while it is judged, so that it is judged once.
     """
 
     def __init__(self, session: EnvironmentSession, stack: AsyncExitStack, expires_s: float) -> None:
@@ -92,7 +92,7 @@ class SeededSessions:
         await seeded.stack.aclose()
 
     async def sweep(self) -> None:
-        """Release sessions whose time is over, until cancelled; then all."""
+        """Release expired sessions, until cancelled; then release all."""
         try:
             while True:
                 await anyio.sleep(SEEDED_SWEPT_S)

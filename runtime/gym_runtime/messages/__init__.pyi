@@ -68,4 +68,5 @@ from .transcripts import content_text as content_text
 from .transcripts import conversation as conversation
 from .transcripts import readable_items as readable_items
 from .transcripts import response_items as response_items
+from .transcripts import split_thought as split_thought
 from .transcripts import tool_error as tool_error
