@@ -12,7 +12,7 @@
 ``join/trainer.join``       the same for a trainer that serves its own engine: the keys of client and model
 ==========================  ==============================================================================
 
-What is there is kept, so it may run again for another node. Several nodes may share the folder.
+Existing files are kept, so it may run again for another node. Several nodes may share the folder.
 """
 
 from __future__ import annotations
