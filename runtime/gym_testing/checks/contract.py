@@ -155,8 +155,6 @@ def _blocking(rule: str, place: str) -> Finding:
 async def _finding(rule: str, problems: Rule, subject: Subject) -> Finding:
     try:
         found = await problems(subject)
-    except GymError as error:
-        found = [f"{type(error).__name__}: {error}"]
     except Exception as error:  # noqa: BLE001 - an author's code raised where it must not, which is the finding
         found = [f"{type(error).__name__}: {error}"]
     return Finding(rule, not found, "; ".join(found))

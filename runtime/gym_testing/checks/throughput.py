@@ -11,7 +11,7 @@ import itertools
 import os
 import resource
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from gym_runtime import Episode, Session, make_response
 from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, verify_isolated
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.messages import FunctionCall, decode_items, decode_response
+from gym_sandbox.processes.tree import members
 
 SILENCE = make_response()
 
@@ -204,15 +205,14 @@ class _Measurement:
 def _children_cpu_ns() -> int:
     """The processor time of this process's descendants."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return round((ended.ru_utime + ended.ru_stime) * 1e9) + _living_cpu_ns(Path("/proc/self"))
+    return round((ended.ru_utime + ended.ru_stime) * 1e9) + cpu_ns(members(os.getpid())[1:])
 
 
-def _living_cpu_ns(process: Path) -> int:
+def cpu_ns(pids: Iterable[int]) -> int:
+    """The processor time of all threads of these processes; of those that have ended, 0."""
     total = 0
-    with suppress(OSError, IndexError):  # a process ended meanwhile
-        for thread in (process / "task").iterdir():
-            for child in (thread / "children").read_text().split():
-                tasks = Path("/proc", child, "task").iterdir()
-                total += sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
-                total += _living_cpu_ns(Path("/proc", child))
+    for pid in pids:
+        with suppress(OSError, IndexError):
+            threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+            total += sum(int(thread.read_text().split()[0]) for thread in threads)
     return total
