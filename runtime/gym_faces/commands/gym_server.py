@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
 import signal
@@ -12,6 +11,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 from gym_data.web.listener import serving
+from gym_data.web.public_addresses import parsed
 from gym_runtime import connect, logs
 from gym_runtime.cli import (
     BROKER,
@@ -88,7 +88,5 @@ def gym_server(
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = parsed(host)
+    return host == "localhost" if address is None else address.is_loopback

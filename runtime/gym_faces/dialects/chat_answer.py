@@ -388,12 +388,13 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
 
     # OpenAI's first chunk has the role and an empty text.
     yield chunk({"role": "assistant", "content": "", "refusal": None})
-    if said.thought:
-        yield chunk({"reasoning_content": said.thought})
-    if said.text:
-        yield chunk({"content": said.text})
-    if said.refusal:
-        yield chunk({"refusal": said.refusal})
+    for name, text in (
+        ("reasoning_content", said.thought),
+        ("content", said.text),
+        ("refusal", said.refusal),
+    ):
+        if text:
+            yield chunk({name: text})
     for index, call in enumerate(said.calls):
         begun = _call(call)
         begun["function"]["arguments"] = ""

@@ -180,7 +180,10 @@ class Gateway:
         """The answer in its dialect, whole or as events; or the problem."""
         started_s = clock.monotonic()
         try:
-            outcome = await self._outcome(question)
+            try:
+                outcome = await self._ask(question)
+            except GymError as error:
+                outcome = error
             await self._capture(dialect, question, outcome, started_s)
             if isinstance(outcome, GymError):
                 return problem_of(outcome)
@@ -191,12 +194,6 @@ class Gateway:
             return problem_of(error)
         except Exception as error:  # noqa: BLE001 - a handler boundary: one bad call ends no gateway
             return problem_of(_bug(error))
-
-    async def _outcome(self, question: Question) -> ModelAnswer | GymError:
-        try:
-            return await self._ask(question)
-        except GymError as error:
-            return error
 
     async def _stream(
         self, dialect: ApiDialect, request: web.Request, asked: Asked, question: Question

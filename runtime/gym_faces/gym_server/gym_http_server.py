@@ -261,13 +261,8 @@ def _hash(body: bytes, *more: str) -> bytes:
 
 def _tool_answer(output: str) -> web.Response:
     """A tool's output, unchanged; the status says the same to programs as the text says to a model."""
-    status = 200
-    if output == NOT_FOUND:
-        status = 404
-    elif output.startswith(VALIDATION):
-        status = 422
-    elif output == SERVER_ERROR:
-        status = 500
+    known = {NOT_FOUND: 404, SERVER_ERROR: 500}
+    status = known.get(output, 422 if output.startswith(VALIDATION) else 200)
     kind = "application/json" if _is_json(output) else "text/plain"
     return web.Response(status=status, text=output, content_type=kind)
 

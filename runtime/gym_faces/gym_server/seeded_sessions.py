@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from secrets import token_urlsafe
 
 import anyio
+import msgspec
 from gym_runtime import clock
 from gym_runtime.client import Client, EnvironmentSession
 from gym_runtime.errors import Busy, SessionLost, TaskError
@@ -25,7 +26,7 @@ COOKIE = "gym_session"
 MOST = 65_536
 
 
-class SeededSession:
+class SeededSession(msgspec.Struct, eq=False):
     """A session and its cookie.
 
     Attributes:
@@ -33,12 +34,11 @@ class SeededSession:
         judging: the lock while it is judged, so that it is judged once.
     """
 
-    def __init__(self, session: EnvironmentSession, stack: AsyncExitStack, expires_s: float) -> None:
-        self.session = session
-        self.stack = stack
-        self.expires_s = expires_s
-        self.verdict: tuple[bytes, Answer] | None = None
-        self.judging = anyio.Lock()
+    session: EnvironmentSession
+    stack: AsyncExitStack
+    expires_s: float
+    verdict: tuple[bytes, Answer] | None = None
+    judging: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
 
 
 class SeededSessions:
