@@ -1,1 +1,1 @@
-"""What a system on several machines needs: a broker for others, and files for the platforms of workers."""
+"""For systems on several machines: a broker that others can reach, and files for the platforms of workers."""

@@ -25,7 +25,7 @@ from gym_runtime.timing import SIGNALLED_S, STORE_LOOK_S
 from gym_deploy.broker_plan import BrokerPlan, configure
 
 BROKER_AGAIN_S = 0.5
-"""How often a broker looks for its streams, and for workers that are still there."""
+"""How often a broker looks for its streams, and for workers that still run."""
 SERVER_STOP_S = 20.0
 """How long a broker for others may take to end after it was asked to."""
 
@@ -33,14 +33,14 @@ SERVER_STOP_S = 20.0
 async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     """Run the broker until SIGTERM or SIGINT; ``ready`` is called when it has the streams.
 
-    A signal may come to all processes of a machine at once. So the broker stays while workers are there,
-    ``linger_s`` at most, and a nats-server that the signal has ended is started again meanwhile. A second
-    SIGINT ends it at once, and so does any signal before it is ready, as while it waits for other nodes. At
-    SIGHUP it makes the keys that are missing, and connections with other keys end.
+    A signal may reach all processes of a machine at once. So the broker stays while workers run, for at most
+    ``linger_s``, and restarts a nats-server that the signal has ended meanwhile. A second SIGINT ends it at
+    once, and so does any signal before it is ready, for example while it waits for other nodes. At SIGHUP it
+    makes the missing keys, and connections with other keys end.
 
     Raises:
         UsageError: see `configure`.
-        BrokerError: it is not installed, does not start, or ended by itself; its log says why.
+        BrokerError: nats-server is not installed, does not start, or ended by itself; its log says why.
     """
     configuration = configure(plan)
     stopping, started = anyio.Event(), anyio.Event()
@@ -83,7 +83,7 @@ class _Server:
         )
 
     async def keep(self, stopping: anyio.Event) -> None:
-        """Start it again when the signal that stops us has ended it, too, or `watch_store` has.
+        """Start it again after the signal that stops us, or `watch_store`, has ended it.
 
         Raises:
             BrokerError: it ended by itself.
@@ -99,7 +99,7 @@ class _Server:
             self._process = self._started()
 
     async def watch_store(self, plan: BrokerPlan) -> None:
-        """Say that it stores nothing, and end it when a restart would change that; `keep` starts it again."""
+        """Log that it stores nothing, and end it if a restart would cure that; `keep` starts it again."""
         said = ""
         while True:
             await anyio.sleep(STORE_LOOK_S)
@@ -156,7 +156,7 @@ async def _hear(
 
 
 async def _until_idle(bus: Bus, limit_s: float) -> None:
-    """Return when no worker is there any more."""
+    """Return when no worker runs any more, or after ``limit_s``."""
     with anyio.move_on_after(limit_s):
         while True:
             with suppress(GymError):
@@ -192,13 +192,13 @@ async def _enter(stack: AsyncExitStack, plan: BrokerPlan) -> Bus:
             if plan.leaf_of and not awaited:
                 awaited = True
                 logger().warning(
-                    "the brokers of the first site are awaited", leaf_of=plan.leaf_of, reason=str(error)
+                    "waiting for the brokers of the first site", leaf_of=plan.leaf_of, reason=str(error)
                 )
         await anyio.sleep(BROKER_AGAIN_S)
 
 
 def _may_pass(error: GymError, plan: BrokerPlan) -> bool:
-    """Whether it ends when the server has started, or other nodes and sites have."""
+    """Whether the error will end when the server, other nodes or other sites have started."""
     if isinstance(error, BrokerError) and (error.final or error.silent):
         return not error.final
     return bool(plan.leaf_of or plan.nodes) and not isinstance(error, UsageError)

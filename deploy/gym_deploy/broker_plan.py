@@ -1,4 +1,4 @@
-"""What broker to run, and the keys, certificates and configuration of ``nats-server`` for it."""
+"""The plan of a broker, and the keys, certificates and configuration of ``nats-server`` for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gym_runtime.errors import UsageError
 from gym_deploy import identities
 
 BROKER_LINGER_S = 28.0
-"""How long it stays for workers that finish their work: a little longer than `DRAIN_S`, and less than
+"""How long it waits for workers to finish their work: a little longer than `DRAIN_S`, and less than
 platforms wait."""
 
 ROUTE_PORT = 6222
@@ -50,8 +50,7 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
         leaf_of: ``HOST`` or ``HOST:PORT`` of the brokers at the first site, of which this one is a leaf: it
             stores nothing, and its folder begins as a copy of theirs.
         prefix: of the system's subjects.
-        linger_s: how many seconds it stays for workers that still finish their work after it was told to
-            stop.
+        linger_s: how many seconds it waits, after the signal to stop, for workers to finish their work.
     """
 
     folder: Path
@@ -107,9 +106,10 @@ def configure(plan: BrokerPlan) -> Path:
     """
     host, port = plan.address
     if plan.nodes and plan.name not in plan.nodes:
-        raise UsageError(f"--nodes {','.join(plan.nodes)}: which of them is this? --node NAME")
+        what = f"--nodes {','.join(plan.nodes)}: this node, {plan.name}, is not among them"
+        raise UsageError(f"{what}; name it: --node NAME")
     if plan.leaf_of and (plan.nodes or plan.leaves):
-        raise UsageError("--leaf-of: a leaf is alone, without --nodes and --leaves")
+        raise UsageError("--leaf-of: a leaf is a single broker; leave out --nodes and --leaves")
     if plan.leaf_of and not (plan.folder / f"{identities.SITE}.seed").exists():
         raise UsageError(
             f"--leaf-of: {plan.folder} has no site.seed; it must begin as a copy of the folder of a broker "
@@ -145,7 +145,7 @@ def configure(plan: BrokerPlan) -> Path:
 
 
 def _with_sites(plan: BrokerPlan, text: str) -> str:
-    """The configuration of a broker that has leaves, or is one."""
+    """The configuration of a broker that has leaves, or is a leaf."""
     if plan.leaves or plan.leaf_of:
         # A leaf has no use for this user, but nats-server refuses a variable that is not used.
         users = "    users: [\n"

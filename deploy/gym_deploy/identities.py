@@ -12,7 +12,7 @@
 ``join/trainer.join``       the same for a trainer that serves its own engine: the keys of client and model
 ==========================  ==============================================================================
 
-What is there is kept, so it may run again for another node. Several nodes may share the folder.
+Existing files are kept, so it may run again for another node. Several nodes may share the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gym_runtime.bus import Join, identity, write_join
+from gym_runtime.bus import Join, new_seed, public_key, write_join
 from gym_runtime.errors import UsageError
 from gym_runtime.own_files import open_own, replacing
 
@@ -69,7 +69,7 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
             _sign(*pair, f"/CN={node}", (*BROKER, f"subjectAltName={names}"), *by)
             seeds = {role: _seed(folder / f"{role}.seed") for role in ROLES}
             keys = {**seeds, SITE: _seed(folder / f"{SITE}.seed")} if leaves else seeds
-            public = [f'{role.upper()}: "{identity.public_key(seed)}"\n' for role, seed in keys.items()]
+            public = [f'{role.upper()}: "{public_key(seed)}"\n' for role, seed in keys.items()]
             write_secret(folder / "identities.conf", "".join(public))
             for name, roles in JOINS.items():
                 chosen = {role: seeds[role] for role in roles}
@@ -88,7 +88,7 @@ def _alone(folder: Path) -> Generator[None]:
 
 def _seed(path: Path) -> str:
     if not path.exists():
-        write_secret(path, identity.new_seed())
+        write_secret(path, new_seed())
     return path.read_text().strip()
 
 

@@ -1,7 +1,7 @@
 """The files that start a system on a platform, written out with a system's values filled in.
 
-The templates lie beside this module. ``@NAME@`` stands for a value; everything else is the platform's own
-language.
+The templates are beside this module. ``@NAME@`` is replaced by a value; everything else is in the platform's
+own language.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAFE = re.compile(r"[\w./:,@=+\[\]-]*")
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files are filled with.
+    """The values that are filled into the files.
 
     Attributes:
         image: the container image.
@@ -45,7 +45,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = "gym"
 
     def by_name(self) -> dict[str, str]:
-        """What stands for each ``@NAME@``.
+        """The value of each ``@NAME@``.
 
         Raises:
             UsageError: a value has characters that a shell or YAML would read as something else.
@@ -80,10 +80,10 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(platform: Platform, folder: Path, values: Values, *, overwrite: bool = False) -> list[Path]:
-    """Write a platform's files below a folder; the paths written.
+    """Write a platform's files below a folder; returns their paths.
 
     Raises:
-        UsageError: a file is there already, or the folder cannot be written.
+        UsageError: a file exists already, or the folder cannot be written.
     """
     known = values.by_name()
     root = files("gym_deploy") / "templates" / platform

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from types import TracebackType
 
 import anyio
 import msgspec
@@ -24,7 +23,6 @@ from gym_sandbox.sandbox_errors import StartError
 # For a daemon that could not be killed, as in weak mode, and keeps a pipe open.
 DRAIN_LIMIT_S = 5.0
 ENDED_BY_SIGTERM = 128 + signal.SIGTERM
-# By event loop: a limiter works in one loop only, and tests and threads have others.
 _slots: RunVar[CapacityLimiter] = RunVar("gym_sandbox_slots")
 
 
@@ -78,9 +76,7 @@ class Sandbox:
             bubblewrap.check(os.getpid())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # A copy: a program that ends is removed meanwhile.
         for child in list(self._running):
             await child.end()
@@ -152,7 +148,7 @@ class Sandbox:
         self, program: Sequence[str], *, with_errors: bool, outlives_sigterm: bool
     ) -> AsyncGenerator[process.Isolated | process.Limited]:
         child = await process.started(
-            self.limits, self._view, program, with_errors=with_errors, outlives_sigterm=outlives_sigterm
+            process.Program(program, self.limits, self._view, with_errors, outlives_sigterm)
         )
         self._running.add(child)
         try:
@@ -191,9 +187,4 @@ async def _feed(child: Child, data: bytes) -> None:
 
 def slots() -> CapacityLimiter:
     """The turns of this event loop for programs that compute."""
-    try:
-        return _slots.get()
-    except LookupError:
-        limiter = CapacityLimiter(os.cpu_count() or 2)
-        _slots.set(limiter)
-        return limiter
+    return process.of_loop(_slots, lambda: CapacityLimiter(os.cpu_count() or 2))

@@ -22,13 +22,11 @@ import binascii
 import math
 import time
 from contextlib import suppress
-from types import TracebackType
 
 import anyio
 
 from gym_sandbox import container_engines, process, python
 from gym_sandbox.box import ENDED_BY_SIGTERM, Result
-from gym_sandbox.command_server import SERVER
 from gym_sandbox.limits import SHELL, Limits
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.bounded import Bounded
@@ -43,6 +41,40 @@ START_LIMIT_S = 1800.0
 LAST_WORDS_BYTES = 2000
 # 128 + SIGKILL, as shells say it.
 KILLED = 137
+
+SERVER = r"""
+export PATH="$2:$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
+mkdir -p "$1" && cd "$1" || exit 125
+shell=/bin/sh
+[ -x /bin/bash ] && shell=/bin/bash
+ends() {
+  if [ "$(wc -c <"$1")" -le "$keep" ]; then
+    head -c "$keep" "$1"
+  else
+    head -c $((keep / 2)) "$1"
+    printf '\n[...]\n'
+    tail -c $((keep / 2)) "$1"
+  fi | base64 | tr -d '\n'
+}
+echo ready
+while read -r limit keep input script; do
+  room=$(mktemp -d) || room=/nowhere
+  head -c "$input" >"$room/in"
+  head -c "$script" >"$room/script"
+  if [ "$(wc -c <"$room/script")" = "$script" ] && [ "$(wc -c <"$room/in")" = "$input" ]; then
+    timeout -s KILL "$limit" "$shell" "$room/script" <"$room/in" >"$room/out" 2>"$room/err"
+    code=$?
+  else
+    echo "1 0 . $(echo "No space left on device" | base64 | tr -d '\n')."
+    rm -rf "$room"
+    continue
+  fi
+  echo "$code" $(($(wc -c <"$room/out") > keep || $(wc -c <"$room/err") > keep)) \
+    "$(ends "$room/out")." "$(ends "$room/err")."
+  rm -rf "$room"
+done 2>/dev/null
+"""
+"""The first process of a container: a shell that runs one command after the other."""
 
 
 class Container:
@@ -71,9 +103,7 @@ class Container:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -89,7 +119,7 @@ class Container:
         path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
         server = [SHELL, "-c", SERVER, "sh", self._directory, path]
         if self.image is None:
-            child = await process.started(self.limits, View(), server, with_errors=False)
+            child = await process.started(process.Program(server, self.limits, View()))
             if self.ended is None:
                 self._child = child
             else:  # closed meanwhile

@@ -80,7 +80,6 @@ class Image:
 
 
 _images: dict[tuple[str, str], Image] = {}
-_unused: dict[tuple[str, str], Image] = {}
 
 
 class Contained(Child):
@@ -92,7 +91,6 @@ class Contained(Child):
         super().__init__(command, environment=_variables(), with_errors=True)
         # After the start, which may fail; `close` subtracts it.
         image.users += 1
-        _unused.pop((image.engine, image.name), None)
         self._open = True
 
     async def close(self) -> None:
@@ -225,11 +223,10 @@ async def _release(image: Image) -> None:
     image.users -= 1
     if image.users or not image.pulled:
         return
-    _unused[(image.engine, image.name)] = image
-    while len(_unused) > KEPT:
-        key = next(iter(_unused))
-        oldest = _unused.pop(key)
-        _images.pop(key, None)
+    _images[image.engine, image.name] = _images.pop((image.engine, image.name), image)  # now the last one
+    unused = [one for one in _images.values() if one.pulled and not one.users]
+    for oldest in unused[: max(0, len(unused) - KEPT)]:
+        _images.pop((oldest.engine, oldest.name), None)
         await _run(_removal(oldest))
 
 
@@ -241,7 +238,6 @@ def remove_images() -> None:
     """Remove the images that this process has pulled."""
     for key in [key for key, image in _images.items() if image.pulled]:
         image = _images.pop(key)
-        _unused.pop(key, None)
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 _removal(image),

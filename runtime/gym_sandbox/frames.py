@@ -51,13 +51,14 @@ class Start(msgspec.Struct, frozen=True):
         explain: the function that describes the other function's exception, as `explained`.
         prepare: a function that it calls once before, with texts as arguments, for imports; empty for none.
         variables: its environment variables.
+        isolated: it is in namespaces of its sandbox, and not only limited.
     """
 
     function: str
     explain: str
     prepare: str = ""
     arguments: tuple[str, ...] = ()
-    variables: dict[str, str] = {}
+    variables: tuple[tuple[str, str], ...] = ()
     isolated: bool = True
 
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 import anyio
 import msgspec
@@ -79,9 +78,7 @@ class Interpreter:
     async def __aenter__(self) -> Interpreter:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property
@@ -138,7 +135,7 @@ class Interpreter:
             raise TooManyInterpreters(f"{ALIVE_AT_MOST} interpreters are alive in this worker") from error
         try:
             program = [*python.python_command(), "-c", _script(), self._aliases]
-            self._child = await process.started(self.limits, self._view, program)
+            self._child = await process.started(process.Program(program, self.limits, self._view))
         # Its place would be taken for ever.
         except BaseException:
             _living().release_on_behalf_of(self)
@@ -152,9 +149,4 @@ def _script() -> str:
 
 
 def _living() -> CapacityLimiter:
-    try:
-        return _alive.get()
-    except LookupError:
-        limiter = CapacityLimiter(ALIVE_AT_MOST)
-        _alive.set(limiter)
-        return limiter
+    return process.of_loop(_alive, lambda: CapacityLimiter(ALIVE_AT_MOST))

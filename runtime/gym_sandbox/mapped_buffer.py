@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from types import TracebackType
 
 
 class MappedBuffer:
@@ -28,9 +27,7 @@ class MappedBuffer:
     def __enter__(self) -> MappedBuffer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.pages.close()
 
     def fill(self, descriptor: int) -> bool:

@@ -26,6 +26,7 @@ import msgspec
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
+from gym_sandbox.process import of_loop
 from gym_sandbox.server_process import Overrun, ServerProcess
 from gym_sandbox.verifier import Verifier
 
@@ -50,8 +51,8 @@ class Pool:
         self._slots = CapacityLimiter(self.slots)
         self._idle_at_most = self.slots + 2
         self._overrunning = 0
-        self._busy: dict[object, int] = {}
-        self._usual_s: dict[object, float] = {}
+        self._busy: dict[Verifier, int] = {}
+        self._usual_s: dict[Verifier, float] = {}
         self._idle: list[ServerProcess] = []
         self._alive: set[ServerProcess] = set()
         # Not a method: that would keep this object alive.
@@ -88,7 +89,7 @@ class Pool:
                 raise TimeoutError(f"{wall_s:g} s") from None
 
     async def _answer(self, process: ServerProcess, slot: object) -> msgspec.Raw:
-        kind = process.verifier.kind
+        kind = process.verifier
         start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
         in_time_s = start_s + max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
         while not await process.answers_within(_pause_s(process, start_s)):
@@ -102,7 +103,7 @@ class Pool:
 
     async def _overrun(self, process: ServerProcess, slot: object, start_s: float) -> msgspec.Raw:
         process.overran = True
-        self._busy[process.verifier.kind] -= 1
+        self._busy[process.verifier] -= 1
         self._overrunning += 1
         self._slots.release_on_behalf_of(slot)
         self._keep_one_idle(process.verifier)
@@ -131,20 +132,19 @@ class Pool:
     async def _process(self, verifier: Verifier) -> AsyncGenerator[ServerProcess]:
         """A process for one call; afterwards it becomes idle if it can take further calls."""
         process = await self._take(verifier)
-        kind = verifier.kind
-        self._busy[kind] = self._busy.get(kind, 0) + 1
-        if self._busy[kind] >= self.slots - 1:
+        self._busy[verifier] = self._busy.get(verifier, 0) + 1
+        if self._busy[verifier] >= self.slots - 1:
             self._keep_one_idle(verifier)
         try:
             yield process
         finally:
             if not process.overran:
-                self._busy[kind] -= 1
+                self._busy[verifier] -= 1
             await self._retire(process)
 
     async def _take(self, verifier: Verifier) -> ServerProcess:
         # Other calls take idle processes while this one waits for the end of one.
-        while process := next((idle for idle in self._idle if idle.verifier.kind == verifier.kind), None):
+        while process := next((idle for idle in self._idle if idle.verifier == verifier), None):
             self._idle.remove(process)
             if not process.ended:
                 return process
@@ -167,7 +167,7 @@ class Pool:
         self._alive.discard(process)
 
     def _keep_one_idle(self, verifier: Verifier) -> None:
-        if not any(process.verifier.kind == verifier.kind for process in self._idle):
+        if not any(process.verifier == verifier for process in self._idle):
             self._idle.append(self._start(verifier, spare=True))
 
     def _start(self, verifier: Verifier, *, spare: bool = False) -> ServerProcess:
@@ -182,17 +182,12 @@ def _pause_s(process: ServerProcess, since_s: float) -> float:
     return min(longest_s, max(WATCH_S, WATCH_PART * (time.monotonic() - since_s)))
 
 
-_of_loop: RunVar[Pool] = RunVar("gym_sandbox_pool")
+_pool: RunVar[Pool] = RunVar("gym_sandbox_pool")
 
 
 def pool() -> Pool:
     """The pool of this event loop."""
-    try:
-        return _of_loop.get()
-    except LookupError:
-        found = Pool()
-        _of_loop.set(found)
-        return found
+    return of_loop(_pool, Pool)
 
 
 def _abandon(alive: set[ServerProcess]) -> None:

@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -24,8 +25,8 @@ from gym_sandbox.readable_files import PACKAGES, View
 from gym_sandbox.sandbox_errors import StartError
 
 REMOVAL_LIMIT_S = 30.0
+T = TypeVar("T")
 OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet
-# By event loop: a lock works in one loop only.
 _starting: RunVar[anyio.Lock] = RunVar("gym_sandbox_starting")
 
 
@@ -40,54 +41,54 @@ class _Status(msgspec.Struct):
 _decode_status = msgspec.json.Decoder(_Status).decode
 
 
-async def started(
-    limits: Limits,
-    view: View,
-    program: Sequence[str],
-    *,
-    with_errors: bool = False,
-    outlives_sigterm: bool = True,
-) -> Isolated | Limited:
+class Program(NamedTuple):
+    """A program, and what its sandbox allows it.
+
+    Attributes:
+        outlives_sigterm: it ignores SIGTERM, and a program in Python may take it back for what a model wrote:
+            what ends a worker in its own time (`gym_sandbox.processes.disturbances`) must not end its
+            sandboxes.
+    """
+
+    command: Sequence[str]
+    limits: Limits
+    view: View
+    with_errors: bool = False
+    outlives_sigterm: bool = True
+
+
+def of_loop(variable: RunVar[T], make: Callable[[], T]) -> T:
+    """What this event loop has one of, made at its first use: a lock or a limiter works in one loop only."""
+    try:
+        return variable.get()
+    except LookupError:
+        made = make()
+        variable.set(made)
+        return made
+
+
+async def started(program: Program) -> Isolated | Limited:
     """As `start`, without blocking the event loop while the kernel makes a control group.
 
     Many at once start one after the other, with the loop's other work between them.
     """
-    async with _turn():
-        group = await anyio.to_thread.run_sync(bounds(limits).group)
-        return _start(limits, view, program, group, with_errors, outlives_sigterm)
+    async with of_loop(_starting, anyio.Lock):
+        return _start(program, await anyio.to_thread.run_sync(bounds(program.limits).group))
 
 
-def start(
-    limits: Limits,
-    view: View,
-    program: Sequence[str],
-    *,
-    with_errors: bool = False,
-    outlives_sigterm: bool = True,
-) -> Isolated | Limited:
+def start(program: Program) -> Isolated | Limited:
     """Start a program in a new sandbox.
-
-    It ignores SIGTERM unless told otherwise, and a program in Python may take it back for what a model wrote:
-    what ends a worker in its own time (`gym_sandbox.processes.disturbances`) must not end its sandboxes.
 
     Raises:
         StartError: it cannot be started.
         SetupError: this machine cannot isolate.
     """
-    return _start(limits, view, program, bounds(limits).group(), with_errors, outlives_sigterm)
+    return _start(program, bounds(program.limits).group())
 
 
-def _start(
-    limits: Limits,
-    view: View,
-    program: Sequence[str],
-    group: ControlGroup | None,
-    with_errors: bool,
-    outlives_sigterm: bool,
-) -> Isolated | Limited:
+def _start(program: Program, group: ControlGroup | None) -> Isolated | Limited:
     try:
-        kind = Limited if bubblewrap.weak() else Isolated
-        return kind(limits, view, program, group, with_errors=with_errors, outlives_sigterm=outlives_sigterm)
+        return Limited(program, group) if bubblewrap.weak() else Isolated(program, group)
     # Without an object there is no `close` that would remove the group.
     except BaseException as error:
         if group:
@@ -95,15 +96,6 @@ def _start(
         if isinstance(error, OSError):
             raise StartError(f"the sandbox does not start: {error}") from error
         raise
-
-
-def _turn() -> anyio.Lock:
-    try:
-        return _starting.get()
-    except LookupError:
-        lock = anyio.Lock()
-        _starting.set(lock)
-        return lock
 
 
 def bounds(limits: Limits) -> Bounds:
@@ -114,19 +106,10 @@ def bounds(limits: Limits) -> Bounds:
 class Isolated(Bounded):
     """A process in separate namespaces, which end with it, together with all processes in them."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        view: View,
-        program: Sequence[str],
-        group: ControlGroup | None,
-        *,
-        with_errors: bool,
-        outlives_sigterm: bool,
-    ) -> None:
+    def __init__(self, program: Program, group: ControlGroup | None) -> None:
         path = bubblewrap.check(os.getpid())
-        arguments = bubblewrap.arguments(limits, view)
-        self._report, self._limits = b"", limits
+        arguments = bubblewrap.arguments(program.limits, program.view)
+        self._report, self._limits = b"", program.limits
         self._status, status = os.pipe()
         # Above `NAMESPACE`: the shell opens that number, and would replace this one.
         reporting = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, NAMESPACE + 1)
@@ -137,18 +120,18 @@ class Isolated(Bounded):
         try:
             filters = seccomp.program(counted=bubblewrap.counted())
             with bubblewrap.inherited(settings) as told, bubblewrap.inherited(filters) as filtering:
-                bounded = limited(limits, [*program], count_processes=True)
+                bounded = limited(program.limits, [*program.command], count_processes=True)
                 super().__init__(
                     bubblewrap.command(
                         path,
                         ["--args", str(told), "--seccomp", str(filtering), "--", *bounded],
-                        outlives_sigterm=outlives_sigterm,
+                        outlives_sigterm=program.outlives_sigterm,
                     ),
-                    bounds=bounds(limits),
+                    bounds=bounds(program.limits),
                     group=group,
                     environment={},
                     keep_open=(told, filtering, reporting),
-                    with_errors=with_errors,
+                    with_errors=program.with_errors,
                 )
         # Without an object there is no `close` for this end of the pipe.
         except BaseException:
@@ -219,30 +202,26 @@ class Limited(Bounded):
     A daemon that it starts can be killed at its end only with control groups.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        view: View,
-        program: Sequence[str],
-        group: ControlGroup | None,
-        *,
-        with_errors: bool,
-        outlives_sigterm: bool,
-    ) -> None:
+    def __init__(self, program: Program, group: ControlGroup | None) -> None:
         self.ran = True
         self._folder = tempfile.mkdtemp(prefix="gym-sandbox-")
         variables = {**bubblewrap.VARIABLES, "HOME": self._folder, "TMPDIR": self._folder}
-        packages = [path for place, path in view.shown.items() if place.startswith(PACKAGES)]
+        packages = [path for place, path in program.view.shown.items() if place.startswith(PACKAGES)]
         if packages:
             variables["PYTHONPATH"] = os.pathsep.join({os.path.dirname(path) for path in packages})
         try:
             super().__init__(
-                limited(limits, [*program], count_processes=False, outlives_sigterm=outlives_sigterm),
-                bounds=bounds(limits),
+                limited(
+                    program.limits,
+                    [*program.command],
+                    count_processes=False,
+                    outlives_sigterm=program.outlives_sigterm,
+                ),
+                bounds=bounds(program.limits),
                 group=group,
                 environment=variables,
                 directory=self._folder,
-                with_errors=with_errors,
+                with_errors=program.with_errors,
             )
         # Without an object there is no `close` that would remove the folder.
         except BaseException:

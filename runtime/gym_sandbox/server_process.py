@@ -50,7 +50,8 @@ class ServerProcess:
         self._prepared = False
         self._numbers = count(1)
         self._asked = 0
-        seen = readable_files.of_verifier(verifier.sources, verifier.variables.values())
+        folders = [folder for _, folder in verifier.start.variables]
+        seen = readable_files.of_verifier(verifier.sources, folders)
         program = [
             *("/usr/bin/env", *frames.LARGE_PAGES),
             *python.python_command(),
@@ -59,20 +60,14 @@ class ServerProcess:
             PROGRAM,
             *readable_files.program_path(verifier.sources),
         ]
-        self._child = process.start(LIMITS, seen, program)
+        self._child = process.start(process.Program(program, LIMITS, seen))
         self._own: frozenset[int] = frozenset()
         self._cpu_s = math.inf
         self._lowered: set[int] = set()
         self._yielded = False
         self._yields = spare and priority.weigh(self._child.pid, priority.LEAST)
-        start = frames.Start(
-            function=verifier.function,
-            explain=verifier.explain,
-            prepare=verifier.prepare,
-            arguments=verifier.arguments,
-            variables=verifier.variables,
-            isolated=isinstance(self._child, process.Isolated),
-        )
+        isolated = isinstance(self._child, process.Isolated)
+        start = msgspec.structs.replace(verifier.start, isolated=isolated)
         # Not awaited: a spare process is started where nothing can wait.
         self._child.send_now(frames.encode_start(start))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from gym_sandbox.processes.kernel_files import content
+from gym_sandbox.processes.tree import content
 
 SHARE = 4  # all sockets together may hold as much as this part of a sandbox's memory
 _OF_DEFAULT_SIZE = (b"UNIX", b"UNIX-STREAM", b"UDP", b"UDPv6", b"NETLINK")

@@ -1,7 +1,7 @@
 from .background import settled as settled
 from .memory.faults import Chances as Chances
 from .memory.faults import Faults as Faults
-from .memory.memory_broker import MemoryBroker as MemoryBroker
+from .memory.memory_bus import MemoryBroker as MemoryBroker
 from .memory.memory_bus import MemoryBus as MemoryBus
 from .proxy import Proxy as Proxy
 from .small_system import Engine as Engine

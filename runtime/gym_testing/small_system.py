@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import anyio
@@ -110,9 +109,7 @@ class Engine:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         return
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import split_thought
 from msgspec import Raw
 
 
@@ -73,18 +74,3 @@ def tools_prompt(tools: Iterable[Mapping[str, Any]]) -> str:
     lines = "\n".join(msgspec.json.encode(tool).decode() for tool in tools)
     form = '<tool_call>{"name": NAME, "arguments": {…}}</tool_call>'
     return f"You can call these functions:\n{lines}\nTo call one, write {form}. Its output comes next."
-
-
-def split_thought(text: str) -> tuple[str, str]:
-    """Leading thinking and the rest; the opening tag may have been part of the prompt.
-
-    >>> split_thought("hm</think>yes"), split_thought("yes")
-    (('hm', 'yes'), ('', 'yes'))
-    """
-    before, opened, rest = text.partition("<think>")
-    if opened and before.strip():
-        return "", text
-    thought, closed, answer = (rest if opened else text).partition("</think>")
-    if not (opened or closed):
-        return "", text
-    return thought.strip(), answer.lstrip() if closed else ""

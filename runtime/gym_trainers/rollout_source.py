@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def system_url(nats: str = "") -> str:
-    """The broker of the running system: what is given, or ``GYM_NATS_URL``.
+    """The URL of the running system's broker: the given one, or ``GYM_NATS_URL``.
 
     Raises:
         UsageError: neither is set.
     """
     url = nats or os.environ.get("GYM_NATS_URL", "")
     if not url:
-        raise UsageError("which system? set GYM_NATS_URL to the URL that 'gym-runtime start' prints")
+        raise UsageError("no system is named: set GYM_NATS_URL to the URL that 'gym-runtime start' prints")
     return url
 
 
@@ -72,7 +72,7 @@ class RolloutSource:
         settings: fields of `RolloutSettings`.
 
     Raises:
-        UsageError: nothing says which system.
+        UsageError: no system is named.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RolloutSource:
             for _ in range(tries - 1):
                 if record.reward is not None:
                     break
-                logger().warning("a failed rollout is made again", why=why_failed(record))
+                logger().warning("a failed rollout is run again", why=why_failed(record))
                 record = await run.rollout(row, **sampling)
         return record
 
@@ -124,7 +124,7 @@ class RolloutSource:
 
         Raises:
             TaskError, UsageError: a row or a setting is wrong.
-            GymError: somebody cancelled the run, the connection is lost, or this worker was asked to leave.
+            GymError: the run was cancelled, the connection is lost, or this worker was asked to leave.
         """
         parts = [list(members) for _, members in groupby(range(len(rows)), key=lambda place: keys[place])]
         found: dict[int, RolloutRecord] = {}
@@ -143,7 +143,7 @@ class RolloutSource:
                     found.update(zip(group.key, group.rollouts, strict=True))
         if len(found) < len(rows):
             what = f"{len(rows) - len(found)} of {len(rows)} rollouts did not come"
-            raise GymError(f"{what}: somebody cancelled the run")
+            raise GymError(f"{what}: the run was cancelled")
         return [found[place] for place in range(len(rows))]
 
     def leave(self) -> None:
@@ -173,7 +173,7 @@ class RolloutSource:
         if self._asked_to_leave.is_set():
             raise GymError(
                 "the worker of this trainer's engine was asked to leave the system (gym-runtime drain): it "
-                "makes no more rollouts; start the training again"
+                "runs no more rollouts; start the training again"
             )
         async with self._opening:
             if self._joined is None:

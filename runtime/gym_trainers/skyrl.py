@@ -95,7 +95,7 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
 
         Raises:
             TaskError, UsageError: a row or a setting is wrong.
-            GymError: somebody cancelled the run, or the connection is lost.
+            GymError: the run was cancelled, or the connection is lost.
         """
         rows = [str(extra[ROW]) for extra in input_batch["env_extras"]]
         names = [one.instance_id for one in input_batch.get("trajectory_ids") or ()] or list(range(len(rows)))

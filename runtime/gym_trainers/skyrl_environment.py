@@ -11,7 +11,7 @@ Source: skyrl-gym 0.4, ``envs/base_text_env.py``; SkyRL 0.4, ``skyrl_gym_generat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -39,7 +39,7 @@ class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):
         self._row = str(given[ROW])
         self._transcript: list[dict[str, Any]] = []
         self._has_steps = False
-        self._held: AbstractContextManager[SyncSession] | None = None
+        self._held = ExitStack()
         self._session: SyncSession | None = None
 
     def init(self, prompt: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -50,8 +50,7 @@ class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):
         Raises:
             GymError: the environment could not open the session.
         """
-        self._held = shared_client().session(self._row)
-        self._session = self._held.__enter__()
+        self._session = self._held.enter_context(shared_client().session(self._row))
         begun = _messages(self._session.observation)
         self._has_steps = bool(begun)
         told = (
@@ -92,9 +91,8 @@ class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):
 
     def close(self) -> None:
         """Release the session."""
-        held, self._held, self._session = self._held, None, None
-        if held is not None:
-            held.__exit__(None, None, None)
+        self._session = None
+        self._held.close()
 
 
 def _messages(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

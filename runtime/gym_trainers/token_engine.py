@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import anyio
@@ -87,9 +86,7 @@ class TokenEngine:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         return
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:

@@ -1,7 +1,7 @@
-"""Rollouts as trainers take them, whichever trainer it is: ids, mask, log-probabilities, reward or failure.
+"""Rollouts in the form that all trainers take: ids, mask, log-probabilities, reward or failure.
 
 A record's sequences are its `Piece`s; a rollout without a verdict has none, and `why_failed` says why. For
-trainers that cannot leave one out, `standing_in` makes it harmless.
+trainers that cannot leave it out, `standing_in` gives it a reward without effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gym_runtime import Failed, RolloutRecord
 from gym_runtime.client import AnyRow, line
 from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
-from gym_runtime.messages.transcripts import conversation
+from gym_runtime.messages import conversation
 from gym_runtime.statistics import mean
 
 ROW = "gym_row"
@@ -30,7 +30,7 @@ SAMPLING: Mapping[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "max_tokens": (),
 }
-"""vLLM's sampling parameters that a rollout may have, with the values that do nothing."""
+"""vLLM's sampling parameters that a rollout may have, with the values that have no effect."""
 
 
 class Piece(NamedTuple):
@@ -38,9 +38,9 @@ class Piece(NamedTuple):
 
     Attributes:
         prompt_ids: the first prompt.
-        response_ids: everything after it, tools' outputs too; the next two are as long.
+        response_ids: everything after it, also tools' outputs; the next two have the same length.
         mask: 1 where the policy sampled the token, else 0.
-        log_probs: of the engine, 0.0 where the mask is 0; None if it did not give all of them.
+        log_probs: the engine's, 0.0 where the mask is 0; None if it did not give all of them.
         turns: ``(start, end)`` of each turn's sampled tokens in ``response_ids``.
         cut: a limit ended it.
     """
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
 
 def pieces(record: RolloutRecord) -> list[Piece]:
-    """What there is to train on, one piece per segment of tokens; none if the rollout has no reward.
+    """The sequences to train on, one per segment of tokens; none if the rollout has no reward.
 
     Raises:
         UsageError: the rollout was run without ``return_tokens``.
@@ -92,13 +92,13 @@ def only_piece(
 ) -> Piece:
     """For trainers that take one sequence per rollout, and cannot leave a failed one out.
 
-    The last of those ``found``, and the log says if there were others; if there is none, a single end token
-    that is not trained on.
+    The last of those ``found``; the log says if there were others. If there is none, a single end token that
+    is not trained on.
 
     Args:
-        end: the token.
+        end: the end token.
         log_probs: the trainer wants log-probabilities.
-        why: there is none, for the log, if the record does not say it.
+        why: the reason for the log why there is none, if the record does not say it.
     """
     if not found:
         logger().warning("a rollout has no reward", why=why or why_failed(record) or "it has no tokens")
@@ -132,9 +132,9 @@ def why_failed(record: RolloutRecord) -> str:
 
 
 def standing_in(rewards: Iterable[float | None]) -> float:
-    """The reward of the failed ones of a group, where a trainer demands one: the others' mean.
+    """The reward for the failed rollouts of a group, where a trainer demands one: the mean of the others.
 
-    So the group's mean stays what it was, and the advantage of a failed rollout is 0; only the standard
+    So the group's mean does not change, and the advantage of a failed rollout is 0; only the standard
     deviation becomes smaller.
 
     >>> standing_in([1.0, None, 0.5]), standing_in([None])

@@ -15,8 +15,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from gym_runtime import RolloutSettings
@@ -58,7 +60,7 @@ class GymSpec:
         model: the pool whose engines have the policy.
         settings: how rollouts are run. The sampling settings of the trainer's arguments win over it:
             ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``max_completion_length``.
-        asynchronous: make a step's rollouts while the trainer works on the step before; see `Ahead`.
+        asynchronous: run a step's rollouts while the trainer works on the step before; see `NextStep`.
     """
 
     def __init__(
@@ -147,12 +149,12 @@ class GymSpec:
         made with ``use_vllm=False``.
 
         Raises:
-            UsageError: the trainer has an engine of its own.
+            UsageError: the trainer has its own engine.
         """
         if trainer.use_vllm:
             raise UsageError("the trainer has use_vllm=True: make it with use_vllm=False, then attach")
         # What TRL asks of its vLLM is `sync_weights` here: `rollout_func` takes the place of generation.
-        trainer.vllm_generation = _Engine(self, trainer)
+        trainer.vllm_generation = SimpleNamespace(sync_weights=partial(self.sync_weights, trainer))
         trainer._last_loaded_step = -1
         trainer.use_vllm = True
 
@@ -169,7 +171,7 @@ class GymSpec:
 
         Raises:
             UsageError: the settings ask for another temperature than the trainer's.
-            GymError: somebody cancelled the run, or the engines do not have the weights.
+            GymError: the run was cancelled, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
         if self._next_step is not None and trainer.model.training:
@@ -192,7 +194,7 @@ class GymSpec:
     def _groups(
         self, parts: Mapping[int, Part], settings: RolloutSettings, batch: Batch, *, again: bool
     ) -> Iterator[int]:
-        """Make groups; yields their places. With ``again`` the batch gets none that found no engine."""
+        """Run groups; yields their places. With ``again`` the batch gets no group that found no engine."""
         for repeats in sorted({part.size for part in parts.values()}):
             chosen = {key: part.prompt for key, part in parts.items() if part.size == repeats}
             for group in self._gym.groups(
@@ -204,7 +206,7 @@ class GymSpec:
                 repeats=repeats,
             ):
                 if again and any(found_no_engine(record) for record in group.rollouts):
-                    logger().warning("an engine is away: a group's rollouts are made again", place=group.key)
+                    logger().warning("no engine answered: a group's rollouts are run again", place=group.key)
                 else:
                     batch.add(group.key, group.rollouts)
                 yield group.key
@@ -217,17 +219,6 @@ class GymSpec:
         """
         if self._weights is not None:
             self._weights.sync(trainer)
-
-
-class _Engine:
-    """Replaces TRL's vLLM."""
-
-    def __init__(self, spec: GymSpec, trainer: Any) -> None:
-        self._spec = spec
-        self._trainer = trainer
-
-    def sync_weights(self) -> None:
-        self._spec.sync_weights(self._trainer)
 
 
 def parts_of(prompts: Sequence[str], size: int) -> list[Part]:
@@ -288,8 +279,8 @@ class NextStep:
     """Rollouts of the next step, run while TRL trains on those of this one: one step off-policy.
 
     In step n the trainer gets the rollouts begun in step n - 1, with that step's weights. If some are
-    unfinished, the engines load the new weights in mid-rollout: generation pauses and goes on with them. So
-    no token is older than one step, and the trainer corrects for that with the engine's log-probabilities
+    unfinished, the engines load the new weights during the rollouts: generation pauses and goes on with them.
+    So no token is older than one step, and the trainer corrects for that with the engine's log-probabilities
     (`GymSpec.attach`).
 
     The first step, which has no predecessor, waits for its own rollouts, and its prompts are used twice. A
@@ -302,7 +293,7 @@ class NextStep:
 
     def __init__(self, make: Make) -> None:
         self._make = make
-        # Two at a time: the first step has its own rollouts and the next one's made together.
+        # Two at a time: the first step's own rollouts run together with those of the next step.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="rollouts")
         self._next: Future[Columns] | None = None
 

@@ -1,8 +1,8 @@
 """TRL's AsyncGRPOTrainer on this runtime's rollouts: its rollout worker and its weight transfer.
 
-The worker makes groups all the time and puts their samples on the queue from which the trainer takes them.
-The trainer saves its weights every few steps, and the engines load them in mid-rollout. A sample says the
-oldest weights that sampled a token of it, so that the trainer can drop what is too old.
+The worker runs groups continuously and puts their samples on the queue from which the trainer takes them. The
+trainer saves its weights every few steps, and the engines load them during rollouts. A sample names the
+oldest weights that sampled one of its tokens, so that the trainer can drop samples that are too old.
 
 A token segment is a sample, with the advantage of its rollout. A rollout that failed gives none, and its
 group's mean and deviation are those of the others.
@@ -97,7 +97,7 @@ class RolloutWorker:
         self._changed = anyio.Event()
 
     def start(self) -> None:
-        """Begin to make rollouts. The engines have weights of the trainer's."""
+        """Begin to run rollouts. The engines have the trainer's weights."""
         self._made_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
         self._thread.start()
@@ -119,7 +119,7 @@ class RolloutWorker:
             GymError: no more rollouts are run, or no group with a reward came within ``stale_after_s``.
         """
         if self._failure is not None:
-            raise GymError(f"rollouts are not made any more: {self._failure}") from self._failure
+            raise GymError(f"no more rollouts are run: {self._failure}") from self._failure
         silent_s = time.monotonic() - self._made_s
         if silent_s > stale_after_s:
             raise GymError(f"no group of rollouts with a reward came for {silent_s:.0f} s: see the log")
@@ -131,7 +131,7 @@ class RolloutWorker:
             self._failure = leaf(error)
 
     async def _work(self, client: Client) -> None:
-        """Make groups, as many samples and rollouts at a time as the trainer wants, until `stop`."""
+        """Run groups, as many samples and rollouts at a time as the trainer wants, until `stop`."""
         loop = asyncio.get_running_loop()
         async with (
             client.standing_run(self._settings, environment=self._environment) as run,
@@ -234,7 +234,7 @@ def sample_fields(records: Sequence[RolloutRecord], *, group: int, version: int)
 
 
 def _oldest(names: Sequence[str], version: int) -> int:
-    """The oldest of the weights with these names; engines with weights of another origin name others.
+    """The oldest of the weights with these names; ``version`` if a name is not the trainer's.
 
     >>> _oldest(["step-11", "step-9"], 8), _oldest(["default"], 8), _oldest([], 8)
     (9, 8, 8)

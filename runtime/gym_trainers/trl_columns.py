@@ -23,7 +23,7 @@ class Batch:
     """The rollouts of a batch. Groups are converted as they arrive, while the trainer waits for others.
 
     Args:
-        end: the token that stands for a rollout without tokens; TRL takes no empty completion.
+        end: the token that replaces a rollout without tokens; TRL takes no empty completion.
     """
 
     def __init__(self, *, end: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from gym_runtime.client import SyncClient, SyncSession
@@ -27,7 +27,7 @@ class TrlEnvironment:
 
     def __init__(self) -> None:
         self._session: SyncSession | None = None
-        self._held: AbstractContextManager[SyncSession] | None = None
+        self._held = ExitStack()
         self._failure = ""
 
     def reset(self, row: str = "", **columns: Any) -> str | None:
@@ -42,8 +42,8 @@ class TrlEnvironment:
         """
         self._release()
         try:
-            self._held = type(self)._gym.session(row, environment=type(self)._environment)
-            self._session = self._held.__enter__()
+            opened = type(self)._gym.session(row, environment=type(self)._environment)
+            self._session = self._held.enter_context(opened)
         except UsageError:
             raise
         except GymError as error:
@@ -51,13 +51,12 @@ class TrlEnvironment:
         return None
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        if self._session is None:
-            return '{"error": "the environment is not available"}'
-        try:
-            return self._session.call(name, arguments)
-        except GymError as error:
-            self._fail(error)
-            return '{"error": "the environment is not available"}'
+        if self._session is not None:
+            try:
+                return self._session.call(name, arguments)
+            except GymError as error:
+                self._fail(error)
+        return '{"error": "the environment is not available"}'
 
     def _verified(self, completion: str | Sequence[Mapping[str, Any]]) -> float | None:
         """The reward of a completion; None if there is no verdict."""
@@ -77,9 +76,8 @@ class TrlEnvironment:
         logger().warning("a rollout has no reward", why=self._failure)
 
     def _release(self) -> None:
-        held, self._held, self._session, self._failure = self._held, None, None, ""
-        if held is not None:
-            held.__exit__(None, None, None)
+        self._session, self._failure = None, ""
+        self._held.close()
 
 
 def gym_reward(
@@ -93,7 +91,7 @@ def gym_reward(
     """TRL's reward function for both directions: None where a rollout has no verdict.
 
     Raises:
-        UsageError: the rollouts were made neither by `GymSpec.rollout_func` nor in our environments.
+        UsageError: the rollouts were run neither by `GymSpec.rollout_func` nor in our environments.
     """
     if gym_reward is not None:
         return list(gym_reward)

@@ -1,4 +1,4 @@
-"""The weights of TRL's model on their way to the engines: saved to a folder, loaded from there."""
+"""Moves the weights of TRL's model to the engines: saved to a folder, loaded from there."""
 
 from __future__ import annotations
 

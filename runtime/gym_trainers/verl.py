@@ -1,4 +1,4 @@
-"""verl: an agent loop whose rollouts are made here.
+"""verl: an agent loop whose rollouts run here.
 
 verl starts its engines and balances between them; an agent loop reaches them through
 ``server_manager.generate``, ids in and ids out. Each of verl's agent loop workers serves that function to the
@@ -27,8 +27,9 @@ from weakref import WeakKeyDictionary, finalize, ref
 from anyio import to_thread
 from gym_runtime import RolloutRecord
 from gym_runtime.errors import GymError, ModelUnavailable
+from gym_runtime.messages import split_thought
 
-from gym_trainers.hermes import Call, Said, said, split_thought
+from gym_trainers.hermes import Call, Said, said
 from gym_trainers.rollout_source import RolloutSource, shared_client
 from gym_trainers.token_engine import Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
@@ -145,7 +146,7 @@ class _Engine:
     """What the rollouts of one agent loop worker share.
 
     Attributes:
-        steps: which weights sampled a rollout that is in progress, by verl's global steps.
+        steps: the weights that sampled a rollout in progress, as verl's global steps.
         log_probs: verl wants the engine's log-probabilities.
     """
 

@@ -26,7 +26,7 @@ from gym_runtime.client.client import Client
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
-from gym_testing.bench.loop import ROW
+from gym_testing.bench.loop import rows as bench_rows
 from measure import print_table
 
 ENVIRONMENT = "example_single_tool_call"
@@ -140,7 +140,7 @@ async def measure(tasks: int, concurrency: int, folder: Path, *, late: bool) -> 
     """The rows of the table."""
     rows, store = folder / "rows.jsonl", folder / "broker"
     with rows.open("wb") as file:
-        file.writelines(ROW[:-1] + b', "bench_index": %d}\n' % index for index in range(tasks // REPEATS))
+        file.writelines(row + b"\n" for row in bench_rows(tasks // REPEATS))
     broker = Broker(store)
     environment = {"GYM_NATS_URL": broker.start()}
     found: list[list[object]] = []

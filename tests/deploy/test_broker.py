@@ -129,7 +129,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         damaged.trust()
     with pytest.raises(UsageError, match="expected HOST:PORT"):
         configure(BrokerPlan(folder=tmp_path, listen="4222"))
-    with pytest.raises(UsageError, match="which of them is this"):
+    with pytest.raises(UsageError, match="is not among them"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
 
 

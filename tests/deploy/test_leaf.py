@@ -32,7 +32,7 @@ def test_a_leaf_is_alone_and_begins_as_a_copy(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no site.seed; it must begin as a copy"):
         configure(BrokerPlan(folder=tmp_path, leaf_of=("hub",)))
     configure(BrokerPlan(folder=tmp_path, hosts=("hub",), node="hub", leaves="0.0.0.0:7422"))
-    with pytest.raises(UsageError, match="a leaf is alone"):
+    with pytest.raises(UsageError, match="a leaf is a single broker"):
         configure(BrokerPlan(folder=tmp_path, leaf_of=("hub",), nodes=("a", "b", "c"), node="a"))
     text = configure(BrokerPlan(folder=tmp_path, leaf_of=("hub", "other:99"), node="there")).read_text()
     assert '"tls://hub:7422", "tls://other:99"' in text

@@ -251,7 +251,7 @@ def test_what_authors_import_is_light() -> None:
 
 @pytest.mark.slow
 def test_every_public_name_is_there() -> None:
-    modules = ("gym_runtime", *(f"gym_runtime.{one}" for one in ("adapters", "training", "messages")))
+    modules = ("gym_runtime", *(f"gym_runtime.{one}" for one in ("adapters", "training", "bus", "messages")))
     for module in modules:
         assert run(f"import {module} as m; print(*[n for n in m.__all__ if getattr(m, n)])").split()
     assert len(run("import gym_runtime; print(*dir(gym_runtime))").split()) <= 50

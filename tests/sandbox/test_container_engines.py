@@ -54,7 +54,6 @@ def fake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(container_engines.SETTING, request.param)
     monkeypatch.setenv("MY_SECRET", "x")
     monkeypatch.setattr(container_engines, "_images", {})
-    monkeypatch.setattr(container_engines, "_unused", {})
     container_engines._counts.cache_clear()
     return Fake(tmp_path)
 

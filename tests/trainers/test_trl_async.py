@@ -67,7 +67,7 @@ def test_a_worker_that_cannot_go_on_says_so_to_the_trainer(system: SyncClient) -
     worker.start()
     assert worker._thread is not None
     worker._thread.join()
-    with pytest.raises(GymError, match=r"rollouts are not made any more: .*responses_create_params"):
+    with pytest.raises(GymError, match=r"no more rollouts are run: .*responses_create_params"):
         worker.check_health(60.0)
     worker.stop()
     idle = GymSpec(system, [counter_row()]).rollout_worker(arguments())

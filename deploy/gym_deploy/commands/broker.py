@@ -33,22 +33,22 @@ def broker(
 ) -> int:
     """Run a broker for the machines of a system: TLS, an identity for each role, the streams, join files.
 
-    One alone, or three with --nodes. Its folder holds every secret of the system.
+    A single broker, or three with --nodes. Its folder holds every secret of the system.
 
     Args:
-        folder: For keys, configuration and streams; it is made if need be, and what is there is kept. The
-            nodes of a cluster share it, or have copies.
+        folder: For keys, configuration and streams. It is created if it does not exist; existing files are
+            kept. The nodes of a cluster share it, or have copies.
         listen: HOST:PORT for clients and workers.
-        hosts: A name or address by which they reach it; repeatable, the first one stands in the join files.
+        hosts: A name or address by which they reach it; repeatable; join files have the first one.
             By default this machine's name.
         nodes: The hosts of all brokers of a cluster, separated by commas: three, so that one may fail.
-        node: Which of them this one is; by default this machine's name.
-        monitor: HOST:PORT of its statistics. Everybody who reaches it may read them.
+        node: This broker's host among them; by default this machine's name.
+        monitor: HOST:PORT of its statistics. They need no password.
         leaves: HOST:PORT where brokers of other sites may connect, such as 0.0.0.0:7422.
         leaf_of: The brokers of the first site, HOST or HOST:PORT, separated by commas: this one serves a
             second site and stores nothing. Its folder begins as a copy of theirs.
         prefix: Of the system's subjects; one broker's identities are for one system.
-        linger_s: Seconds that it stays after SIGTERM for workers that still finish their work.
+        linger_s: Seconds that it waits after SIGTERM for workers to finish their work.
         keys_only: Make the keys and join files, and start nothing.
     """
     plan = BrokerPlan(

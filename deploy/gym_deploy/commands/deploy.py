@@ -32,8 +32,8 @@ def deploy(
 
     Args:
         action: init writes them.
-        platform: For which.
-        folder: Where the files go.
+        platform: The platform.
+        folder: The output folder.
         image: The container image.
         package: What pip installs into it, with extras.
         environments: An environment to serve, or several with commas; repeatable.
@@ -41,7 +41,7 @@ def deploy(
         model_urls: Where the model is served; once per replica.
         concurrency: Rollouts in flight per agent worker.
         prefix: Tells systems that share a broker apart.
-        overwrite: Replace files that are there.
+        overwrite: Replace existing files.
     """
     values = Values(
         image=image,

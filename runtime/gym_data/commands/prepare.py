@@ -25,19 +25,20 @@ class PrepareOptions:
     """What ``prepare`` was asked to do.
 
     Attributes:
-        split: train, validation, benchmark or example; repeatable. By default train, of benchmarks benchmark.
-        output: The folder to fill, and the only one that is written to; by default data/NAME.
+        split: train, validation, benchmark or example; repeatable. By default train, or
+            benchmark for benchmarks.
+        output: The output folder; nothing is written elsewhere. By default data/NAME.
         source: huggingface, file or generate; by default file if there is an --input, else what the
             environment offers. The hub takes HF_TOKEN and HF_ENDPOINT.
         input_file: The rows, JSONL; with several NAMEs, NAME=FILE.
-        prompt: A YAML or TOML file that makes the input of the rows' fields; by default a benchmark's own.
-        weight: NAME=W, shares of a blend; by default the rows there are.
-        repeats: NAME=K, how often each row comes, one after the other.
+        prompt: A YAML or TOML template that makes a row's input of its fields; by default a benchmark's own.
+        weight: NAME=W, shares of a blend; by default in proportion to the numbers of rows.
+        repeats: NAME=K, how often each row is written, one directly after the other.
         seed: Of the blend, of samples and of generated rows.
         size: Rows in all, before repeats; by default all.
         settings: KEY=VALUE, a setting of the environment's generator.
-        overwrite_metrics_conflicts: The data may differ from its stored metrics.
-        assets: Fetch the files that rows of NAME need, and no rows.
+        overwrite_metrics_conflicts: Accept data that differs from its stored metrics, and replace these.
+        assets: Fetch the files that rows of NAME need, but no rows.
     """
 
     split: tuple[str, ...] = ()
@@ -117,7 +118,7 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PREPARE) -> 
 
 
 def _fetch_assets(names: tuple[str, ...], *, as_json: bool) -> int:
-    """Fetch the files that environments declare as their assets; 0 when all are there.
+    """Fetch the files that environments declare as their assets; 0 if none is missing.
 
     Raises:
         UsageError: a name is unknown, or has no assets; a file cannot be fetched, or by no program.
@@ -228,7 +229,7 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
 
 
 def _value(text: str) -> Any:
-    """JSON where it is, else the text itself."""
+    """JSON if it can be decoded, else the text itself."""
     try:
         return msgspec.json.decode(text)
     except UNREADABLE:

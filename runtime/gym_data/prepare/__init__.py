@@ -1,13 +1,12 @@
-"""Preparing data: rows from wherever they are, checked and blended, as files to train and evaluate on.
+"""Preparing data: rows from files, the hub or environments, checked and blended, as files to train on.
 
     sources ──▶ files of rows ──▶ (check all) ──▶ collate ──▶ train.jsonl, validation.jsonl, example.jsonl
      hub         prompts                           blend       <split>_metrics.json, sources.json
                                      └──▶ of each source <stem>_prepare.jsonl, <stem>_metrics.json
 
-Rows are read again for every file that holds them. Nothing is written while any row is wrong or any source
-is not what its stored metrics say, and each file appears whole or not at all. Memory does not grow with the
-number of rows, but for the eight bytes by which a dataset knows its repeated rows and a digest per distinct
-text that the metrics count.
+Rows are read again for every file that gets them. Nothing is written if any row is wrong or any source
+differs from its stored metrics, and each file appears whole or not at all. Memory grows by eight bytes a row,
+by which a dataset finds repeated rows, and by a digest for each distinct text that the metrics count.
 """
 
 from gym_runtime.public import public_names

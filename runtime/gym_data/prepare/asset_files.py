@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 from typing import IO
@@ -34,7 +33,7 @@ Report = Callable[[int, int], None]
 
 
 def fetch(asset: Asset, report: Report | None = None, *, loopback: bool = False) -> list[str]:
-    """Fetch the files of an asset that are not in the cache; return the paths of those that were fetched.
+    """Fetch the files of an asset that are not in the cache; return the paths of the fetched ones.
 
     Idempotent. If no digest is declared for a file, the digest of the first fetch is recorded, and later
     fetches must match it as long as the URL is the same.
@@ -67,7 +66,7 @@ def fetch(asset: Asset, report: Report | None = None, *, loopback: bool = False)
         got = _fetch_file(asset, file, url, wanted, left_bytes, progress, loopback=loopback)
         left_bytes -= got.size_bytes
         lock[file] = got
-        _write(place / LOCK, msgspec.json.format(msgspec.json.encode(lock)))
+        _write_lock(place, lock)
         fetched.append(file)
     return fetched
 
@@ -85,36 +84,29 @@ def _fetch_file(
     target = cached(asset) / file
     _make_folder(target.parent)
     digest, size_bytes = hashlib.sha256(), 0
-    descriptor, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as written:
-            try:
-                with _open(url, loopback=loopback) as answer:
-                    while block := answer.read(_BLOCK_BYTES):
-                        size_bytes += len(block)
-                        if size_bytes > most_bytes:
-                            raise UsageError(
-                                f"{url} was not used: asset {asset.name} would be larger than its declared "
-                                f"{asset.size_bytes} bytes"
-                            )
-                        digest.update(block)
-                        written.write(block)
-                        progress(size_bytes)
-                    promised = answer.headers.get("Content-Length")
-                # http.client raises no error when a body that is read in blocks was cut off.
-                if promised is not None and promised != str(size_bytes):
-                    raise ConnectionError(f"it was cut off after {size_bytes} of {promised} bytes")
-            except (OSError, HTTPException) as error:
-                reason = error.reason if isinstance(error, urllib.error.URLError) else error
-                raise UsageError(f"{url} cannot be fetched: {reason}; run the command again") from error
-            written.flush()
-            os.fsync(written.fileno())
+    with replacing(target) as written:
+        try:
+            with _open(url, loopback=loopback) as answer:
+                while block := answer.read(_BLOCK_BYTES):
+                    size_bytes += len(block)
+                    if size_bytes > most_bytes:
+                        raise UsageError(
+                            f"{url} was not used: asset {asset.name} would be larger than its declared "
+                            f"{asset.size_bytes} bytes"
+                        )
+                    digest.update(block)
+                    written.write(block)
+                    progress(size_bytes)
+                promised = answer.headers.get("Content-Length")
+            # http.client raises no error when a body that is read in blocks was cut off.
+            if promised is not None and promised != str(size_bytes):
+                raise ConnectionError(f"it was cut off after {size_bytes} of {promised} bytes")
+        except (OSError, HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise UsageError(f"{url} cannot be fetched: {reason}; run the command again") from error
         got = digest.hexdigest()
         if wanted and got != wanted:
             raise UsageError(f"{url} was not used: its SHA-256 is {got}, not {wanted}")
-        Path(part).replace(target)
-    finally:
-        Path(part).unlink(missing_ok=True)
     return Fetched(url=url, sha256=got, size_bytes=size_bytes)
 
 
@@ -158,9 +150,9 @@ def _make_folder(path: Path) -> None:
         ) from error
 
 
-def _write(path: Path, content: bytes) -> None:
-    with replacing(path) as file:
-        file.write(content)
+def _write_lock(place: Path, lock: Mapping[str, Fetched]) -> None:
+    with replacing(place / LOCK) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(lock)))
 
 
 INSTALLED = "install"
@@ -188,7 +180,5 @@ def install(asset: Asset) -> bool:
             f"installing {asset.description} in {place} failed with exit code {done.returncode}, as shown "
             "above; run the command again"
         )
-    lock = {**read_lock(place), INSTALLED: Fetched(url="", sha256=digest, size_bytes=0)}
-    with replacing(place / LOCK) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(lock)))
+    _write_lock(place, {**read_lock(place), INSTALLED: Fetched(url="", sha256=digest, size_bytes=0)})
     return True

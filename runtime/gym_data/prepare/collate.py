@@ -1,13 +1,13 @@
 """One split: the rows of all its environments, checked, blended and written.
 
-A row is written as it went in, with ``agent_ref`` and without the ``gold`` that only example rows have. One
-that names its environment keeps that name, if it is one of the environment that was asked. Of each source all
-rows are in ``<stem>_prepare.jsonl``, also if a blend takes only a share of them, and
-``<stem>_metrics.json`` counts them.
+A row is written unchanged, but with ``agent_ref`` and without the ``gold`` that only example rows have. A row
+that names its environment keeps that name if it is one of the requested environment's. All rows of each
+source are in ``<stem>_prepare.jsonl``, even if a blend takes only a share of them, and
+``<stem>_metrics.json`` has their metrics.
 
-The seed decides how many rows each environment gives and in which order they come; both are drawn while the
-rows stream: an urn says which environment comes next, and a row of it is taken or left as it passes. The
-rows of one environment keep their order.
+The seed decides which rows are taken and in which order the environments alternate. Both are drawn while the
+rows stream: an urn decides which environment comes next, and each of its rows is taken or skipped. The rows
+of one environment keep their order.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class PreparedPart(msgspec.Struct, kw_only=True):
     """One environment's share of a split, and all rows of its source in separate files.
 
     Attributes:
-        dataset: None if the share is nothing.
+        dataset: None if the share is empty.
         source: the path of those files, without ``_prepare.jsonl`` and ``_metrics.json``.
-        stored: the same of the file that the rows are of, whose metrics may stand beside it, to be read.
+        stored: the path of the file that has the rows, without its ending; its metrics may be beside it.
     """
 
     wanted: Wanted
@@ -55,10 +55,10 @@ class PreparedPart(msgspec.Struct, kw_only=True):
     metrics: dict[str, Any] = {}
 
     def measure(self, repeats: int, *, overwrite_conflicts: bool) -> None:
-        """Count what the source holds.
+        """Compute the metrics of the source.
 
         Raises:
-            UsageError: its stored metrics say otherwise.
+            UsageError: they differ from its stored metrics.
         """
         if self.dataset is None:
             return
@@ -84,7 +84,7 @@ class PreparedPart(msgspec.Struct, kw_only=True):
 
 
 def finished(row: Row) -> bytes:
-    """A row as it is written: with ``agent_ref``, without ``gold``; all else stays to the byte."""
+    """A row as it is written: with ``agent_ref``, without ``gold``; all else is unchanged, byte by byte."""
     fields = _decode_fields(row.line)
     if "gold" not in row.environment.resource.task_type.__struct_encode_fields__:
         fields.pop("gold", None)
@@ -101,7 +101,7 @@ def rows_of(source: Path) -> Path:
 
 
 def metrics_of(stem: Path) -> Path:
-    """The file that counts what is in ``<stem>.jsonl``, or in a source."""
+    """The file with the metrics of ``<stem>.jsonl``, or of a source."""
     return stem.with_name(f"{stem.name}_metrics.json")
 
 
@@ -206,7 +206,7 @@ MAX_LISTED = 1000
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a split. ``rows`` counts repeats too; ``environments`` are named as asked.
+    """A split that was written. ``rows`` includes repeats; ``environments`` has the rows by requested name.
 
     ``sources`` are the files with all rows of each, by the same names.
     """
@@ -226,7 +226,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         output: the folder.
         only_output: nothing is written anywhere else.
         weights: by name as asked; either none or one for each.
-        repeats: how often each row of a name comes, right after each other; 1 unless said.
+        repeats: how often each row of a name is written, one directly after the other; 1 by default.
         size: rows in all, before repeats.
     """
 
@@ -241,7 +241,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collation:
-    """Some splits on their way into files. Use it in a ``with``: `check` all of them, then `write` each."""
+    """Splits, checked and then written. Use it in a ``with``: `check` all of them, then `write` each."""
 
     def __init__(self, recipe: Recipe, downloading: Downloading) -> None:
         self._recipe = recipe
@@ -271,8 +271,8 @@ class Collation:
         """Get the rows of a split and check every one.
 
         Raises:
-            UsageError: rows are not to be had, or are wrong: one line each, ``file:line:column: what``; or a
-                source is not what its stored metrics say.
+            UsageError: rows cannot be found, or are wrong: one line each, ``file:line:column: what``; or a
+                source differs from its stored metrics.
         """
         recipe, output = self._recipe, self._recipe.output / f"{split}.jsonl"
         generated = [one.choose() == "generate" for one in wanted]
@@ -322,7 +322,7 @@ class Collation:
         """Write a split that was checked: its rows, its metrics, and where it came from.
 
         Raises:
-            UsageError: the stored metrics say otherwise, or the disk is full; the old files stand.
+            UsageError: the metrics differ from the stored ones, or the disk is full; the old files stay.
         """
         checked, recipe = self._splits[split], self._recipe
         output, metrics = checked.output, DataMetrics()
@@ -354,8 +354,8 @@ class Collation:
         )
 
     def _beside(self, wanted: Wanted, split: Split) -> Path:
-        """Where a source's own files go, without their endings: beside it if it is a file that was named, its
-        rows stay as they are and no folder was named, else into the output.
+        """Where a source's own files go, without their endings: beside it if the user named the file, but no
+        folder, and its rows stay unchanged; else into the output.
         """
         file = None if self._recipe.only_output else wanted.file
         if file and file.is_file() and self._recipe.prompt is None and os.access(file.parent, os.W_OK):
@@ -387,7 +387,7 @@ class Collation:
 
 
 def _prompt(own: PromptTemplate | None, wanted: Wanted) -> PromptTemplate | None:
-    """The prompt that was given, else a benchmark's, for rows that are made of published records."""
+    """The given prompt, else the benchmark's for rows that are built from published records."""
     benchmark = wanted.environment.definition.benchmark
     if benchmark is None or not benchmark.prompt or wanted.made is None:
         return own
@@ -436,7 +436,7 @@ def _raise(problems: list[str]) -> None:
 
 
 def _refuse_foreign(output: Path, paths: Sequence[Path], sources: Sequence[Path]) -> None:
-    """Refuse to replace a file that is read, or that did not come from here."""
+    """Refuse to replace a file that is read, or that this command has not written."""
     read = {path.resolve() for path in paths}
     written = {output: metrics_of(output.with_suffix("")), **{rows_of(s): metrics_of(s) for s in sources}}
     for rows, metrics in written.items():

@@ -1,8 +1,8 @@
-"""``<stem>_metrics.json``: what a prepared file or a source holds, as in NeMo Gym; and the conflict rule.
+"""``<stem>_metrics.json``: the metrics of a prepared file or a source, as in NeMo Gym; and the conflict rule.
 
-Metrics that are stored beside the data are a promise: who prepares the same data again must get them again,
-within a tolerance. Otherwise the new ones are put into ``<stem>_metrics_conflict.json`` and nothing else is
-written. Those of a source begin with a description of it, which is no part of the promise.
+Metrics that are stored beside the data are a promise: preparing the same data again must give the same
+metrics, within a tolerance. Otherwise the new ones are written to ``<stem>_metrics_conflict.json``, and
+nothing else is written. The metrics of a source begin with its description, which is not compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Figures:
-    """Statistics of finite numbers as they come."""
+    """Streaming statistics of finite numbers."""
 
     def __init__(self) -> None:
         self._numbers = Clusters()
@@ -60,7 +60,7 @@ class Figures:
 
 
 class Texts:
-    """How many texts there were, and how many different ones."""
+    """The number of texts, and of distinct texts."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -78,8 +78,8 @@ class Texts:
 class DataMetrics:
     """The metrics of one file: `add` its rows.
 
-    A field of the row that is a number, a text or a list of them is counted under its name, as what its
-    first value is; other values of it are left out.
+    A field of the row that is a number, a text or a list of them is counted under its name. The type of its
+    first value decides; values of the other type are left out.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class DataMetrics:
 
 
 def write_metrics(path: Path, document: Mapping[str, Any]) -> None:
-    """Write metrics, replacing what is there, and remove the record of an earlier conflict.
+    """Write metrics, replacing earlier ones, and remove the record of an earlier conflict.
 
     Raises:
         UsageError: the disk is full or broken.
@@ -138,10 +138,10 @@ def write_metrics(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def refuse_conflict(path: Path, document: Mapping[str, Any], *, own: Path | None = None) -> None:
-    """Compare with the metrics that are stored, if any; what they do not have may be new.
+    """Compare with the stored metrics, if any; fields that these lack may be new.
 
     Args:
-        own: where the new metrics are to go, if not there; then nothing is written beside the stored ones.
+        own: where the new metrics will be written, if elsewhere; a conflict is then recorded there.
 
     Raises:
         UsageError: they differ beyond the tolerance, or cannot be read. The new ones are in a file beside.
@@ -170,7 +170,7 @@ def refuse_conflict(path: Path, document: Mapping[str, Any], *, own: Path | None
 
 
 def _measured(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what describes a source; a row's field of such a name is counted, so it is an object."""
+    """Without the description of a source; a row's field of such a name has metrics, so it is an object."""
     return {
         name: value
         for name, value in document.items()
@@ -184,7 +184,7 @@ def conflict_path(path: Path) -> Path:
 
 
 def differences(stored: object, new: object, where: str = "") -> Iterator[str]:
-    """What of the stored metrics is not so in the new ones, one line each.
+    """How the new metrics differ from the stored ones, one line each.
 
     >>> list(differences({"a": 1.0, "b": 2}, {"a": 1.004, "c": 3}))
     ["'b' is gone"]

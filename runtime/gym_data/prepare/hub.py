@@ -1,8 +1,8 @@
 """The Hugging Face hub: one file of a data set repository, at one commit.
 
-Everything is the library's: an interrupted download goes on where it stopped, what is there already is not
-fetched again, ``HF_TOKEN`` opens private repositories, ``HF_ENDPOINT`` names a mirror, ``HF_HUB_CACHE`` the
-place of the files. The three are read when they are used.
+The library does it all: it resumes an interrupted download and does not fetch a cached file again.
+``HF_TOKEN`` opens private repositories, ``HF_ENDPOINT`` names a mirror, ``HF_HUB_CACHE`` the folder of the
+files. The three are read when they are used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 import msgspec
@@ -23,18 +22,18 @@ Report = Callable[[int, int], None]
 
 
 class HubFile(msgspec.Struct, frozen=True):
-    """A downloaded file and the commit that it is of."""
+    """A downloaded file and its commit."""
 
     path: Path
     commit: str
 
 
 def fetch(source: DatasetSource, *, commit: str | None = None, report: Report | None = None) -> HubFile:
-    """Download a file, unless it is there.
+    """Download a file, unless it is cached.
 
     Args:
-        commit: take this one, instead of what the source's revision stands for now.
-        report: is called with the bytes that have arrived and the bytes in all (0: not known).
+        commit: use this one, instead of the present commit of the source's revision.
+        report: is called with the bytes that have arrived and the total (0: unknown).
 
     Raises:
         UsageError: no such repository, revision or file; no access to it; the hub cannot be reached; the
@@ -94,7 +93,7 @@ def _broken_connection() -> tuple[type[Exception], ...]:
 
 
 def _bar(report: Report | None) -> Any:
-    """The library's interface to a progress bar, which is tqdm's: what we need of it."""
+    """A progress bar with the part of tqdm's interface that the library uses."""
 
     class Bar:
         def __init__(self, *_: object, total: float | None = None, initial: float = 0, **__: object) -> None:
@@ -103,9 +102,7 @@ def _bar(report: Report | None) -> Any:
         def __enter__(self) -> Bar:
             return self
 
-        def __exit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-        ) -> None:
+        def __exit__(self, *_: object) -> None:
             self.close()
 
         def update(self, amount: float = 1) -> None:
@@ -126,7 +123,7 @@ def _bar(report: Report | None) -> Any:
 
 
 def find_installed(source: DatasetSource) -> HubFile:
-    """A file of an installed distribution; its version stands for the commit.
+    """A file of an installed distribution, with its version as the commit.
 
     Raises:
         UsageError: the distribution is not installed, or has no such file.

@@ -1,9 +1,9 @@
-"""Prompt templates: a row's fields, put into words, become its ``input``.
+"""Prompt templates: they make a row's ``input`` of its fields.
 
-A template is a YAML or TOML file with ``user`` (required) and ``system``; ``{field}`` stands for a field of
-the row, as in NeMo Gym. Fields only: ``{row.attribute}`` and ``{row[0]}`` would reach into Python's objects
-and are refused when the template is read. ``image`` may name a field that holds an image, which then follows
-the user's text and is no field of the row any more.
+A template is a YAML or TOML file with ``user`` (required) and ``system``; ``{field}`` is replaced by a field
+of the row, as in NeMo Gym. Fields only: ``{row.attribute}`` and ``{row[0]}`` would reach into Python's
+objects and are refused when the template is read. ``image`` may name a field with an image, which then
+follows the user's text and is removed from the row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     image: str = ""
 
     def fill(self, line: bytes) -> bytes:
-        """A row with its ``input`` made from its fields; one that is no JSON object is left as it is.
+        """A row with its ``input`` made from its fields; a row that is not a JSON object stays unchanged.
 
         Raises:
             BadRow: the row has an ``input``, lacks a field, or has a value that the format does not take.
@@ -76,7 +76,7 @@ def read_prompt(path: Path) -> PromptTemplate:
     """Read and check a template.
 
     Raises:
-        UsageError: the file cannot be read, is no such template, or reaches for more than fields.
+        UsageError: the file cannot be read, is not such a template, or uses more than fields.
     """
     try:
         text = path.read_text("utf-8")
@@ -93,7 +93,7 @@ def checked_prompt(where: object, user: str, system: str | None = None, image: s
     """A template whose places are fields of rows.
 
     Raises:
-        UsageError: it reaches for more than fields; the message begins with ``where`` it stands.
+        UsageError: it uses more than fields; the message begins with ``where``.
     """
     for part in (user, system or ""):
         _check(where, part)

@@ -2,7 +2,8 @@
 
 By the ending of a file's name: ``.jsonl`` (a record per line), ``.json`` (the same, one list, or one object),
 ``.csv`` (with a header), ``.parquet``, and ``.md`` or ``.txt`` (one record with its ``text``); ``.gz`` may
-follow. Nothing in a file is executed, and memory does not grow with it, but for a text and a whole ``.json``.
+follow. Nothing in a file is executed. Memory does not grow with a file, except for texts and a whole
+``.json``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _decode_list = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 def make_rows(make: RowMaker, files: Sequence[tuple[str, Path]], path: Path) -> None:
-    """Write the rows that an environment makes of some files' records, as JSON lines.
+    """Write the rows that an environment builds from the records of files, as JSON lines.
 
     Args:
         files: each file's name, which says its format, and where it is.
@@ -51,7 +52,7 @@ def make_rows(make: RowMaker, files: Sequence[tuple[str, Path]], path: Path) -> 
 
 
 class _Counted:
-    """The records of a file, once; ``number`` is that of the latest one, from 1."""
+    """The records of a file, once; ``number`` is the latest one's, from 1."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Where an environment's rows come from: a file, the hub, or the environment; in the end always a file."""
+"""The origins of an environment's rows: a file, the hub, or the environment. Each ends as a file."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one environment for one split.
 
     Attributes:
-        name: as it was asked for: ``NAME``, or ``NAME:DATASET``.
+        name: as the user wrote it: ``NAME``, or ``NAME:DATASET``.
         module: the environment's name, or the path of its module.
-        dataset: one of the environment's sources by its name; empty for the one without a name.
-        origin: None to take what there is: the file, else the hub, else the environment's generator.
+        dataset: the name of one of the environment's sources; empty for the source without a name.
+        origin: None to take the first that exists: the file, the hub, the environment's generator.
         settings: for the generator.
     """
 
@@ -51,7 +51,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         """Where the rows come from.
 
         Raises:
-            UsageError: not from there, or from nowhere.
+            UsageError: the wanted origin does not exist, or there is none.
         """
         definition, published = self.environment.definition, self.published()
         known = ", ".join(repr(s.name) for s in definition.datasets if s.split == self.split and s.name)
@@ -81,13 +81,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return self.file or (self.environment.examples if self.split == "example" else None)
 
     def published(self) -> DatasetSource | None:
-        """Where on the hub they are."""
+        """Their source on the hub."""
         sources = self.environment.definition.datasets
         return next((s for s in sources if s.split == self.split and s.name == self.dataset), None)
 
     @property
     def made(self) -> DatasetSource | None:
-        """Where on the hub the records are of which its rows are made, which lack an input."""
+        """The source on the hub whose records the rows are built from; such rows have no input yet."""
         source = self.published() if self.choose() == "huggingface" else None
         return source if source and source.rows else None
 
@@ -107,10 +107,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Origins:
-    """``sources.json``: which commits a folder's files were made of, so that they are made of them again.
+    """``sources.json``: the commits that a folder's files were built from; the next run uses them too.
 
-    A commit holds as long as its repository, file and revision are asked for; remove the entry to take what
-    the revision stands for now.
+    A commit holds while the same repository, file and revision are requested; remove the entry to use the
+    revision's present commit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -123,10 +123,10 @@ class Origins:
                 raise UsageError(f"cannot read {path}: {error}; remove it to start again") from None
 
     def commit(self, source: DatasetSource) -> str | None:
-        """The commit that was taken for a source before.
+        """The commit that an earlier run used for a source.
 
         Raises:
-            UsageError: the text is not a commit; the library uses it as part of a path.
+            UsageError: the text is not a commit. (The library uses it as part of a path.)
         """
         wanted = _identity(source)
         recorded = self._entries.get(source.split, ())
@@ -141,7 +141,7 @@ class Origins:
         raise UsageError(f"{self.path}: {str(commit)[:200]!r} is not a commit; remove it to start again")
 
     def record(self, split: Split, entries: list[dict[str, Any]]) -> None:
-        """Write down what a split's file is made of.
+        """Record what a split's file was built from.
 
         Raises:
             UsageError: the disk is full or broken.
@@ -167,10 +167,10 @@ def gather(
     """A file with the rows that are wanted, from the hub or from this machine; and its entry in `Origins`.
 
     Args:
-        made: where rows go that are made of the records of published files.
+        made: the file for rows that are built from the records of published files.
 
     Raises:
-        UsageError: they are not to be had.
+        UsageError: they cannot be found or downloaded.
     """
     entry: dict[str, Any] = {"environment": wanted.environment.name}
     source = wanted.published()
@@ -238,10 +238,10 @@ def _of_asset(
 
 
 def generate(wanted: Wanted, count: int, seed: int, path: Path) -> dict[str, Any]:
-    """Let an environment make rows, into a file; their entry in `Origins`.
+    """Let an environment generate rows into a file; returns their entry in `Origins`.
 
     Raises:
-        UsageError: it does not know a setting, or made fewer rows, or rows that are no JSON.
+        UsageError: it does not know a setting, or generated too few rows, or rows that are not JSON.
     """
     make = wanted.environment.definition.generate
     assert make is not None

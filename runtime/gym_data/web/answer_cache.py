@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,8 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 from gym_runtime.assets import cache_folder
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.own_files import replacing
 
 from gym_data.web.web_request import WebAnswer
 
@@ -31,7 +31,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 async def find(asked: bytes) -> WebAnswer | None:
-    """The answer to what was asked before; None without one that is fresh enough."""
+    """The stored answer to a request; None without one that is fresh enough."""
     return await anyio.to_thread.run_sync(_read, _path(asked))
 
 
@@ -53,20 +53,14 @@ def _read(path: Path) -> WebAnswer | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    # It would throw out everything else.
+    # It would evict everything else.
     if len(content) > FOLDER_BYTES:
         return
-    with suppress(OSError):
+    with suppress(OSError, UsageError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_room(path.parent, FOLDER_BYTES - len(content))
-        # In the same folder: a rename is atomic within one file system only.
-        descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=".")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            Path(part).replace(path)
-        finally:
-            Path(part).unlink(missing_ok=True)
+        with replacing(path, 0o600) as file:
+            file.write(content)
 
 
 def _make_room(folder: Path, size_bytes: int) -> None:

@@ -1,14 +1,14 @@
 """The fetcher: the one way for environments to reach the outside world.
 
-    page(url)      a page that a model named: guarded, paced for each host; what fails is text for the model
-    ask(service)   a service that the environment needs: keys, pace, quota, retries; what fails is a failure
-    send(service)  the same for what must not be repeated: one request, and whatever the service answers
-    recorded(name) what was asked, under a name: played from a recording, or written to one
+    page(url)      a page that a model named: guarded, paced for each host; an error is text for the model
+    ask(service)   a service that it needs: keys, pace, quota, retries; an error fails the rollout
+    send(service)  the same for a request that must not be repeated: one try, any answer
+    recorded(name) an answer under a name: played from a recording, or added to one
 
-Models name addresses, so that a model could make a page "fail" at will: that must not spare it its reward. So
-a page that cannot be had is an answer (`PageUnavailable`), unless the network itself is gone, which the
-fetcher finds out by dialling the environment's services. A service that does not serve is a failure of the
-rollout (`ServiceUnavailable`, stage ``resource``), never a reward.
+A model names the addresses of pages, so it could make a page "fail" at will, and that must not end its
+rollout without a reward. So a page that cannot be fetched is an answer (`PageUnavailable`), unless the
+network is down: the fetcher then cannot connect to the environment's services either. A service that does not
+answer fails the rollout (`ServiceUnavailable`, stage ``resource``), and is never a reward.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVICE_PAUSES_S = (1.0, 2.0, 4.0)
 SERVICE_LONGEST_PAUSE_S = 30.0
 """A service that asks for a longer one counts as unavailable now."""
 SERVICE_RESTS_S = 900.0
-"""How long a key is not used that is used up or was not taken."""
+"""How long a key rests whose quota is used up, or that the service refused."""
 HOST_PAUSE_S = 0.2
 """Between two pages of one host."""
 
@@ -58,7 +58,7 @@ _host_free_s: OrderedDict[str, float] = OrderedDict()
 class Fetcher:
     """
     Args:
-        services: those that tell whether the network is there.
+        services: used to find out whether the network is up.
         guard: which hosts may be asked for pages.
         recording: where answers are found or added.
         replay: everything is answered from the recording; nothing is sent.
@@ -84,11 +84,11 @@ class Fetcher:
 
     @property
     def replays(self) -> bool:
-        """Nothing is sent: all answers come from a recording."""
+        """Whether all answers come from a recording; nothing is sent then."""
         return self._replay
 
     async def recorded(self, asked: str, ask: Callable[[], Awaitable[WebAnswer]]) -> WebAnswer | None:
-        """What ``ask`` answers, or in replay what it answered; None if the recording lacks it."""
+        """The answer of ``ask``, or its recorded answer in replay; None if the recording has none."""
         if self._recording is None:
             return await ask()
         if self._replay:
@@ -105,15 +105,15 @@ class Fetcher:
         service: Service | None = None,
         probe: WebRequest | None = None,
     ) -> WebAnswer:
-        """A page that a model named. Whether its status is one of success is the caller's to see.
+        """A page that a model named. The caller checks its status.
 
         Args:
             service: whose page it is: its pace holds, and its signature is sent.
             probe: as for `ask`.
 
         Raises:
-            PageUnavailable: it cannot be had; the message is for the model.
-            ServiceUnavailable: the network or the page's service is gone.
+            PageUnavailable: it cannot be fetched; the message is for the model.
+            ServiceUnavailable: the network or the page's service is down.
         """
         # The part after # is never sent, and recordings must not differ by it.
         url = url.strip().partition("#")[0]
@@ -132,9 +132,8 @@ class Fetcher:
     ) -> WebAnswer:
         answer = await self._page_once(url, bounds, service)
         if service is not None and probe is not None and service.said(answer) != "answered":
-            await self._asked(
-                service, probe
-            )  # fails if it is the service's fault, else waits until it serves
+            # Raises if it is the service's fault; else it waits until the service answers.
+            await self._asked(service, probe)
             answer = await self._page_once(url, bounds, service)
         return answer
 
@@ -169,12 +168,12 @@ class Fetcher:
         """A service's answer, which may be a refusal of the request itself: 400, 404, 422.
 
         Args:
-            probe: a harmless request. If the service serves it and not the request, in which a model had a
-                say, the request is to blame, not the service.
+            probe: a harmless request. If the service answers it, but not the request, which a model has
+                influenced, the request is at fault, not the service.
 
         Raises:
-            ServiceUnavailable: it is down, not configured, or gives no more.
-            PageUnavailable: it serves the probe only; the message is for the model.
+            ServiceUnavailable: it is down, not configured, or its quota is used up.
+            PageUnavailable: it answers the probe only; the message is for the model.
         """
         service.check()
         try:
@@ -190,7 +189,7 @@ class Fetcher:
 
         Raises:
             ServiceUnavailable: it is not configured, its quota is used up, or there was no answer. The
-                request may have had its effect all the same.
+                request may have had its effect nevertheless.
         """
         service.check()
         try:
@@ -252,7 +251,7 @@ class Fetcher:
     async def _kept(
         self, whose: str, request: WebRequest, ask: Callable[[], Awaitable[WebAnswer]]
     ) -> WebAnswer:
-        """An answer, from the cache if it is there. The request has no key yet."""
+        """An answer, from the cache if it has one. The request has no key yet."""
         if not self._cached or self._replay:
             return await ask()
         identity = _encode([whose, request.url, request.params, request.body])

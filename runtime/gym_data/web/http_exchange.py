@@ -1,4 +1,4 @@
-"""Decompression in small steps, so that a caller can stop a body that grows without end."""
+"""One HTTP exchange whose hosts, time and size are checked, with decompression in small steps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _as_it_is(chunk: bytes) -> Iterator[bytes]:
 class _Decompressor:
     """
     Args:
-        formats: what the body may be in, by the numbers of zlib; the first that fits its beginning.
+        formats: zlib's numbers of the formats that are tried in turn on the beginning of the body.
     """
 
     def __init__(self, *formats: int) -> None:
@@ -83,7 +83,7 @@ class _Decompressor:
 
 
 HTTP_CONNECT_S = 10.0
-"""How long connecting may take, where the whole exchange may take longer."""
+"""How long connecting may take; the whole exchange may take longer."""
 
 REDIRECTS = 5
 _CHUNK_BYTES = 64 << 10
@@ -94,7 +94,7 @@ async def exchange(request: WebRequest, guard: Guard, bounds: Bounds, *, strays:
     """Ask, and follow redirects; each hop is checked like the first.
 
     Args:
-        strays: redirects may lead to another origin. The request's headers are never sent there.
+        strays: redirects may lead to another origin, to which the request's headers are never sent.
 
     Raises:
         Unreachable: there was no answer, not all of it, or not in time.
@@ -174,7 +174,7 @@ class _Checked(AbstractResolver):
         ]
 
     def socket(self, info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
-        """The last fence: it holds whatever was checked before, and however a URL is read."""
+        """The last check: it holds however a URL was parsed before."""
         family, kind, protocol, _, address = info
         if str(address[0]) not in self._addresses and not is_public(str(address[0])):
             raise PermissionError("not a public address")

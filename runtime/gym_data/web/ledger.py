@@ -1,7 +1,7 @@
-"""How often a service was asked: the pace and the quota of one machine, whatever processes ask.
+"""How often a service was asked: the pace and the quota of one machine, over all its processes.
 
-Services limit a key or a machine, not a process. So what was asked today and when the next request may start
-are in one small file per service, in the user's cache, which is locked while it is read and written.
+Services limit a key or a machine, not a process. So one small file per service has the count of today's
+requests and the time of the next one, in the user's cache, which is locked while it is read and written.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ LINGER_S = 2.0
 
 
 class HasApp(Protocol):
-    """What can be served, such as a gateway."""
+    """Whatever can be served, such as a gateway."""
 
     def app(self) -> web.Application: ...
 

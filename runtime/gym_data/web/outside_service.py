@@ -3,8 +3,8 @@
 An operator configures a service ``NAME`` by the environment variables of the resource workers:
 
 - its key variable holds its key, or several, separated by commas, which take turns. Keys are sent to the
-  service and nowhere else: they are in no row, log, error, recording or cache, and where an answer repeats
-  one, it is blotted out;
+  service and nowhere else: no row, log, error, recording or cache has one, and where an answer repeats one,
+  it is replaced by ``[key]``;
 - ``GYM_NAME_URL`` (or what `Service.url_variable` says) is another address of it; the operator's own, so it
   may be in a private network;
 - ``GYM_NAME_QUOTA`` is how many requests it may get in a day, by UTC, from this machine.
@@ -25,11 +25,11 @@ from yarl import URL
 from gym_data.web.web_request import WebAnswer, WebRequest
 
 Said = Literal["answered", "limited", "used up", "refused", "down"]
-"""What an answer means: it is one; later; this key has no more; this key is not taken; try again."""
+"""What an answer means: it is valid; ask later; this key's quota is spent; this key is refused; try again."""
 
 
 def said(answer: WebAnswer) -> Said:
-    """What most services mean by a status."""
+    """The usual meaning of an HTTP status."""
     match answer.status:
         case 401 | 403:
             return "refused"
@@ -53,11 +53,11 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: in lower case; for variables, metrics and messages.
-        url: where it is; empty if only the operator knows.
+        url: its address; empty if the operator must set it.
         url_variable: the environment variable of another address; by default ``GYM_NAME_URL``.
         key_variable: the environment variable of its keys; empty if it takes none.
         key_optional: some of its servers take requests without a key; ``sign`` is then given an empty one.
-        key_is: what such a key is, for the message that it is missing.
+        key_is: a description of the key, for the error that it is missing.
         sign: puts a key into a request: into its headers or parameters.
         said: what an answer means.
         per_s: requests per second from one machine at most; None for no limit.
@@ -84,10 +84,10 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def base_url(self) -> str:
-        """Where it is, without a slash at the end.
+        """Its address, without a slash at the end.
 
         Raises:
-            ServiceUnavailable: the operator has to say, and does not.
+            ServiceUnavailable: it has no default, and the operator has not set one.
         """
         found = os.environ.get(self.url_variable, "").strip() or self.url
         if not found:
@@ -117,7 +117,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_day(self) -> int | None:
-        """The operator's quota.
+        """The operator's quota: requests per day.
 
         Raises:
             ServiceUnavailable: it is not a number.
@@ -144,14 +144,14 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turns:
-    """Whose turn it is among the keys of a service, in this process."""
+    """Chooses the next key of a service, round robin, in this process."""
 
     def __init__(self) -> None:
         self._rest_until_s: dict[str, float] = {}
         self._taken = random.randrange(1 << 16)  # processes that start together begin with different keys
 
     def next(self, keys: list[str]) -> str | None:
-        """The next key that does not rest; None if all do."""
+        """The next key that is not resting; None if all are."""
         now_s = time.monotonic()
         for _ in keys:
             self._taken += 1
@@ -161,7 +161,7 @@ class Turns:
         return None
 
     def rest(self, key: str, seconds: float) -> None:
-        """Do not use a key for so long."""
+        """Do not use a key for so many seconds."""
         self._rest_until_s[key] = time.monotonic() + seconds
 
 
@@ -169,12 +169,12 @@ _turns: dict[str, Turns] = {}
 
 
 def turns(service: str) -> Turns:
-    """The turns of a service."""
+    """The key rotation of a service."""
     return _turns.setdefault(service, Turns())
 
 
 def without(answer: WebAnswer, key: str) -> WebAnswer:
-    """An answer in which a key is blotted out."""
+    """An answer in which a key is replaced by ``[key]``."""
     if not key or (key.encode() not in answer.body and key not in answer.url):
         return answer
     return msgspec.structs.replace(

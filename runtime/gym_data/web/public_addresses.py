@@ -1,7 +1,7 @@
 """Which addresses are public, and which URLs may be asked for at all.
 
-Rows, models and tools name addresses. Behind some of them stands what only this network can reach: this
-machine, private and link-local networks, a cloud's metadata service. An address counts as public only if the
+Rows, models and tools name addresses. Some of them lead to what only this network can reach: this machine,
+private and link-local networks, a cloud's metadata service. An address counts as public only if the
 registries of special addresses do not list it; Python's own ``is_global`` differs between its releases. An
 IPv6 address that carries an IPv4 address is as public as that one.
 Source: the special-purpose address registries of IANA (RFC 6890 and its updates).
@@ -53,7 +53,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Whether an address, not a name, is one that everybody can reach. What is no address is not.
+    """Whether a text is an address (not a name) in the public internet.
 
     >>> [is_public(one) for one in ("93.184.216.34", "10.0.0.1", "::ffff:10.0.0.1", "64:ff9b::808:808")]
     [True, False, False, True]
@@ -81,7 +81,7 @@ def is_address(host: str) -> bool:
 
 
 def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for: mapped, 6to4 or NAT64."""
+    """The IPv4 address within an IPv6 address: mapped, 6to4 or NAT64."""
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour
@@ -131,7 +131,7 @@ async def resolved(host: str, port: int | None = None) -> list[tuple[socket.Addr
 
 
 OUTSIDE_DIAL_S = 3.0
-"""How long a host is tried that may be out of reach: offline must fail within seconds."""
+"""How long to try to connect to a host: without a network this must fail within seconds."""
 OUTSIDE_DIALLED_S = 10.0
 """For how long the result of that counts."""
 
@@ -139,7 +139,7 @@ _dialled_hosts: dict[str, tuple[float, bool]] = {}
 
 
 async def can_be_dialled(base_url: str) -> bool:
-    """Whether the host of a URL takes connections, as of the last seconds."""
+    """Whether the host of a URL accepts connections; the result is up to `OUTSIDE_DIALLED_S` seconds old."""
     url = URL(base_url)
     host, port = url.host or "", url.port or 443
     known = _dialled_hosts.get(host)

@@ -55,7 +55,7 @@ class Recording:
         self.path = path
 
     async def find(self, asked: str) -> WebAnswer | None:
-        """What was answered; None if it was not asked.
+        """The recorded answer; None if the recording has none.
 
         Raises:
             UsageError: the file is missing, or a line cannot be read.

@@ -1,6 +1,6 @@
-"""What is asked of the outside world and what it answers; which hosts may be asked.
+"""Requests to the outside world and their answers; which hosts may be asked.
 
-Apart from the exchange, whose HTTP client is slow to import.
+In a module without the HTTP client, which is slow to import.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from gym_data.web.public_addresses import host_of, is_address, is_public, is_wit
 
 
 class PageUnavailable(Exception):
-    """A page cannot be had; the message is for the model that asked for it."""
+    """A page cannot be fetched; the message is for the model that asked for it."""
 
 
 class Unreachable(PageUnavailable):
-    """The connection failed, or the answer did not arrive: it may be the network's fault as well."""
+    """The connection failed, or the answer did not arrive. The network may be the cause."""
 
 
 if TYPE_CHECKING:
     from yarl import URL
 
 PORTS = frozenset({80, 443, 8080, 8443})
-"""Those of a page. Others belong to services that are no websites."""
+"""The ports of websites. Other ports belong to other services."""
 
 
 class WebRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for.
+    """A request.
 
     Attributes:
         body: JSON; sent with POST.
@@ -47,11 +47,11 @@ class WebRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered.
+    """An answer.
 
     Attributes:
         url: after redirects.
-        media_type: in lower case, without parameters; empty if it was not said.
+        media_type: in lower case, without parameters; empty if the answer has none.
         retry_after_s: the pause that the host asks for, in seconds; 0 if it asks for none.
     """
 
@@ -63,12 +63,12 @@ class WebAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request may take.
+    """The limits of one request.
 
     Attributes:
         timeout_s: for everything, from the resolution of the name to the last byte.
         size_bytes: of the body, as it is sent and as it is decompressed.
-        media_types: beginnings of those that are read; empty for all.
+        media_types: prefixes of the types that are accepted; empty for all.
     """
 
     timeout_s: float
@@ -80,8 +80,8 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """Which hosts may be asked.
 
     Attributes:
-        private_hosts: those that may be anywhere, at any port: the operator named them.
-        denied: domains that are not asked, with those below them.
+        private_hosts: hosts that the operator named; they may have any address and any port.
+        denied: domains that are refused, with their subdomains.
     """
 
     private_hosts: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             raise PageUnavailable(f"port {url.port} is not one of a website")
 
     async def addresses(self, host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
-        """What a name resolves to, if all of it may be asked.
+        """The addresses of a name, if all of them may be asked.
 
         Raises:
             PageUnavailable: one of the addresses is not public.

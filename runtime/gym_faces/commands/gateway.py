@@ -1,4 +1,4 @@
-"""``gateway``: models for agents that know nothing of this runtime, until it is told to stop."""
+"""``gateway``: serves models to agents that do not know this runtime, until a signal."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def gateway(
     Every call of a rollout (base URL /rollouts/ID/v1, or key gym-ID) is captured for GET /rollouts/ID/calls.
 
     Args:
-        host: Where to listen; every program that reaches it may use the models.
+        host: The address to listen on; every program that reaches it may use the models.
         port: 0 lets the system choose.
         model_pool: A model pool that clients may name as their model; the first serves all other names.
-        output: Write each captured call here as well, JSONL.
-        return_tokens: Put token ids and log-probabilities on the captured calls.
-        concurrency: Calls in progress; more are answered 429.
-        timeout_s: Seconds that one call may take.
+        output: A file to which each captured call is also written, JSONL.
+        return_tokens: Add token ids and log-probabilities to the captured calls.
+        concurrency: Calls in progress; more are refused with 429.
+        timeout_s: The limit of one call, in seconds.
     """
     urls = broker.required()
     logs.start("gateway")
@@ -69,7 +69,7 @@ def gateway(
             if output is not None:
                 file = CallsFile(output)
                 stack.callback(file.close)
-            # A broker that keeps roles apart lets agents ask models, and this stands for agents.
+            # Where the broker separates roles, only agents may ask models, and the gateway asks for agents.
             bus = await stack.enter_async_context(
                 connect(urls, prefix=broker.prefix, name="gateway", role="agent")
             )

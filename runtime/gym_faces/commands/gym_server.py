@@ -1,8 +1,7 @@
-"""``gym-server``: NeMo Gym's HTTP face of a running system, until it is told to stop."""
+"""``gym-server``: serves a running system with NeMo Gym's HTTP API, until a signal."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
 import signal
@@ -12,6 +11,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 from gym_data.web.listener import serving
+from gym_data.web.public_addresses import parsed
 from gym_runtime import connect, logs
 from gym_runtime.cli import (
     BROKER,
@@ -47,9 +47,9 @@ def gym_server(
     Head server, /run, /seed_session, tools, /verify and /aggregate_metrics, all at one address.
 
     Args:
-        environments: Which of the system's; by default all that are served now.
-        host: Where to listen. Beyond this machine clients need the key, which GYM_SERVER_KEY has or which is
-            made.
+        environments: The environments to serve; by default all that the system serves now.
+        host: The address to listen on. Clients of other machines need the key: that of GYM_SERVER_KEY, or a
+            new one, which is printed.
         port: 0 lets the system choose; NeMo Gym's head server has 11000.
         print_config: Print the YAML of external agents for NeMo Gym's config_paths, and serve nothing.
     """
@@ -88,7 +88,5 @@ def gym_server(
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = parsed(host)
+    return host == "localhost" if address is None else address.is_loopback

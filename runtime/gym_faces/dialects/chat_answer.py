@@ -32,16 +32,16 @@ from gym_runtime.messages import (
     Usage,
     decode_items,
     decode_response,
+    split_thought,
 )
 from msgspec import Raw
 
 from gym_faces.dialects.chat_request import read_request
-from gym_faces.dialects.dialect import ApiDialect, Asked, ForeignAnswer, Problem, event, openai_error
+from gym_faces.dialects.dialect import ApiDialect, Asked, ForeignAnswer, event, openai_error
 from gym_faces.dialects.pieces import decode_text, encode, identity, is_null, is_string
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _BROKEN_OFF = ("abort", "error")
-_OPEN, _CLOSE = "<think>", "</think>"
 _DATA, _END = b"data:", b"[DONE]"
 _DONE = b"data: [DONE]\n\n"
 
@@ -201,22 +201,6 @@ def _thought_and_text(message: _Answered) -> tuple[str, bytes | Raw]:
         thought, text = split_thought(decode_text(content))
         content = encode(text)
     return thought, content
-
-
-def split_thought(text: str) -> tuple[str, str]:
-    """Split leading thinking from the rest; the opening tag may have been part of the prompt.
-
-    >>> split_thought("<think>hm</think>yes"), split_thought("hm</think>yes"), split_thought("yes")
-    (('hm', 'yes'), ('hm', 'yes'), ('', 'yes'))
-    """
-    before, found, rest = text.partition(_OPEN)
-    # A tag in the middle of a text is a part of it.
-    if found and before.strip():
-        return "", text
-    thought, closed, answer = (rest if found else text).partition(_CLOSE)
-    if not found and not closed:
-        return "", text
-    return thought.strip(), answer.lstrip() if closed else ""
 
 
 def _arguments(raw: Raw) -> bytes | Raw:
@@ -404,12 +388,13 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
 
     # OpenAI's first chunk has the role and an empty text.
     yield chunk({"role": "assistant", "content": "", "refusal": None})
-    if said.thought:
-        yield chunk({"reasoning_content": said.thought})
-    if said.text:
-        yield chunk({"content": said.text})
-    if said.refusal:
-        yield chunk({"refusal": said.refusal})
+    for name, text in (
+        ("reasoning_content", said.thought),
+        ("content", said.text),
+        ("refusal", said.refusal),
+    ):
+        if text:
+            yield chunk({name: text})
     for index, call in enumerate(said.calls):
         begun = _call(call)
         begun["function"]["arguments"] = ""
@@ -419,11 +404,6 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
     if asked.include_usage:
         yield event({**head, "choices": [], "usage": said.usage})
     yield _DONE
-
-
-def _error_event(problem: Problem) -> bytes:
-    """An error in a stream, which then ends."""
-    return event(openai_error(problem)[1])
 
 
 def _call(call: FunctionCall) -> dict[str, Any]:
@@ -461,5 +441,5 @@ CHAT = ApiDialect(
     answer=write_answer,
     events=write_events,
     error=openai_error,
-    error_event=_error_event,
+    error_event=lambda problem: event(openai_error(problem)[1]),
 )

@@ -156,7 +156,7 @@ def _packed(ids: bytes) -> bytes:
 
 
 def _named_ids(body: bytes) -> list[int]:
-    """The ids that stand beside the log-probabilities; none if one is missing."""
+    """The ids beside the log-probabilities; an empty list if one is missing."""
     names = _decode_named(body).choices[0].logprobs.content
     ids = [one for name in names if (one := _id(name)) is not None]
     # Ids with a gap would be matched with the wrong log-probabilities.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from gym_runtime.adapters import ModelCall
@@ -100,25 +100,35 @@ class FailedAnswer(Exception):
     """An engine's answer has the status ``failed``; `failures.failed` reads the reason."""
 
 
-_OPENAI_ERRORS: dict[Kind, tuple[int, str, str | None]] = {
-    "invalid": (400, "invalid_request_error", None),
-    "unauthorized": (401, "invalid_request_error", "invalid_api_key"),
-    "forbidden": (403, "invalid_request_error", "forbidden"),
-    "slow": (408, "invalid_request_error", "request_timeout"),
-    "media_type": (415, "invalid_request_error", "unsupported_media_type"),
-    "too_large": (413, "invalid_request_error", "request_too_large"),
-    "not_found": (404, "invalid_request_error", "not_found"),
-    "rate_limit": (429, "requests", "rate_limit_exceeded"),
-    "overloaded": (503, "server_error", "server_overloaded"),
-    "timeout": (504, "server_error", "timeout"),
-    "internal": (500, "server_error", None),
+class ErrorForm(NamedTuple):
+    """How a kind of problem is written: its status, OpenAI's type and code, Anthropic's type."""
+
+    status: int
+    openai: str
+    code: str | None
+    anthropic: str
+
+
+ERRORS: dict[Kind, ErrorForm] = {
+    "invalid": ErrorForm(400, "invalid_request_error", None, "invalid_request_error"),
+    "unauthorized": ErrorForm(401, "invalid_request_error", "invalid_api_key", "authentication_error"),
+    "forbidden": ErrorForm(403, "invalid_request_error", "forbidden", "permission_error"),
+    "slow": ErrorForm(408, "invalid_request_error", "request_timeout", "invalid_request_error"),
+    "media_type": ErrorForm(415, "invalid_request_error", "unsupported_media_type", "invalid_request_error"),
+    "too_large": ErrorForm(413, "invalid_request_error", "request_too_large", "request_too_large"),
+    "not_found": ErrorForm(404, "invalid_request_error", "not_found", "not_found_error"),
+    "rate_limit": ErrorForm(429, "requests", "rate_limit_exceeded", "rate_limit_error"),
+    "overloaded": ErrorForm(503, "server_error", "server_overloaded", "overloaded_error"),
+    "timeout": ErrorForm(504, "server_error", "timeout", "timeout_error"),
+    "internal": ErrorForm(500, "server_error", None, "api_error"),
 }
 
 
 def openai_error(problem: Problem) -> tuple[int, bytes]:
     """Status and body of an error as OpenAI's two APIs write it."""
-    status, kind, code = _OPENAI_ERRORS[problem.kind]
-    return status, encode({"error": {"message": problem.message, "type": kind, "param": None, "code": code}})
+    form = ERRORS[problem.kind]
+    error = {"message": problem.message, "type": form.openai, "param": None, "code": form.code}
+    return form.status, encode({"error": error})
 
 
 class Fields:

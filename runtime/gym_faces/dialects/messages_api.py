@@ -39,11 +39,11 @@ from msgspec import Meta, Raw
 
 from gym_faces.dialects import side_channel
 from gym_faces.dialects.dialect import (
+    ERRORS,
     MAX_ITEMS,
     ApiDialect,
     Asked,
     Fields,
-    Kind,
     Problem,
     assistant_message,
     event,
@@ -53,19 +53,8 @@ from gym_faces.dialects.dialect import (
 )
 from gym_faces.dialects.pieces import encode
 
-_ERRORS: dict[Kind, tuple[int, str]] = {
-    "invalid": (400, "invalid_request_error"),
-    "unauthorized": (401, "authentication_error"),
-    "forbidden": (403, "permission_error"),
-    "slow": (408, "invalid_request_error"),
-    "media_type": (415, "invalid_request_error"),
-    "too_large": (413, "request_too_large"),
-    "not_found": (404, "not_found_error"),
-    "rate_limit": (429, "rate_limit_error"),
-    "overloaded": (529, "overloaded_error"),
-    "timeout": (504, "timeout_error"),
-    "internal": (500, "api_error"),
-}
+_OVERLOADED = 529
+"""Anthropic's own status, where others write 503."""
 _DELTAS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking")}
 _HINTS = (
     *("cache_control", "context_management", "service_tier", "inference_geo", "speed", "diagnostics"),
@@ -322,7 +311,8 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
 
 def _error(problem: Problem) -> tuple[int, bytes]:
     """Status and body of an error."""
-    return _ERRORS[problem.kind][0], encode(_error_body(problem))
+    status = _OVERLOADED if problem.kind == "overloaded" else ERRORS[problem.kind].status
+    return status, encode(_error_body(problem))
 
 
 def _error_event(problem: Problem) -> bytes:
@@ -331,7 +321,7 @@ def _error_event(problem: Problem) -> bytes:
 
 
 def _error_body(problem: Problem) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": _ERRORS[problem.kind][1], "message": problem.message}}
+    return {"type": "error", "error": {"type": ERRORS[problem.kind].anthropic, "message": problem.message}}
 
 
 def _message(raw: Raw, asked: Asked) -> dict[str, Any]:

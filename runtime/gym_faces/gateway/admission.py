@@ -1,4 +1,4 @@
-"""Which requests a gateway accepts, and its limits: calls in progress, their bytes in memory, time.
+"""Which requests a gateway accepts; its limits on calls in progress, on their bytes in memory, and on time.
 
 A page in a browser can send requests to this machine, and DNS rebinding can make them look same-origin. So
 a request that a browser makes for a page (it has an ``Origin``) is refused, and one whose ``Host`` is foreign
@@ -24,7 +24,7 @@ BODY_S = 60.0
 """How long a client may take to send a request's body."""
 
 MAX_BODY_BYTES = 32 * 2**20
-"""As Anthropic has it."""
+"""Anthropic's limit."""
 MAX_HELD_BYTES = 512 * 2**20
 
 
@@ -64,8 +64,8 @@ class Admission:
         self.in_use = 0
         self.held_bytes = 0
         self.capacity = capacity
-        self._max_bytes = max_bytes
-        self._body_s = body_s
+        self.max_bytes = max_bytes
+        self.body_s = body_s
 
     @contextmanager
     def admitted(self) -> Generator[Place]:
@@ -84,41 +84,6 @@ class Admission:
             self.in_use -= 1
             self.held_bytes -= place.held_bytes
 
-    def hold(self, size_bytes: int) -> None:
-        """
-        Raises:
-            Refusal: there is no room for them.
-        """
-        if self.held_bytes + size_bytes > self._max_bytes:
-            raise _full(
-                f"the bodies of the calls in progress would exceed {self._max_bytes >> 20} MiB; retry later"
-            )
-        self.held_bytes += size_bytes
-
-    async def read(self, request: web.Request, place: Place) -> bytes:
-        """The body of a call.
-
-        Raises:
-            Refusal: it is not JSON, too large, too slow, or exceeds the bytes of all calls in progress.
-        """
-        _check_type(request)
-        too_large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
-        # Refused before a byte is read. The bytes are counted all the same: the header is the client's word.
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise Refusal(too_large)
-        body = bytearray()
-        with anyio.move_on_after(self._body_s) as scope:
-            async for piece in request.content.iter_any():
-                if len(body) + len(piece) > MAX_BODY_BYTES:
-                    raise Refusal(too_large)
-                # At once, so that they are given back also when the client leaves in the middle.
-                place.hold(len(piece))
-                body += piece
-        if scope.cancelled_caught:
-            message = f"the body did not arrive within {self._body_s:g} s"
-            raise Refusal(Problem(kind="slow", message=message))
-        return bytes(body)
-
 
 class Place:
     """One call's share."""
@@ -130,18 +95,47 @@ class Place:
         self.held_bytes = 0
 
     def hold(self, size_bytes: int) -> None:
-        """See `Admission.hold`; they are given back with the place."""
-        self._admission.hold(size_bytes)
+        """Count bytes, which are given back with the place.
+
+        Raises:
+            Refusal: there is no room for them.
+        """
+        whole, most_bytes = self._admission, self._admission.max_bytes
+        if whole.held_bytes + size_bytes > most_bytes:
+            raise _full(
+                f"the bodies of the calls in progress would exceed {most_bytes >> 20} MiB; retry later"
+            )
+        whole.held_bytes += size_bytes
         self.held_bytes += size_bytes
 
     async def read(self, request: web.Request) -> bytes:
-        """See `Admission.read`."""
-        return await self._admission.read(request, self)
+        """The body of a call.
+
+        Raises:
+            Refusal: it is not JSON, too large, too slow, or exceeds the bytes of all calls in progress.
+        """
+        _check_type(request)
+        too_large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
+        # Refused before a byte is read. The bytes are counted all the same: the header is the client's word.
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise Refusal(too_large)
+        body, body_s = bytearray(), self._admission.body_s
+        with anyio.move_on_after(body_s) as scope:
+            async for piece in request.content.iter_any():
+                if len(body) + len(piece) > MAX_BODY_BYTES:
+                    raise Refusal(too_large)
+                # At once, so that they are given back also when the client leaves in the middle.
+                self.hold(len(piece))
+                body += piece
+        if scope.cancelled_caught:
+            message = f"the body did not arrive within {body_s:g} s"
+            raise Refusal(Problem(kind="slow", message=message))
+        return bytes(body)
 
 
 @contextmanager
 def written(request: web.Request, within_s: float = WRITE_S) -> Generator[anyio.CancelScope]:
-    """Close the connection of a client that does not read in time what is written to it."""
+    """Close the connection of a client that does not read its answer in time."""
     with anyio.move_on_after(within_s) as scope:
         yield scope
     if scope.cancelled_caught and request.transport is not None:
@@ -150,7 +144,7 @@ def written(request: web.Request, within_s: float = WRITE_S) -> Generator[anyio.
 
 
 async def write(request: web.Request, answer: web.Response, within_s: float = WRITE_S) -> bool:
-    """Write a whole answer while its call still has its place; whether the client took it."""
+    """Write a whole answer while its call still has its place; return whether the client read it."""
     with written(request, within_s) as scope:
         await answer.prepare(request)
         await answer.write_eof()

@@ -1,7 +1,7 @@
-"""Captures the calls of each rollout: in memory up to a bound, and also in a file if one is given.
+"""Captures the calls of each rollout: in memory up to a limit, and also in a file if one is given.
 
-When the bound is reached, the rollout without a call for longest is dropped as a whole, because a part of a
-rollout would look like a whole one.
+At the limit, the rollout with the oldest last call is dropped as a whole, because a part of a rollout would
+look like a whole one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Captures:
         rollout.calls.append(line)
         self.size_bytes += len(line)
         while self.size_bytes > self._max_bytes:
-            # It may be this very rollout, if it alone is over the bound.
+            # It may be this rollout, if it alone is over the limit.
             self.forget(next(iter(self._rollouts)))
         if entry.error is None:
             answer, transcript = entry.output_items, rollout.transcript

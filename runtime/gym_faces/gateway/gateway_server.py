@@ -11,7 +11,7 @@ A request names its rollout in the path, ``/rollouts/NAME/v1/…`` (or NeMo Gym'
 or in the key, ``gym-NAME``. The name is the rollout's id with a tag that only the launcher can make
 (`names`), so that a client of one rollout can neither read nor forge another's calls. If the key has the
 name, or is the gateway's secret (the launcher's), the path may have the id alone. A call without a name is
-answered but not captured; with ``anonymous`` off it is refused. When a client disconnects, its call is
+answered but not captured, or refused if ``anonymous`` is off. When a client disconnects, its call is
 aborted. Above the capacity a request is refused at once with 429; the gateway has no queue.
 
 A stream begins when the answer has arrived, so that an error can have its HTTP status. If that takes longer
@@ -97,7 +97,7 @@ class Gateway:
         self.names = names or RolloutNames()
         self.admission = admission or Admission(CAPACITY)
         self._ask = ask
-        # What OpenAI's and Anthropic's clients read, together.
+        # The fields that OpenAI's and Anthropic's clients read.
         about = {"object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
         self._models = {name: {"id": name, **about} for name in models}
         self._captures = captures
@@ -180,7 +180,10 @@ class Gateway:
         """The answer in its dialect, whole or as events; or the problem."""
         started_s = clock.monotonic()
         try:
-            outcome = await self._outcome(question)
+            try:
+                outcome = await self._ask(question)
+            except GymError as error:
+                outcome = error
             await self._capture(dialect, question, outcome, started_s)
             if isinstance(outcome, GymError):
                 return problem_of(outcome)
@@ -191,12 +194,6 @@ class Gateway:
             return problem_of(error)
         except Exception as error:  # noqa: BLE001 - a handler boundary: one bad call ends no gateway
             return problem_of(_bug(error))
-
-    async def _outcome(self, question: Question) -> ModelAnswer | GymError:
-        try:
-            return await self._ask(question)
-        except GymError as error:
-            return error
 
     async def _stream(
         self, dialect: ApiDialect, request: web.Request, asked: Asked, question: Question
@@ -265,7 +262,7 @@ class Gateway:
         rollout = self.names.whose(*_said(request))
         calls = self._captures.calls(rollout) if self._captures is not None else None
         if calls is None:
-            why = f"no call of rollout '{rollout}' is known: none was made, or it was forgotten"
+            why = f"no call of rollout '{rollout}' is known: it made none, or they were forgotten"
             return refusal(RESPONSES, Problem(kind="not_found", message=why))
         # Joined, not encoded again: the calls are JSON already, and may be hundreds of megabytes.
         with self.admission.admitted() as place:
@@ -312,7 +309,7 @@ def _json(document: object) -> web.Response:
 
 
 def _bug(error: Exception) -> RuntimeFault:
-    """What a client reads of a bug; the log has the rest."""
+    """The error that a client gets for a bug; the log has the details."""
     logger().exception("the gateway raised")
     return RuntimeFault(f"{type(error).__name__}; see the gateway's log")
 

@@ -11,7 +11,7 @@
     all others                                   internal       no
     ===========================================  =============  ==================
 
-The header ``x-should-retry`` tells this to clients, which would otherwise retry after any 5xx.
+The header ``x-should-retry`` says so to clients, which would otherwise retry after any 5xx.
 """
 
 from __future__ import annotations

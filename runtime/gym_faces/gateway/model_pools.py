@@ -1,4 +1,4 @@
-"""A call for a model as the gateway hands it on, and the pools of model workers that answer it."""
+"""A call that the gateway passes on to a model, and the pools of model workers that answer it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pools:
             key=f"gateway.{question.key}",
             rollout=question.rollout,
         )
-        # Harnesses often have a model name of their own that cannot be changed.
+        # Many harnesses have a fixed model name.
         pool = question.model if question.model in self._names else self._names[0]
         answer = await self._router.ask("model", pool, request, RetryBudget())
         return decode_model_answer(answer.body)

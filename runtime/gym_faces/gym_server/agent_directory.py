@@ -1,4 +1,4 @@
-"""What clients read first: the agents and resources servers there are, and their addresses.
+"""What clients read first: the agents and resources servers, and their addresses.
 
 NeMo Gym's head server answers ``/global_config_dict_yaml`` with a text in JSON that holds YAML. Its clients
 find an agent's address in the block of the agent's name; from 0.6 on they look for an environment server that

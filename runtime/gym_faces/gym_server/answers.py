@@ -4,10 +4,10 @@
     what happened                           status  what NeMo RL makes of it
     ======================================  ======  ==============================================
     the row is wrong (`TaskError`)          422     a data error
-    everything else that a rollout fails of  503    a transport error, which it retries
+    any other failure of a rollout          503     a transport error, which it retries
     ======================================  ======  ==============================================
 
-Either way there is no reward: a failure must not become a 0.
+Neither has a reward: a failure must not become a reward of 0.
 """
 
 from __future__ import annotations
@@ -24,24 +24,10 @@ from gym_runtime.messages import NUMBERS, is_mark, is_own
 from gym_runtime.timing import RETRY_AFTER_S
 from msgspec import Raw
 
-from gym_faces.dialects.dialect import Kind, Problem
+from gym_faces.dialects.dialect import ERRORS, Problem
 
 _CLIENTS = ("agent_ref", *NUMBERS)
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_STATUS: dict[Kind, int] = {
-    "invalid": 422,
-    "unauthorized": 401,
-    "forbidden": 403,
-    "not_found": 404,
-    "slow": 408,
-    "too_large": 413,
-    "media_type": 415,
-    # No client of NeMo Gym knows 429: it would take it for a fault of the row.
-    "rate_limit": 503,
-    "overloaded": 503,
-    "timeout": 503,
-    "internal": 503,
-}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -59,18 +45,21 @@ class Answer(NamedTuple):
 
 
 def refused(problem: Problem) -> Answer:
-    """The answer to a request that the server does not take."""
-    return _told(_STATUS[problem.kind], problem.message)
+    """The answer to a request that the server refuses."""
+    status = ERRORS[problem.kind].status
+    # No client of NeMo Gym knows 429: it would take it for a fault of the row. So all that may pass is 503.
+    status = 503 if status >= 429 else 422 if problem.kind == "invalid" else status
+    return _told(status, problem.message)
 
 
 def of_error(error: GymError) -> Answer:
-    """The answer where something could not be asked of the workers, or they failed."""
+    """The answer if the workers could not be asked, or failed."""
     of_the_row = isinstance(error, TaskError | UsageError) and not isinstance(error, NotThereYet)
     return of_fault(error.fault()) if not of_the_row else _told(422, error.message)
 
 
 def of_fault(fault: Fault) -> Answer:
-    """The answer where a rollout failed."""
+    """The answer if a rollout failed."""
     where = f"{fault.stage}: " if fault.stage else ""
     return _told(422 if fault.kind == "task" else 503, f"{where}{fault.message or fault.name}")
 

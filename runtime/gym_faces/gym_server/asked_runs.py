@@ -1,18 +1,18 @@
 """The rollouts of ``/run``: a retry gets the rollout of the first request, a new request gets a new rollout.
 
-NeMo Gym's clients say nothing by which a retry could be told from a new request. A trainer whose dataset is
-small sends the very same body in its next step, numbers of tasks and rollouts included, and several jobs may
-send it at the same time. But a client asks again only when it has lost its connection. So:
+NeMo Gym's clients mark no retry. A trainer whose dataset is small sends the same body again in its next step,
+with the same numbers of tasks and rollouts, and several jobs may send it at the same time. But a client
+retries only after it has lost its connection. So:
 
-- A request joins an earlier one with the same body whose client has left without the answer: it gets the
-  rollout in progress, or its result.
-- What a client has had, no other request gets, and clients that wait at the same time get a rollout each. So
-  no rollout is trained on twice. A client that loses its connection with the end of its answer, or so that
-  this side does not notice, gets another rollout of its row.
-- Requests with the same header ``Idempotency-Key`` and the same body are one, however often they come.
+- A request joins an earlier one with the same body whose client left without the answer: it gets the rollout
+  in progress, or its result.
+- A result that one client has received goes to no other request, and clients that wait at the same time get a
+  rollout each. So no rollout is trained on twice. A client that loses its connection at the end of its
+  answer, or unnoticed by the server, gets another rollout of its row.
+- Requests with the same header ``Idempotency-Key`` and the same body are one request.
 
-A result is kept for `RUN_KEPT_S` after it was last asked for, within `MAX_KEPT_BYTES`; a rollout that no
-client waits for so long is cancelled. What failed by a fault of the system is not kept: a retry tries again.
+A result is kept for `RUN_KEPT_S` after the last request for it, within `MAX_KEPT_BYTES`; a rollout for which
+no client waits that long is cancelled. A failure of the system is not kept: a retry runs the rollout again.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from gym_runtime.timing import RUN_KEPT_S
 from gym_faces.gym_server.answers import Answer, of_error
 
 RUNS_SWEPT_S = 5.0
-"""How often such results and rollouts are looked at."""
+"""How often results and rollouts are checked for that."""
 
 MAX_KEPT_BYTES = 256 * 2**20
 Work = Callable[[], Awaitable[Answer]]
 
 
 class AskedRun:
-    """A rollout that was asked for.
+    """A rollout that a client has requested.
 
     Attributes:
         named: its client gave it an ``Idempotency-Key``.
         answer: None until it is complete.
-        delivered: a client has had the answer.
+        delivered: a client has received the answer.
     """
 
     def __init__(self, key: bytes, *, named: bool) -> None:
@@ -64,7 +64,7 @@ class Runs:
     """
     Args:
         tasks: lasts longer than every request.
-        kept_s: how long a result is kept, and a rollout goes on that no client waits for.
+        kept_s: how long a result is kept, and how long a rollout continues without a waiting client.
     """
 
     def __init__(self, tasks: TaskGroup, *, kept_s: float = RUN_KEPT_S) -> None:
@@ -80,8 +80,8 @@ class Runs:
         """The finished rollout of a request; the caller sets ``delivered`` when the client has the answer.
 
         Args:
-            key: the same for the same request.
-            work: runs the rollout, if no earlier request has begun it.
+            key: equal for equal requests.
+            work: runs the rollout, unless an earlier request has started it.
         """
         run = next((one for one in self._known.get(key, ()) if one.joinable), None)
         if run is None:

@@ -1,4 +1,4 @@
-"""The HTTP side: routes, who may ask, sizes, and what is written back.
+"""The HTTP side: routes, access, sizes, and responses.
 
     GET  /global_config_dict_yaml                the head server: which agents there are, and where
     GET  /server_instances                       the head server: none that NeMo Gym started
@@ -8,7 +8,7 @@
     GET  /                                       alive
 
 The paths of ``POST`` may begin with an environment's name, as in ``/mcqa/verify``; else the row's
-``agent_ref`` or the session's cookie tells it, or there is only one. As the gateway, it refuses web pages,
+``agent_ref`` or the session's cookie decides, or there is only one. As the gateway, it refuses web pages,
 foreign names of its host and bodies that are too large. With a key it answers only requests that have it, as
 a bearer's token or as a password: NeMo Gym's clients send none, but take ``gym:KEY@HOST`` as a host's name.
 """
@@ -56,9 +56,9 @@ class GymServer:
 
     Args:
         client: is open as long as the server.
-        environments: those that are served.
+        environments: the served ones.
         settings: how the rollouts of ``/run`` are run; ``repeats`` is 1.
-        key: what requests must have; empty for none.
+        key: which requests must send; empty for none.
         hosts: host names of the server, in addition to addresses and the machine's own names.
         admission: the limits on requests and their bytes.
     """
@@ -85,7 +85,7 @@ class GymServer:
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[Runs]:
-        """Be ready for requests as long as the context lasts; then sessions and rollouts in progress end."""
+        """Accept requests until the context ends; then sessions and rollouts in progress end."""
         async with background() as tasks:
             await tasks.start(self._keep_run)
             self._runs = Runs(tasks)
@@ -94,7 +94,7 @@ class GymServer:
             yield self._runs
 
     async def _keep_run(self, *, task_status: TaskStatus[None]) -> None:
-        """Hold a standing run open: another one when it ends."""
+        """Keep a standing run open; start another one when it ends."""
         began = False
         while True:
             async with self._client.standing_run(self._settings) as self._standing:
@@ -109,14 +109,17 @@ class GymServer:
         get, post = app.router.add_get, app.router.add_post
         get("/global_config_dict_yaml", self._show_config)
         get("/server_instances", self._show_instances)
+        takes: dict[str, Take] = {
+            "run": self._take_run,
+            "aggregate_metrics": self._aggregate,
+            "seed_session": self._seed,
+            "verify": self._verify,
+            "{tool}": self._call_tool,  # last: the first route that fits answers
+        }
         for prefix in ("", "/{environment}"):
             get(prefix or "/", self._show_alive)
-            post(f"{prefix}/run", partial(self._admitted, self._take_run))
-            post(f"{prefix}/aggregate_metrics", partial(self._admitted, self._aggregate))
-            post(f"{prefix}/seed_session", partial(self._admitted, self._seed))
-            post(f"{prefix}/verify", partial(self._admitted, self._verify))
-        for prefix in ("", "/{environment}"):
-            post(f"{prefix}/{{tool}}", partial(self._admitted, self._call_tool))
+            for path, take in takes.items():
+                post(f"{prefix}/{path}", partial(self._admitted, take))
         app.router.add_route("*", "/{path:.*}", self._nothing_here)
         return app
 
@@ -128,7 +131,7 @@ class GymServer:
         try:
             check_caller(request, self._hosts)
             if self._key and not hmac.compare_digest(_key(request), self._key.encode()):
-                message = "this server wants its key: Authorization: Bearer KEY, or gym:KEY@HOST as its host"
+                message = "this server needs its key: Authorization: Bearer KEY, or gym:KEY@HOST as its host"
                 raise Refusal(Problem(kind="unauthorized", message=message))
             return await handler(request)
         except Refusal as error:
@@ -224,7 +227,7 @@ class GymServer:
                 await self.sessions.end(seeded, key, answers.of_verdict(verdict, asked.fields))
         known, answer = seeded.verdict or (b"", Answer(503, b"{}"))
         if known != key:
-            raise TaskError("the session has had its verdict, on another response: seed another session")
+            raise TaskError("the session has its verdict already, on another response: seed another session")
         return answer.response()
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
@@ -257,14 +260,9 @@ def _hash(body: bytes, *more: str) -> bytes:
 
 
 def _tool_answer(output: str) -> web.Response:
-    """A tool's output as it is; the status tells programs what the text tells a model."""
-    status = 200
-    if output == NOT_FOUND:
-        status = 404
-    elif output.startswith(VALIDATION):
-        status = 422
-    elif output == SERVER_ERROR:
-        status = 500
+    """A tool's output, unchanged; the status says the same to programs as the text says to a model."""
+    known = {NOT_FOUND: 404, SERVER_ERROR: 500}
+    status = known.get(output, 422 if output.startswith(VALIDATION) else 200)
     kind = "application/json" if _is_json(output) else "text/plain"
     return web.Response(status=status, text=output, content_type=kind)
 

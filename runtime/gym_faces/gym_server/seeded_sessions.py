@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from secrets import token_urlsafe
 
 import anyio
+import msgspec
 from gym_runtime import clock
 from gym_runtime.client import Client, EnvironmentSession
 from gym_runtime.errors import Busy, SessionLost, TaskError
@@ -19,26 +20,25 @@ from gym_faces.gym_server.answers import Answer
 from gym_faces.gym_server.served_environments import Asked
 
 SEEDED_SWEPT_S = 15.0
-"""How often sessions are looked for whose time is over."""
+"""How often expired sessions are released."""
 
 COOKIE = "gym_session"
 MOST = 65_536
 
 
-class SeededSession:
+class SeededSession(msgspec.Struct, eq=False):
     """A session and its cookie.
 
     Attributes:
         verdict: of a session that has ended, with the hash of the request for it.
-        judging: held while it is judged, so that it is judged once.
+        judging: the lock while it is judged, so that it is judged once.
     """
 
-    def __init__(self, session: EnvironmentSession, stack: AsyncExitStack, expires_s: float) -> None:
-        self.session = session
-        self.stack = stack
-        self.expires_s = expires_s
-        self.verdict: tuple[bytes, Answer] | None = None
-        self.judging = anyio.Lock()
+    session: EnvironmentSession
+    stack: AsyncExitStack
+    expires_s: float
+    verdict: tuple[bytes, Answer] | None = None
+    judging: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
 
 
 class SeededSessions:
@@ -92,7 +92,7 @@ class SeededSessions:
         await seeded.stack.aclose()
 
     async def sweep(self) -> None:
-        """Release sessions whose time is over, until cancelled; then all."""
+        """Release expired sessions, until cancelled; then release all."""
         try:
             while True:
                 await anyio.sleep(SEEDED_SWEPT_S)

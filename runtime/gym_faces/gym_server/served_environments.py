@@ -1,4 +1,4 @@
-"""Which environment a request means, and the row that it brings."""
+"""Finds the environment and the row of a request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Served:
         """The row in a request's body.
 
         Args:
-            environment: as the request's path names it; else the row's ``agent_ref`` does, or there is only
+            environment: the one in the request's path; else the row's ``agent_ref`` decides, or there is only
                 one.
 
         Raises:
@@ -68,7 +68,7 @@ class Served:
         found = self._named(ref) if environment is None else self.get(environment)
         given = {name: value for name, value in fields.items() if name != "response"}
         if ref is None or _whose(ref, [*self.environments, *catalogue.names("environments")]) != found.name:
-            # Workers know no other agents' names. Its own may stand: settings can depend on it.
+            # Workers know no other agents' names. A name of its own stays: settings can depend on it.
             given["agent_ref"] = Raw(_encode({"name": found.name}))
         return Asked(environment=found, fields=fields, row=_encode(given))
 
@@ -86,8 +86,8 @@ class Served:
     def _named(self, ref: str | None) -> LoadedEnvironment:
         """The environment of a row by its ``agent_ref.name``.
 
-        The rule is that of `catalogue.resolve_agent_ref`, but nothing is imported: the event loop has no time
-        for it. A server of one environment takes rows that name an agent of the client's.
+        The rule is that of `catalogue.resolve_agent_ref`, but nothing is imported, which would block the
+        event loop. A server of one environment accepts rows that name an agent of the client's.
         """
         only = next(iter(self.environments.values())) if len(self.environments) == 1 else None
         if ref is None:

@@ -1,4 +1,4 @@
-"""Recorded model calls: one call as it is kept, files of them, and transcripts made from them."""
+"""Recorded model calls: the record of one call, files of records, and transcripts built from them."""
 
 from gym_faces.recordings.calls_file import CallsFile as CallsFile
 from gym_faces.recordings.calls_file import make_entry as make_entry

@@ -30,7 +30,7 @@ class CallEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One call.
 
     Attributes:
-        rollout_id: the rollout that made the call; empty if the client named none.
+        rollout_id: the rollout that the call belongs to; empty if the client named none.
         model_call_id: unique.
         model: the name in the answer.
         api: the dialect of a gateway's request: ``responses``, ``chat`` or ``messages``.
@@ -39,7 +39,7 @@ class CallEntry(msgspec.Struct, frozen=True, kw_only=True):
         token_item_index: the index of the item that the tokens belong to, the last one; None without tokens.
         prompt_token_ids: shape (prompt tokens,).
         generation_token_ids, generation_log_probs: shape (generated tokens,).
-        created_at: when the call was made, in seconds since the epoch.
+        created_at: the time of the call, in seconds since the epoch.
         error: why there is no answer, or None.
     """
 

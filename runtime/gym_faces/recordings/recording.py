@@ -1,4 +1,4 @@
-"""Recorded rollouts: a line of a file, divided into the model calls that it consists of.
+"""Recorded rollouts: a line of a file, divided into its model calls.
 
 A line is a result row (this runtime's or NeMo Gym's), whose flat transcript is one call after the other, or a
 `CallEntry`, which is one call. In a transcript a call ends at an item with token ids, and before an item of a
@@ -133,15 +133,8 @@ def _answer_of_entry(entry: CallEntry, turn: int) -> ModelAnswer:
         incomplete_details=entry.incomplete_details,
         usage=entry.usage,
     )
-    tokens = Tokens(
-        prompt_ids=pack_ids(entry.prompt_token_ids),
-        generation_ids=pack_ids(entry.generation_token_ids),
-        log_probs=pack_logprobs(entry.generation_log_probs),
-        weights=entry.weight_versions,
-    )
-    return ModelAnswer(
-        response=Raw(_encode(response)), tokens=None if entry.token_item_index is None else tokens
-    )
+    tokens = None if entry.token_item_index is None else _tokens(entry)
+    return ModelAnswer(response=Raw(_encode(response)), tokens=tokens)
 
 
 def _answer_of_row(response: Response, turns: Sequence[RecordedTurn], index: int) -> ModelAnswer:
@@ -155,7 +148,8 @@ def _answer_of_row(response: Response, turns: Sequence[RecordedTurn], index: int
         status=response.status if last else "completed",
         incomplete_details=response.incomplete_details if last else None,
     )
-    return ModelAnswer(response=Raw(_encode(answer)), tokens=_tokens(turn.tokens) if turn.tokens else None)
+    tokens = _tokens(_decode_tokens(turn.tokens)) if turn.tokens else None
+    return ModelAnswer(response=Raw(_encode(answer)), tokens=tokens)
 
 
 def _turns(output: Sequence[Raw]) -> Iterator[RecordedTurn]:
@@ -174,8 +168,7 @@ def _turns(output: Sequence[Raw]) -> Iterator[RecordedTurn]:
             said = []
 
 
-def _tokens(raw: Raw) -> Tokens:
-    found = _decode_tokens(raw)
+def _tokens(found: CallEntry | _ItemTokens) -> Tokens:
     return Tokens(
         prompt_ids=pack_ids(found.prompt_token_ids),
         generation_ids=pack_ids(found.generation_token_ids),

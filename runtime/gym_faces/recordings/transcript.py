@@ -22,14 +22,14 @@ from msgspec import Raw
 from gym_faces.recordings.canonical import digests, element, fold, fold_with_places
 
 LONG_ITEMS = 1000
-"""So many items are read in about 10 ms. A reply of a megabyte may have ten thousand, and each conversation
-that continues it has them, too."""
+"""Reading so many items takes about 10 ms. A reply of a megabyte may have ten thousand, and so has each
+conversation that continues it."""
 _R = TypeVar("_R")
 _encode = msgspec.json.Encoder().encode
 
 
 async def off_loop(count: int, function: Callable[[], _R]) -> _R:
-    """The result of a method of `Transcript` that reads so many items; in a thread if they are many."""
+    """Call a method of `Transcript` that reads ``count`` items; in a thread if they are many."""
     return function() if count < LONG_ITEMS else await anyio.to_thread.run_sync(function)
 
 
@@ -91,7 +91,7 @@ class Transcript:
         return True
 
     def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:
-        """The latest call that a conversation continues, and how many of its items that call had."""
+        """The latest call that a conversation continues, and how many of the items were in that call."""
         places = fold_with_places(items)
         keys = digests(one for one, _ in places)
         for length in range(len(places), 0, -1):

@@ -1,6 +1,7 @@
 from . import catalogue as catalogue
 from . import examples as examples
 from . import requirements as requirements
+from . import usage as usage
 from .blocked_loop import watching as watching
 from .catalogue import suggest as suggest
 from .environment import LoadedEnvironment as LoadedEnvironment

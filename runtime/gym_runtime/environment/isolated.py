@@ -155,7 +155,7 @@ async def _call(
     same: object,
 ) -> _R:
     """Make a call; ``what`` names the input in errors, and inputs with an equal ``same`` count as one."""
-    identity = frames.encode_arguments((judging.function, judging.arguments, same))
+    identity = frames.encode_arguments((judging.start.function, judging.start.arguments, same))
     digest = hashlib.sha256(identity).hexdigest()
     name = f"{what} (sha256 {digest[:12]})"
     if _deaths.get(digest, 0) >= DEATHS_AT_MOST:

@@ -28,6 +28,7 @@ from .names import NUMBERS as NUMBERS
 from .names import SHOWN_CHARS as SHOWN_CHARS
 from .names import is_mark as is_mark
 from .names import is_own as is_own
+from .outcomes import Failed as Failed
 from .outcomes import RolloutRecord as RolloutRecord
 from .outcomes import read_record as read_record
 from .responses import NULL as NULL
@@ -67,4 +68,5 @@ from .transcripts import content_text as content_text
 from .transcripts import conversation as conversation
 from .transcripts import readable_items as readable_items
 from .transcripts import response_items as response_items
+from .transcripts import split_thought as split_thought
 from .transcripts import tool_error as tool_error

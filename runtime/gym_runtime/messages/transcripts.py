@@ -342,3 +342,19 @@ def _cell(value: Any) -> str:
     text = str(value)
     more = f" … {len(text) - MOST_CHARACTERS:,} more characters" if len(text) > MOST_CHARACTERS else ""
     return escape(text[:MOST_CHARACTERS]) + more
+
+
+def split_thought(text: str) -> tuple[str, str]:
+    """A model's leading thinking, and the rest of its text; the opening tag may have been part of the prompt.
+
+    >>> split_thought("<think>hm</think>yes"), split_thought("hm</think>yes"), split_thought("yes")
+    (('hm', 'yes'), ('hm', 'yes'), ('', 'yes'))
+    """
+    before, found, rest = text.partition("<think>")
+    # A tag in the middle of a text is a part of it.
+    if found and before.strip():
+        return "", text
+    thought, closed, answer = (rest if found else text).partition("</think>")
+    if not found and not closed:
+        return "", text
+    return thought.strip(), answer.lstrip() if closed else ""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gym_sandbox.processes.delegation import PREFIX, own_groups, prepare
-from gym_sandbox.processes.kernel_files import content
+from gym_sandbox.processes.tree import content
 
 SWEEP_LIMIT_S = 1.0
 """How long the removal of a control group waits for the end of its members."""

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 
 import anyio
 from anyio import to_thread
@@ -76,9 +75,7 @@ class Child:
     async def __aenter__(self) -> Child:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property
@@ -116,11 +113,13 @@ class Child:
 
     async def read(self, *, errors: bool = False) -> bytes:
         """The next bytes of its standard output (or of its errors); empty at the end."""
-        pipe = 2 if errors else 1
+        return await self._piece(2 if errors else 1, CHUNK_BYTES)
+
+    async def _piece(self, pipe: int, at_most_bytes: int) -> bytes:
         # Tried first and waited for then: usually there is something to read.
         while True:
             try:
-                return os.read(self._pipes[pipe], CHUNK_BYTES)
+                return os.read(self._pipes[pipe], at_most_bytes)
             except BlockingIOError:
                 try:
                     await anyio.wait_readable(self._pipes[pipe])
@@ -164,19 +163,10 @@ class Child:
     async def _exactly(self, size: int) -> bytes:
         got = bytearray()
         while len(got) < size:
-            try:
-                # In pieces: an announced length costs no memory before the bytes come.
-                piece = os.read(self._pipes[1], min(size - len(got), 16 * CHUNK_BYTES))
-            except BlockingIOError:
-                try:
-                    await anyio.wait_readable(self._pipes[1])
-                except anyio.ClosedResourceError as error:
-                    raise EndOfProcess(_CLOSED) from error
-                continue
-            except OSError as error:
-                raise EndOfProcess(_CLOSED) from error
+            # In pieces: an announced length costs no memory before the bytes come.
+            piece = await self._piece(1, min(size - len(got), 16 * CHUNK_BYTES))
             if not piece:
-                raise EndOfProcess("the process has ended")
+                raise EndOfProcess("the process has ended" if self._pipes[1] >= 0 else _CLOSED)
             got += piece
         return bytes(got)
 

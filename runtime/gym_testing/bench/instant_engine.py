@@ -1,151 +1,82 @@
 """An engine without a model, for benchmarks: it answers the Responses API with fixed texts.
 
-A conversation without a tool's output gets a tool call, any other a message. An answer costs it 30 µs, so
-that what is measured stands before it. It runs in its own process (``python -m
-gym_testing.bench.instant_engine``), prints its base URL, and ends when its standard input does.
+A conversation without a tool's output gets a tool call, any other a message. It runs in its own process
+(``python -m gym_testing.bench.instant_engine``), prints its base URL, and ends when its standard input does.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Generator
-from typing import Any, cast
 
-import msgspec
+import anyio
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.buffered import BufferedByteReceiveStream
+from gym_runtime import make_response
 
-CITY = '{"city":"San Francisco"}'
+_TOOL_CALL = {
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "get_weather",
+    "arguments": '{"city":"San Francisco"}',
+}
 _TOOL_OUTPUT = b'"function_call_output"'
-_LENGTH = b"\r\ncontent-length:"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)")
 
 
-def _body(item: dict[str, Any]) -> bytes:
-    usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
-    return msgspec.json.encode(
-        {
-            "id": "resp_1",
-            "object": "response",
-            "created_at": 0,
-            "model": "bench",
-            "status": "completed",
-            "output": [item],
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": [],
-            "usage": usage,
-        }
-    )
+def _http(body: bytes) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return head + body
 
 
-def _answer(body: bytes, content_type: bytes = b"application/json") -> bytes:
-    return b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (
-        content_type,
-        len(body),
-        body,
-    )
+CALL = _http(make_response(_TOOL_CALL))
+MESSAGE = _http(make_response("It is cold in San Francisco."))
+MODELS = _http(b'{"object":"list","data":[{"id":"bench","object":"model"}]}')
 
 
-CALL = _answer(
-    _body(
-        {
-            "id": "fc_1",
-            "type": "function_call",
-            "status": "completed",
-            "call_id": "call_1",
-            "name": "get_weather",
-            "arguments": CITY,
-        }
-    )
-)
-MESSAGE = _answer(
-    _body(
-        {
-            "id": "msg_1",
-            "type": "message",
-            "status": "completed",
-            "role": "assistant",
-            "content": [{"type": "output_text", "annotations": [], "text": "It is cold in San Francisco."}],
-        }
-    )
-)
-MODELS = _answer(b'{"object":"list","data":[{"id":"bench","object":"model"}]}')
+class Engine:
+    """Answers clients, whose requests come one after the other on each connection."""
 
-
-class Calls:
-    """The calls in progress, and how many there were at most."""
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-
-    def begin(self) -> None:
-        self.now += 1
-        self.most = max(self.most, self.now)
-
-
-class Connection(asyncio.Protocol):
-    """One client, whose requests come one after the other."""
-
-    def __init__(self, latency_s: float, calls: Calls) -> None:
+    def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s
-        self._calls = calls
-        self._loop = asyncio.get_running_loop()
-        self._parts: list[bytes] = []
-        self._missing = 0
-        self._transport: asyncio.Transport | None = None
+        self._now = self._most = 0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+    async def serve(self, client: ByteStream) -> None:
+        """Answer one client."""
+        requests = BufferedByteReceiveStream(client)
+        async with client:
+            with contextlib.suppress(anyio.IncompleteRead, anyio.BrokenResourceError):
+                while True:
+                    head = (await requests.receive_until(b"\r\n\r\n", 1 << 16)).lower()
+                    length = _LENGTH.search(head)
+                    body = await requests.receive_exactly(int(length[1])) if length else b""
+                    await client.send(await self._answer(head, body))
 
-    def data_received(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._missing -= len(data)
-        if self._missing > 0:
-            return
-        request = b"".join(self._parts)
-        self._parts = [request]
-        end = request.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        head = request[: end + 2].lower()
-        at = head.find(_LENGTH)
-        length = int(head[at + len(_LENGTH) : head.index(b"\r\n", at + 2)]) if at >= 0 else 0
-        self._missing = end + 4 + length - len(request)
-        if self._missing > 0:
-            return
-        self._parts, self._missing = [], 0
+    async def _answer(self, head: bytes, body: bytes) -> bytes:
         if head.startswith(b"get /most"):
-            self._write(_answer(b"%d" % self._calls.most))
-            return
+            return _http(b"%d" % self._most)
         if not head.startswith(b"post"):
-            self._write(MODELS)
-            return
-        self._calls.begin()
-        answer = MESSAGE if _TOOL_OUTPUT in request else CALL
-        if self._latency_s:
-            self._loop.call_later(self._latency_s, self._finish, answer)
-        else:
-            self._finish(answer)
-
-    def _finish(self, answer: bytes) -> None:
-        self._calls.now -= 1
-        self._write(answer)
-
-    def _write(self, answer: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(answer)
+            return MODELS
+        self._now += 1
+        self._most = max(self._most, self._now)
+        await anyio.sleep(self._latency_s)
+        self._now -= 1
+        return MESSAGE if _TOOL_OUTPUT in body else CALL
 
 
 async def _serve(latency_s: float) -> None:
-    loop = asyncio.get_running_loop()
-    calls = Calls()
-    server = await loop.create_server(lambda: Connection(latency_s, calls), "127.0.0.1", 0, backlog=16_384)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
-    over = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), over.set)
-    await over.wait()
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1", backlog=16_384) as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, Engine(latency_s).serve)
+        print(f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/v1", flush=True)
+        await anyio.wait_readable(sys.stdin)
+        tasks.cancel_scope.cancel()
 
 
 @contextlib.contextmanager
@@ -165,14 +96,12 @@ def main() -> None:
     """Serve until standard input ends."""
     import resource
 
-    import uvloop
-
     parser = argparse.ArgumentParser()
     parser.add_argument("--latency-s", type=float, default=0.0)
     latency_s = parser.parse_args().latency_s
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    uvloop.run(_serve(latency_s))
+    anyio.run(_serve, latency_s, backend_options={"use_uvloop": True})
 
 
 if __name__ == "__main__":

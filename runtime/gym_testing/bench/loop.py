@@ -12,46 +12,24 @@ from typing import Any
 
 import aiohttp
 import anyio
+from gym_runtime.environment import catalogue, examples
 
-ROW = json.dumps(
-    {
-        "responses_create_params": {
-            "input": [
-                {
-                    "role": "developer",
-                    "content": "You are a helpful personal assistant that aims to be helpful and reduce any "
-                    "pain points the user has.",
-                },
-                {"role": "user", "content": "what's it like in sf?"},
-            ],
-            "tools": [
-                {
-                    "type": "function",
-                    "name": "get_weather",
-                    "description": "",
-                    "parameters": {
-                        "type": "object",
-                        "properties": {"city": {"type": "string", "description": ""}},
-                        "required": ["city"],
-                        "additionalProperties": False,
-                    },
-                    "strict": True,
-                }
-            ],
-        }
-    }
-).encode()
-"""A row of ``example_single_tool_call``."""
+ENVIRONMENT = "example_single_tool_call"
 
 
 def rows(count: int) -> list[bytes]:
     """Rows that differ, so that each is another task."""
-    return [ROW[:-1] + b', "bench_index": %d}' % index for index in range(count)]
+    row = {"responses_create_params": _params()}
+    return [json.dumps({**row, "bench_index": index}).encode() for index in range(count)]
+
+
+def _params() -> dict[str, Any]:
+    return examples.read(catalogue.environment(ENVIRONMENT))[0].fields["responses_create_params"]
 
 
 async def run(url: str, rollouts: int, concurrency: int) -> tuple[float, float]:
     """Make rollouts with the engine at ``url``: seconds of wall clock, and of this process's CPU."""
-    base = json.loads(ROW)["responses_create_params"]
+    base = _params()
 
     async def ask(session: aiohttp.ClientSession, items: list[Any]) -> list[dict[str, Any]]:
         async with session.post(f"{url}/responses", json={**base, "model": "stub", "input": items}) as answer:

@@ -26,8 +26,9 @@ from gym_runtime.errors import RuntimeFault, UsageError
 from gym_sandbox.processes.tree import members
 
 from gym_testing.bench import instant_engine, loop
+from gym_testing.bench.loop import ENVIRONMENT
+from gym_testing.checks.throughput import cpu_ns
 
-ENVIRONMENT = "example_single_tool_call"
 ROUNDS = 5
 BUSY = 0.85
 """From this share of a core on, a process is what limits the rate."""
@@ -169,7 +170,7 @@ async def _run(
     in_flight: int,
     durability: Literal["turn", "result"],
 ) -> _Run:
-    before = {name: cpu_us(pids) for name, pids in parts.items()}
+    before = {name: cpu_ns(pids) for name, pids in parts.items()}
     started_s, completed = time.perf_counter(), 0
     async for record in gym.rollouts(
         loop.rows(rollouts), environment=ENVIRONMENT, in_flight=in_flight * 2, durability=durability
@@ -178,13 +179,9 @@ async def _run(
     wall_s = time.perf_counter() - started_s
     if completed < rollouts:
         raise RuntimeFault(f"{rollouts - completed} of {rollouts} rollouts failed; see the lines above")
-    return _Run(wall_s, {name: (cpu_us(pids) - before[name]) / rollouts for name, pids in parts.items()})
-
-
-def cpu_us(pids: list[int]) -> float:
-    """The processor time of all threads of these processes, in microseconds."""
-    threads = [path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(int(path.read_text().split()[0]) for path in threads) / 1e3
+    return _Run(
+        wall_s, {name: (cpu_ns(pids) - before[name]) / 1e3 / rollouts for name, pids in parts.items()}
+    )
 
 
 def _limit(runs: list[_Run], rollouts: int, workers: int) -> str:

@@ -80,13 +80,15 @@ class Subject(msgspec.Struct, frozen=True):
     def resource(self) -> Resource:
         return self.environment.resource
 
-    async def judge(self, example: Example, response: bytes) -> Verdict:
-        """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON."""
-        return await self.judge_with(example, response, example.answers())
+    async def judge(
+        self, example: Example, response: bytes, answers: ScriptedAnswers | None = None
+    ) -> Verdict:
+        """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON.
 
-    async def judge_with(self, example: Example, response: bytes, answers: ScriptedAnswers) -> Verdict:
-        """As `judge`, with these answers of the models in roles."""
-        models = answers.models(self.resource.roles)
+        Args:
+            answers: of the models in roles; by default those of the perfect rollout.
+        """
+        models = (answers or example.answers()).models(self.resource.roles)
         verdict = await judge_recorded(self.environment, example.row, response, models)
         if isinstance(verdict, Pending):
             verdict = await self._compared(example, response, verdict, models)
@@ -153,8 +155,6 @@ def _blocking(rule: str, place: str) -> Finding:
 async def _finding(rule: str, problems: Rule, subject: Subject) -> Finding:
     try:
         found = await problems(subject)
-    except GymError as error:
-        found = [f"{type(error).__name__}: {error}"]
     except Exception as error:  # noqa: BLE001 - an author's code raised where it must not, which is the finding
         found = [f"{type(error).__name__}: {error}"]
     return Finding(rule, not found, "; ".join(found))
@@ -220,19 +220,19 @@ async def _roles_that_misbehave(subject: Subject) -> list[str]:
             continue
         response = await examples.play(subject.resource, example)
         gold = example.answers()
-        await subject.judge_with(example, response, gold)
+        await subject.judge(example, response, gold)
         for place, (role, _) in enumerate(gold.asked):
             before = sum(name == role for name, _ in gold.asked[:place])
             failed = ModelUnavailable("the contract lets this role fail")
             with suppress(GymError):
-                verdict = await subject.judge_with(example, response, _but(example, role, before, failed))
+                verdict = await subject.judge(example, response, _but(example, role, before, failed))
                 problems.append(
                     f"row {example.number} scores {verdict.reward:g} though the role '{role}' failed at its "
                     f"question {before + 1}: let the error pass"
                 )
             for odd in ODD_ANSWERS:
                 with suppress(UnusableAnswer):
-                    await subject.judge_with(example, response, _but(example, role, before, odd))
+                    await subject.judge(example, response, _but(example, role, before, odd))
     return problems
 
 

@@ -10,9 +10,8 @@ import math
 import re
 from collections.abc import Callable
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import anyio
@@ -123,17 +122,6 @@ class JudgedFile:
     def lock(self, group: bytes) -> anyio.Lock:
         """What is held while a group is compared."""
         return self._locks.setdefault(group, anyio.Lock())
-
-
-def skip_lines(file: BinaryIO, count: int) -> None:
-    """Read some lines, and nothing of them."""
-    for _ in islice(file, count):
-        pass
-
-
-def next_lines(file: BinaryIO, count: int) -> list[bytes]:
-    """The next lines; fewer at the end."""
-    return list(islice(file, count))
 
 
 def column_of(line: bytes, message: str) -> int:

@@ -8,15 +8,18 @@ and the other rows are still judged.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 from anyio import CapacityLimiter, to_thread
-from gym_runtime import Pending, Verdict
+from gym_runtime import Pending, Role, Verdict, clock
+from gym_runtime.adapters import Adapter, CallContext, ModelCall, ModelSettings
 from gym_runtime.environment import (
     Asker,
     LoadedEnvironment,
@@ -43,20 +46,18 @@ from gym_runtime.errors import (
 )
 from gym_runtime.files import StoredInputs
 from gym_runtime.messages import Candidate, ComparedVerdict
+from gym_runtime.rpc import RetryBudget
+from gym_runtime.system import adapter_of
+from gym_runtime.workers import EngineHealth, Notices, ask_engine
 from msgspec import Raw
 
-from gym_testing.checks.judged_file import (
-    JudgedFile,
-    StoredGroups,
-    StoredLine,
-    column_of,
-    next_lines,
-    skip_lines,
-)
+from gym_testing.checks.judged_file import JudgedFile, StoredGroups, StoredLine, column_of
 from gym_testing.checks.stored_row import FILE_LINE as FILE_LINE
 from gym_testing.checks.stored_row import Read, RejectedRow, ReverifiedRow, decode_named, decode_stored
 
 ROWS_PER_SLOT = 16
+ASKED_AGAIN = 8
+"""How often a model may be asked again for one answer."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -180,9 +181,9 @@ class Reverifier:
         limiter = CapacityLimiter(concurrency)
         judging = JudgedFile(path, lambda number: number > done and number not in skip)
         with path.open("rb") as file:
-            await to_thread.run_sync(skip_lines, file, done)
+            await to_thread.run_sync(deque[bytes](maxlen=0).extend, islice(file, done))
             first = done + 1
-            while lines := await to_thread.run_sync(next_lines, file, concurrency * ROWS_PER_SLOT):
+            while lines := await to_thread.run_sync(list, islice(file, concurrency * ROWS_PER_SLOT)):
                 # No task group may be open across a yield, so rows go in batches.
                 judged: dict[int, ReverifiedRow | RejectedRow] = {}
                 async with anyio.create_task_group() as tasks:
@@ -276,3 +277,40 @@ def _runnable(ref: str) -> LoadedEnvironment:
     environment = catalogue.known_environment(catalogue.resolve_agent_ref(ref))
     requirements.require(environment)
     return environment
+
+
+# -- models in roles that are asked from this process, without workers ---------------------------------
+
+
+class AskedModel:
+    """One role's model."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._notices = Notices()
+        self._health = EngineHealth()
+        self._places: anyio.Semaphore | None = None
+
+    async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+        self._places = self._places or anyio.Semaphore(role.concurrency)
+        async with self._places:
+            context = CallContext(rollout="", attempt=1, deadline_s=clock.monotonic() + role.timeout_s)
+            call = ModelCall(params=params, input=list(items))
+            answer = await ask_engine(
+                self._adapter, call, context, RetryBudget(ASKED_AGAIN), self._notices, self._health
+            )
+            return answer.response
+
+
+@asynccontextmanager
+async def asked_models(models: Mapping[str, ModelSettings]) -> AsyncGenerator[dict[str, Asker]]:
+    """Models by their roles, until the context ends.
+
+    Raises:
+        UsageError: one cannot be reached.
+    """
+    async with AsyncExitStack() as stack:
+        yield {
+            role: AskedModel(await stack.enter_async_context(adapter_of(settings)))
+            for role, settings in models.items()
+        }

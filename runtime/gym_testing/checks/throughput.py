@@ -11,6 +11,8 @@ import itertools
 import os
 import resource
 import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from gym_runtime import Episode, Session, make_response
 from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, verify_isolated
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.messages import FunctionCall, decode_items, decode_response
+from gym_sandbox.processes.tree import members
 
 SILENCE = make_response()
 
@@ -61,36 +64,31 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Adds up the times of the calls of one kind. Call `start` before and `stop` after each call."""
+    """Adds up the times of the calls of one kind."""
 
     def __init__(self) -> None:
         self.calls = self._wall_ns = self._cpu_ns = 0
-        self._started = (0, 0, 0)
 
-    def start(self) -> None:
+    @contextmanager
+    def timing(self, calls: int = 1) -> Generator[None]:
+        """Measure so many calls, which are made within this context."""
         others_ns = _children_cpu_ns()
-        self._started = (others_ns, time.perf_counter_ns(), time.process_time_ns())
-
-    def stop(self, calls: int = 1) -> None:
-        cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
-        others_before_ns, wall_before_ns, cpu_before_ns = self._started
+        wall_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
+        yield
+        self._cpu_ns += time.process_time_ns() - cpu_ns
+        self._wall_ns += time.perf_counter_ns() - wall_ns
+        self._cpu_ns += max(0, _children_cpu_ns() - others_ns)
         self.calls += calls
-        self._wall_ns += wall_ns - wall_before_ns
-        self._cpu_ns += cpu_ns - cpu_before_ns + max(0, _children_cpu_ns() - others_before_ns)
 
-    def cost(self, *, at_once: int = 1, per: int | None = None) -> Cost:
-        """The cost of one call, when ``at_once`` of them ran concurrently.
-
-        Args:
-            per: how many calls were measured, if they were not counted one by one.
-        """
-        calls = per or self.calls
-        wall_us = self._wall_ns / 1000 / max(1, calls)
+    def cost(self, *, at_once: int = 1) -> Cost:
+        """The cost of one call, when ``at_once`` of them ran concurrently."""
+        calls = max(1, self.calls)
+        wall_us = self._wall_ns / 1000 / calls
         return Cost(
-            calls=calls,
+            calls=self.calls,
             per_s=1e6 / wall_us if wall_us else 0.0,
             wall_us=wall_us * at_once,
-            cpu_us=self._cpu_ns / 1000 / max(1, calls),
+            cpu_us=self._cpu_ns / 1000 / calls,
         )
 
 
@@ -144,43 +142,33 @@ class _Measurement:
     async def play(self, example: Example, *, empty: bool) -> None:
         """Play one rollout on a new session; verify it unless verification is isolated."""
         resource, output = self._resource, list[msgspec.Raw]()
-        self.session.start()
-        session = await resource.open(example.row, example.answers().models(resource.roles))
-        self.session.stop(0)
+        with self.session.timing(0):
+            session = await resource.open(example.row, example.answers().models(resource.roles))
         try:
             if isinstance(session, Episode):
-                meter = self._tool("reset")
-                meter.start()
-                await resource.reset(session)
-                meter.stop()
+                with self._tool("reset").timing():
+                    await resource.reset(session)
             for turn in () if empty else example.turns:
                 response = make_response(*turn)
                 output += decode_response(response).output
                 await self._answer(session, response)
             if not self._environment.definition.isolated:
                 whole = SILENCE if empty else msgspec.json.encode({"id": "gold", "output": output})
-                meter = self.silence if empty else self.gold
-                meter.start()
-                await resource.verify(session, whole)
-                meter.stop()
+                with (self.silence if empty else self.gold).timing():
+                    await resource.verify(session, whole)
         finally:
-            self.session.start()
-            await resource.close(session)
-            self.session.stop()
+            with self.session.timing():
+                await resource.close(session)
 
     async def _answer(self, session: Session[Any], response: bytes) -> None:
         if isinstance(session, Episode):
-            meter = self._tool("step")
-            meter.start()
-            await self._resource.step(session, response)
-            meter.stop()
+            with self._tool("step").timing():
+                await self._resource.step(session, response)
         elif self._resource.tools or not self._resource.stateless:
             for call in decode_items(decode_response(response).output):
                 if isinstance(call, FunctionCall):
-                    meter = self._tool(call.name)
-                    meter.start()
-                    await self._resource.call_tool(session, call.name, call.arguments)
-                    meter.stop()
+                    with self._tool(call.name).timing():
+                        await self._resource.call_tool(session, call.name, call.arguments)
 
     def _tool(self, name: str) -> Meter:
         return self.tools.setdefault(name, Meter())
@@ -199,17 +187,15 @@ class _Measurement:
                 while (number := next(calls)) < len(rows) or time.monotonic() < end_s:
                     example, response = rows[number % len(rows)], responses[number % len(rows)]
                     await verify_isolated(source, example.row, response, limit_s, folders)
-                    done.append(number)
+                    meter.calls += 1
 
-            done: list[int] = []
-            meter.start()
             try:
-                async with anyio.create_task_group() as lanes:
-                    for _ in range(at_once):
-                        lanes.start_soon(lane)
+                with meter.timing(0):
+                    async with anyio.create_task_group() as lanes:
+                        for _ in range(at_once):
+                            lanes.start_soon(lane)
             except BaseExceptionGroup as group:
                 raise leaf(group) from group
-            meter.stop(len(done))
 
         await judge(responses, Meter())
         await judge(responses, self.gold)
@@ -219,18 +205,14 @@ class _Measurement:
 def _children_cpu_ns() -> int:
     """The processor time of this process's descendants."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return round((ended.ru_utime + ended.ru_stime) * 1e9) + _living_cpu_ns(Path("/proc/self"))
+    return round((ended.ru_utime + ended.ru_stime) * 1e9) + cpu_ns(members(os.getpid())[1:])
 
 
-def _living_cpu_ns(process: Path) -> int:
+def cpu_ns(pids: Iterable[int]) -> int:
+    """The processor time of all threads of these processes; of those that have ended, 0."""
     total = 0
-    try:
-        for thread in (process / "task").iterdir():
-            for child in (thread / "children").read_text().split():
-                total += sum(
-                    int((task / "schedstat").read_text().split()[0])
-                    for task in Path("/proc", child, "task").iterdir()
-                ) + _living_cpu_ns(Path("/proc", child))
-    except (OSError, IndexError):
-        return total
+    for pid in pids:
+        with suppress(OSError, IndexError):
+            threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+            total += sum(int(thread.read_text().split()[0]) for thread in threads)
     return total

@@ -37,12 +37,12 @@ from gym_runtime.statistics import Total
 from msgspec import Raw
 from rich.progress import Progress
 
-from gym_testing.checks.asked_models import asked_models
 from gym_testing.checks.reverification import (
     FILE_LINE,
     RejectedRow,
     ReverifiedRow,
     Reverifier,
+    asked_models,
     environments_of,
 )
 

@@ -13,7 +13,6 @@ broker's reply to a store. It never loses stored data.
 """
 
 from gym_testing.memory.faults import NO_FAULTS, Chances, Fate, Faults, Passing
-from gym_testing.memory.memory_broker import MemoryBroker
-from gym_testing.memory.memory_bus import MemoryBus
+from gym_testing.memory.memory_bus import MemoryBroker, MemoryBus
 
 __all__ = ["NO_FAULTS", "Chances", "Fate", "Faults", "MemoryBroker", "MemoryBus", "Passing"]

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 
 import anyio
-from gym_runtime.bus.interface import Record
+from gym_runtime.bus import Record
 
 from gym_testing.memory.subject_patterns import compiled
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from gym_runtime.cli import AsJson, formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.messages.transcripts import ReadableItem, readable_items
+from gym_runtime.messages import ReadableItem, readable_items
 from rich.console import Console
 from rich.text import Text
 

@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.files.run_metrics import Summary
-from gym_runtime.files.scores import PassScores, steps
-from gym_runtime.messages.metric_names import HOP_DURATION, ROLLOUT_DURATION
-from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.files import PassScores, Summary, steps
+from gym_runtime.messages import Failed, RolloutRecord, metric_names
 from gym_runtime.rpc import Meter
 from gym_runtime.statistics import Total
 from msgspec import Raw
@@ -87,7 +85,7 @@ class Curves:
         totals["tool_calls"] += record.tool_calls
         for name in ("input_tokens", "output_tokens"):
             totals[name] += int(record.numbers.get(name, 0))
-        self._meter.observe(ROLLOUT_DURATION, record.duration_s, "")
+        self._meter.observe(metric_names.ROLLOUT_DURATION, record.duration_s, "")
         self._time(record.row)
         if record.reward is not None:
             self._reward(record, record.reward)
@@ -98,11 +96,11 @@ class Curves:
         except UNREADABLE:  # another program's row; it has no times of ours
             return
         for turn in timing.turns:
-            self._meter.observe(HOP_DURATION, turn.model_s, "model", "")
+            self._meter.observe(metric_names.HOP_DURATION, turn.model_s, "model", "")
             if turn.tool_s:
-                self._meter.observe(HOP_DURATION, turn.tool_s, "tool", "")
+                self._meter.observe(metric_names.HOP_DURATION, turn.tool_s, "tool", "")
         if timing.verify_s:
-            self._meter.observe(HOP_DURATION, timing.verify_s, "verify", "")
+            self._meter.observe(metric_names.HOP_DURATION, timing.verify_s, "verify", "")
 
     def _reward(self, record: RolloutRecord, reward: float) -> None:
         self._rewards.add(reward)
@@ -140,13 +138,14 @@ class Curves:
             found["turns/mean"] = self._totals["turns"] / done
             found["tool_calls/mean"] = self._totals["tool_calls"] / done
         figures = self._meter.figures()
+        durations = figures.distribution(metric_names.ROLLOUT_DURATION)
         for name, share in _QUANTILES.items():
-            value = figures.distribution(ROLLOUT_DURATION).quantile(share, ROLLOUT_DURATION.bounds)
+            value = durations.quantile(share, metric_names.ROLLOUT_DURATION.bounds)
             if value is not None:
                 found[f"rollout_s/{name}"] = value
             for hop in HOPS:
-                times = figures.distribution(HOP_DURATION, {"gym.hop": hop})
-                value = times.quantile(share, HOP_DURATION.bounds)
+                times = figures.distribution(metric_names.HOP_DURATION, {"gym.hop": hop})
+                value = times.quantile(share, metric_names.HOP_DURATION.bounds)
                 if value is not None:
                     found[f"{hop}_s/{name}"] = value
         return found

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.messages.transcripts import readable_items
+from gym_runtime.messages import RolloutRecord, readable_items
 
 MOST_ROWS = 100
 MOST_STRATA = 200

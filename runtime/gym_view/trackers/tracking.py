@@ -14,8 +14,8 @@ from typing import Any
 
 from gym_runtime.client import About
 from gym_runtime.errors import UsageError, leaf
-from gym_runtime.files.run_metrics import Summary
-from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.files import Summary
+from gym_runtime.messages import RolloutRecord
 
 from gym_view.trackers.curves import Curves, final_numbers
 from gym_view.trackers.example_rollouts import COLUMNS, Examples

@@ -74,11 +74,10 @@ async def test_what_is_slow_at_first_is_start_up_and_is_not_measured(tmp_path: P
 
 def test_work_is_counted_here_and_in_processes_that_were_started() -> None:
     meter = Meter()
-    meter.start()
-    started = time.process_time()
-    while time.process_time() - started < 0.02:
-        hashlib.sha256(bytes(10_000))
-    meter.stop(4)
+    with meter.timing(4):
+        started = time.process_time()
+        while time.process_time() - started < 0.02:
+            hashlib.sha256(bytes(10_000))
     cost = meter.cost()
     assert cost.calls == 4
     assert 5_000 <= cost.cpu_us <= cost.wall_us * 1.05
@@ -86,10 +85,9 @@ def test_work_is_counted_here_and_in_processes_that_were_started() -> None:
     assert meter.cost(at_once=2).wall_us == 2 * cost.wall_us
 
     meter = Meter()
-    meter.start()
     code = "import time\nwhile time.process_time() < 0.1: pass"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    meter.stop()
+    with meter.timing():
+        subprocess.run([sys.executable, "-c", code], check=True)
     assert meter.cost().cpu_us > 90_000
 
 
@@ -97,13 +95,12 @@ def test_work_is_counted_here_and_in_processes_that_were_started() -> None:
 def test_work_of_a_process_that_goes_on_is_counted() -> None:
     code = "import time\nwhile time.process_time() < 0.1: pass\nprint(flush=True)\ninput()"
     meter = Meter()
-    meter.start()
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
+    command = [sys.executable, "-c", code]
+    with meter.timing():
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         child.stdout.readline()
-        meter.stop()
+    with child:
         child.communicate("\n")
     assert meter.cost().cpu_us > 90_000
 
