@@ -64,7 +64,10 @@ GYM = [
     ["weight_versions", "the versions of the weights that sampled this rollout"],
     ["token_segments", "how many sequences its tokens make"],
     ["roles", "what the models in roles cost, by role: calls, tokens, seconds"],
-    ["role_answers", "what they answered: `reverify` reads these in place of asking again"],
+    [
+        "role_answers",
+        "their answers, and what each was asked: `reverify` reads these in place of asking again",
+    ],
     ["role_sampling", "what the run said of how they sample, if anything"],
     ["compared", "the rollouts that were compared with each other, where the reward comes from that"],
 ]

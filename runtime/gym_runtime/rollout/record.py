@@ -42,7 +42,8 @@ class RolloutTimes:
     def __init__(self, meter: Meter, environment: str) -> None:
         self._meter = meter
         self._environment = environment
-        self._turns: list[dict[str, float]] = []
+        self._turns: list[dict[str, Any]] = []
+        self._roles_s: dict[str, float] = {}
         self._verify_s = 0.0
         self.queue_s = 0.0
 
@@ -65,6 +66,14 @@ class RolloutTimes:
             turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)
 
     @contextmanager
+    def role(self, name: str) -> Generator[None]:
+        """Time the agent's question to a model in a role: after the latest turn, or before all of them."""
+        began_s = clock.monotonic()
+        yield
+        seconds = self._turns[-1].setdefault("roles_s", {}) if self._turns else self._roles_s
+        seconds[name] = round(seconds.get(name, 0.0) + clock.monotonic() - began_s, 4)
+
+    @contextmanager
     def verification(self) -> Generator[None]:
         """Time the verification."""
         began_s = clock.monotonic()
@@ -77,8 +86,12 @@ class RolloutTimes:
         return took_s
 
     def fields(self) -> dict[str, Any]:
-        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, where known."""
-        around = {"queue_s": round(self.queue_s, 4), "verify_s": self._verify_s}
+        """``turns``, a list of ``model_s``, ``tool_s`` and ``roles_s``; further times, where known.
+
+        These are ``queue_s``, ``verify_s``, and of roles that the agent asked before the first turn
+        ``roles_s``, by role.
+        """
+        around = {"queue_s": round(self.queue_s, 4), "roles_s": self._roles_s, "verify_s": self._verify_s}
         return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
 
 

@@ -90,6 +90,7 @@ function Verdict({ run, i, card }) {
       ${found.length || expected.length ? html`<div class="reason pair">
         ${found.length ? html`<div><h2>Found in the answer</h2>${found.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}
         ${expected.length ? html`<div><h2>Expected</h2>${expected.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}</div>` : null}
+      ${card.asked.length ? html`<${Asked} asked=${card.asked} />` : null}
       ${judged.map(([name, said]) => html`<div class="reason"><h2>${name.replaceAll("_", " ")}</h2><${Long} text=${said} /></div>`)}
       ${card.limits.length ? html`<div class="reason warn"><h2>Stopped by a limit</h2><p>${card.limits.join(", ")}</p></div>` : null}
       ${card.tool_error ? html`<div class="reason warn"><h2>First tool error, in turn ${card.tool_error.turn}</h2><p class="said">${card.tool_error.error}</p></div>` : null}
@@ -103,8 +104,20 @@ function Verdict({ run, i, card }) {
 }
 
 function Value({ name, value }) {
+  if (value === null) return html`<div class="value"><small class="quiet">${name}</small><div class="said nothing">found: nothing</div></div>`;
   const code = value.length > 60 && /^[[{]/.test(value);
   return html`<div class="value"><small class="quiet">${name}</small><${Long} text=${code ? pretty(value) : value === "" ? "(empty)" : value} code=${code} /></div>`;
+}
+
+// Models in roles: what each was asked, and its answer. Of many the last ones are open: these led to the verdict.
+const OPEN_ROLES = 2;
+
+function Asked({ asked }) {
+  const one = ({ role, question, answer, label }) => html`<div class="reason asked"><h2>${role}${label === null ? html` <span class="tag">no label was read</span>` : label ? html` <span class="tag">${label}</span>` : null}</h2>
+    <div class=${question ? "pair" : ""}>${question ? html`<div class="value"><small class="quiet">was asked</small><${Long} text=${question} most=${400} /></div>` : null}
+    <div class="value"><small class="quiet">answered</small><${Long} text=${answer || "(nothing)"} /></div></div></div>`;
+  const before = asked.slice(0, -OPEN_ROLES);
+  return html`${before.length ? html`<details class="reason"><summary>${plural(before.length, "earlier question")} to roles</summary>${before.map(one)}</details>` : null}${asked.slice(-OPEN_ROLES).map(one)}`;
 }
 
 function Long({ text, most = 600, code = false }) {
@@ -119,9 +132,9 @@ function Commands({ run, i }) {
   const file = /^[\w./~@%+,:-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`, env = columns.envs[columns.env[i]];
   const name = /^[\w.-]+$/.test(env) ? env : "NAME";
   const one = `tail -c +${columns.offset[i] + 1} ${file} | head -n 1 > one.jsonl`;
-  const settings = run.about?.manifest?.settings ?? {}, model = typeof settings.model === "string" && /^[\w./:@-]+$/.test(settings.model) ? ` --model ${settings.model}` : "";
+  const flags = run.about?.flags ? ` ${run.about.flags}` : "";
   const inputs = `grep -h '"_ng_task_index":${columns.task[i]},"_ng_rollout_index":${columns.rollout[i]}}' ${file.replace(/(_failures)?\.jsonl/, "_materialized_inputs.jsonl")} > task.jsonl`;
-  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${model} --output again.jsonl`], ["See it in a terminal", `gym-runtime show ${file.endsWith("'") ? `${file}:${columns.task[i]}.${columns.rollout[i]}` : `${file}:${columns.task[i]}.${columns.rollout[i]}`}`]];
+  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${flags} --output again.jsonl`], ["See it in a terminal", `gym-runtime show ${file.endsWith("'") ? `${file}:${columns.task[i]}.${columns.rollout[i]}` : `${file}:${columns.task[i]}.${columns.rollout[i]}`}`]];
   return html`<details class="commands"><summary>Repeat it</summary>${all.map(([title, command]) => html`<div><h3>${title}</h3><${Copied} text=${command} /></div>`)}</details>`;
 }
 
