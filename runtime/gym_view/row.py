@@ -13,7 +13,7 @@ import msgspec
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import ReadableItem, as_list, as_object, as_text, content_text, readable_items
 
-_OWN = {
+OWN = {
     "responses_create_params",
     "response",
     "reward",
@@ -28,6 +28,7 @@ _OWN = {
     "_ng_failure_judge_error",
     "_ng_attempt_index",
 }
+"""The runtime's and NeMo Gym's own fields of a row."""
 _FOUND = re.compile(r"^(extracted|predicted|parsed|model_(answer|output|patch)|actual|submitted|choice$)")
 _EXPECTED = re.compile(
     r"^(expected|gold|golden|reference|ground_truth|target|correct|solution$|answer$|label$)"
@@ -105,7 +106,7 @@ def card(row: Mapping[str, Any]) -> Card:
     """The verdict of a row."""
     own, response = as_object(row.get("_gym")), as_object(row.get("response"))
     outcome = as_object(own.get("outcome"))
-    fields = {name: value for name, value in row.items() if name not in _OWN and value is not None}
+    fields = {name: value for name, value in row.items() if name not in OWN and value is not None}
     judged = {name: value for name, value in fields.items() if _JUDGED.search(name)}
     plain = {name: as_text(value) for name, value in fields.items() if name not in judged}
     found = {

@@ -42,6 +42,7 @@ from gym_view.index import (
 from gym_view.indexing import IndexProgress
 from gym_view.page_figures import page_figures
 from gym_view.row import card_json
+from gym_view.row_fields import column, fields_of
 from gym_view.run_comparison import compare
 from gym_view.run_figures import groups_in
 from gym_view.run_files import Run, describe, find_runs
@@ -108,6 +109,8 @@ class ViewerServer:
             web.get("/data/system.json", self._state),
             web.get("/data/compare.json", self._compare),
             web.get("/data/{run}/figures.json", self._figures),
+            web.get("/data/{run}/fields.json", self._fields),
+            web.get("/data/{run}/{part}.column", self._column),
             web.get("/data/{run}/{part}.idx", self._index),
             web.get("/data/{run}/{part}.card", self._card),
             web.get("/data/{run}/{part}.jsonl", self._rows),
@@ -203,6 +206,17 @@ class ViewerServer:
         run = await self._run(request.match_info["run"])
         return _json(await self._computed(_figures_of, run, _state(run)))
 
+    async def _fields(self, request: web.Request) -> web.Response:
+        """The fields of a run's rows: every row is read."""
+        run = await self._run(request.match_info["run"])
+        return _json(await self._computed(_fields_of, run, _state(run)))
+
+    async def _column(self, request: web.Request) -> web.Response:
+        """The values of the field ``name`` in the rows from byte ``from`` on."""
+        rows = await self._file(request)
+        name, start = request.query.get("name", ""), _number(request.query.get("from", "0"))
+        return _json(await self._computed(_column_of, rows, name, start))
+
     async def _compare(self, request: web.Request) -> web.Response:
         """The comparison of the runs ``a`` and ``b``, as far as they are indexed."""
         a, b = [await self._run(request.query.get(name, "")) for name in ("a", "b")]
@@ -286,6 +300,15 @@ def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
 @lru_cache(maxsize=64)
 def _figures_of(run: Run, state: object) -> bytes:
     return msgspec.json.encode(page_figures(run, _indexed))
+
+
+@lru_cache(maxsize=64)
+def _fields_of(run: Run, state: object) -> bytes:
+    return msgspec.json.encode(fields_of(run.parts.values()))
+
+
+def _column_of(rows: Path, name: str, start: int) -> bytes:
+    return msgspec.json.encode(list(column(rows, name, start)))
 
 
 @lru_cache(maxsize=16)

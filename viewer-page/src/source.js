@@ -181,6 +181,28 @@ export class Run {
     return (await get(`data/${encodeURIComponent(this.id)}/${PARTS[columns.part[i]]}.card?from=${from}&size=${columns.size[i]}`)).json();
   }
 
+  // Get a field that the index lacks, of the rows that came since the last time.
+  async fetchField(name) {
+    const { columns } = this, from = columns.field(name).rows, first = PARTS.map(() => -1);
+    for (let i = columns.rows - 1; i >= from; i--) first[columns.part[i]] = columns.offset[i];
+    const values = PARTS.map(() => []);
+    if (this.about?.chunks) {
+      for (let i = from; i < columns.rows; i++) values[columns.part[i]].push(valueOf(await this.text(i), name));
+    } else {
+      for (const [part, file] of PARTS.entries()) if (first[part] >= 0) values[part] = await (await get(`data/${encodeURIComponent(this.id)}/${file}.column?${new URLSearchParams({ name, from: first[part] })}`)).json();
+    }
+    columns.fill(name, values);
+  }
+
+  // The fields of all rows with their figures (gym_view/row_fields.py); the rows are read for it, once.
+  fields() {
+    this.asked ??= (this.about?.chunks ? this.exported("fields.json").then(parsed) : get(`data/${encodeURIComponent(this.id)}/fields.json`).then((answer) => answer.json())).catch((error) => {
+      this.asked = null;
+      throw error;
+    });
+    return this.asked;
+  }
+
   #chunkOf(i) {
     const part = PARTS[this.columns.part[i]], starts = this.about.parts[part].chunks;
     let k = starts.length - 1;
@@ -220,6 +242,17 @@ export class Run {
       }
     }
     take(found, true);
+  }
+}
+
+// As gym_view/row_fields.py has it.
+function valueOf(text, name) {
+  const [kind, ...path] = name.split(".");
+  try {
+    const value = (kind === "components" ? ["reward_components", ...path] : path).reduce((at, part) => (at && Object.hasOwn(at, part) ? at[part] : null), JSON.parse(text));
+    return typeof value === "boolean" ? String(value) : typeof value === "number" || (typeof value === "string" && value.length <= 200) ? value : null;
+  } catch {
+    return null; // it is no row
   }
 }
 

@@ -1,8 +1,9 @@
 // One run: its figures, and eight charts that each answer a question. Every bar leads to its rollouts. All numbers are
 // those of gym_view/page_figures.py.
+import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { Bars, Columns, Line } from "../charts.js";
-import { bytes, count, failed, passed, passedTasks, plural, reward, short, span, when } from "../format.js";
+import { bytes, count, failed, passed, passedTasks, plural, reward, rewardError, short, span, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
@@ -38,12 +39,34 @@ export function RunPage({ run }) {
       <${Spread} name="out" title="How long are the answers?" unit="output tokens" figures=${figures} to=${to} format=${short} />
       <${Spread} name=${all.mean_duration_s ? "time" : "turns"} title=${all.mean_duration_s ? "How long does a rollout take?" : "How many turns?"} figures=${figures} to=${to} format=${all.mean_duration_s ? (value) => (value === 0 ? "0 s" : span(value)) : short} />
     </div>
+    <${Fields} run=${run} to=${to} />
     <details class="made"><summary>How it was made</summary><dl>
       ${[["File", about.path], ["Size", Object.values(about.parts ?? {}).map((part) => bytes(part.bytes)).join(" + ")], ["Run", about.manifest?.run], ["Started", when(about.manifest?.started_s)], ["Written", when(about.modified_s)], ["Version", about.manifest?.version],
         ...Object.entries(settings).filter(([, value]) => value !== null && JSON.stringify(value) !== "{}" && value !== false).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)])]
         .filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}
     </dl></details>
   </main>`;
+}
+
+const AUTOMATIC_BYTES = 64e6; // the fields of larger runs are read when they are asked for
+
+// What the reward is made of, and what else the rows say.
+function Fields({ run, to }) {
+  const [found, set] = useState(null), [error, fail] = useState(""), size = Object.values(run.about?.parts ?? {}).reduce((sum, part) => sum + part.bytes, 0);
+  const [wanted, want] = useState(size <= AUTOMATIC_BYTES);
+  useEffect(() => {
+    if (wanted) run.fields().then(set, ({ message }) => fail(message));
+  }, [run, wanted]);
+  if (error) return html`<p class="banner bad" role="alert">${error}</p>`;
+  if (!wanted) return html`<p class="made"><button onClick=${() => want(true)}>Read the fields of all rows</button> <span class="quiet">${bytes(size)}</span></p>`;
+  if (!found?.length) return null;
+  const short = ({ name }) => name.slice(name.indexOf(".") + 1), parts = found.filter(({ name }) => name.startsWith("components.")), others = found.filter((one) => !parts.includes(one) && (one.mean !== null || Object.keys(one.texts).length));
+  const quote = (text) => (/^[^\s",*]+$/.test(text) ? text : JSON.stringify(text));
+  return html`<div class="charts further">
+    ${parts.length ? html`<section class="chart parts"><h2>What is the reward made of?</h2><p class="quiet">The mean of each part, with its standard error.</p>
+      <${Bars} rows=${parts.map((one) => ({ label: short(one), count: Math.max(0, one.mean ?? 0), tone: "part", href: to("", { sort: one.name }), note: rewardError(one.mean, one.error) }))} /></section>` : null}
+    ${others.length ? html`<section class="chart others"><h2>What else do the rows say?</h2><p class="quiet">Fields with numbers or few different texts.</p>
+      <dl>${others.map((one) => html`<dt><a href=${to("", { col: one.name })}>${short(one)}</a></dt><dd>${one.mean !== null ? html`mean ${rewardError(one.mean, one.error)}` : Object.entries(one.texts).slice(0, 8).map(([text, n]) => html`<a href=${to(`${one.name}=${quote(text)}`)}>${text.slice(0, 40) || "(empty)"}</a> <small class="quiet">${count(n)}</small> `)}</dd>`)}</dl></section>` : null}</div>`;
 }
 
 function Course({ points, to }) {
