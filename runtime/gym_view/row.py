@@ -232,13 +232,17 @@ def _notes(row: Mapping[str, Any], fault: Mapping[str, Any]) -> str:
 def _facts(own: Mapping[str, Any], response: Mapping[str, Any]) -> str:
     usage = as_object(response.get("usage"))
     facts = [
-        f"{own['turns']} turns" if own.get("turns") else "",
-        f"{own['tool_calls']} tool calls" if own.get("tool_calls") else "",
+        _plural(own.get("turns"), "turn"),
+        _plural(own.get("tool_calls"), "tool call"),
         f"{usage['output_tokens']} tokens out" if usage.get("output_tokens") else "",
-        f"{own['duration_s']:g} s" if isinstance(own.get("duration_s"), (int, float)) else "",
+        f"{own['duration_s']:.3g} s" if isinstance(own.get("duration_s"), (int, float)) else "",
         str(response.get("model") or ""),
     ]
     return " · ".join(filter(None, facts))
+
+
+def _plural(value: Any, one: str) -> str:
+    return f"{value} {one}{'' if value == 1 else 's'}" if value else ""
 
 
 def _number(value: Any) -> int:

@@ -35,6 +35,10 @@ PAGES = {
     "timeline": ("#/run/quiz-a/rollouts/0.0?tab=timeline", "document.querySelector('#panel p')"),
     "row": ("#/run/quiz-a/rollouts/0.0?tab=row", "document.querySelector('.raw pre')"),
     "tasks": ("#/run/quiz-a/tasks", "document.querySelectorAll('.dots .dot').length > 10"),
+    "task": (
+        "#/run/quiz-a/tasks?task=0&of=mcqa&pair=0.0~0.1",
+        "document.querySelectorAll('.answer').length === 4 && document.querySelector('.different')",
+    ),
     "failures": ("#/run/late/failures", "document.querySelector('.failures td')"),
     "no failures": ("#/run/quiz-a/failures", "document.querySelector('.failures h1')"),
     "compare": ("#/compare?a=quiz-a&b=quiz-b", "document.querySelectorAll('.pairs-grid.row').length === 10"),

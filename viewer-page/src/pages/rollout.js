@@ -75,7 +75,7 @@ function Heading({ run, i, back }) {
   const { columns } = run, group = siblings(columns, i);
   return html`<header class="heading"><a class="back" href=${back} aria-label="Back to the list">←</a>
     <h1>${columns.envs[columns.env[i]] || "rollout"} <span class="quiet">task</span> ${columns.task[i]} <span class="quiet">rollout</span> ${columns.rollout[i]}</h1>
-    ${group.length > 1 ? html`<span class="group"><span class="quiet">its group</span> <${Dots} columns=${columns} rows=${group} current=${i} link=${(k) => format(["run", run.id, "rollouts", columns.id(k)], route.value.params)} /></span>` : null}
+    ${group.length > 1 ? html`<span class="group"><span class="quiet">its group</span> <${Dots} columns=${columns} rows=${group} current=${i} link=${(k) => format(["run", run.id, "rollouts", columns.id(k)], route.value.params)} /> <a href=${format(["run", run.id, "tasks"], { task: columns.task[i], of: columns.envs[columns.env[i]] })}>side by side</a></span>` : null}
   </header>`;
 }
 
@@ -122,7 +122,7 @@ function Asked({ asked }) {
 
 function Long({ text, most = 600, code = false }) {
   const [open, setOpen] = useState(false);
-  return html`<div class=${code || text.length > most ? "said long" : "said"} tabindex=${code || text.length > most ? 0 : undefined}>${open || text.length <= most ? text : `${text.slice(0, most)} …`}${text.length > most ? html` <button class="more" onClick=${() => setOpen(!open)}>${open ? "less" : `all ${count(text.length)} characters`}</button>` : null}</div>`;
+  return html`<div class=${`said ${code ? "code" : ""} ${code || text.length > most ? "long" : ""}`} tabindex=${code || text.length > most ? 0 : undefined}>${open || text.length <= most ? text : `${text.slice(0, most)} …`}${text.length > most ? html` <button class="more" onClick=${() => setOpen(!open)}>${open ? "less" : `all ${count(text.length)} characters`}</button>` : null}</div>`;
 }
 
 // What to type to see, judge again or repeat just this one.

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { Bars, Columns, Line } from "../charts.js";
-import { bytes, count, failed, passed, passedTasks, plural, reward, rewardError, short, span, when } from "../format.js";
+import { bytes, count, failed, passed, passedTasks, percent, plural, reward, rewardError, short, span, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
@@ -15,8 +15,8 @@ export function RunPage({ run }) {
   const settings = about.manifest?.settings ?? {}, expected = about.manifest?.rollouts;
   const tiles = [
     ["Mean reward", html`<${Reward} value=${all.mean_reward} big />`, `${all.mean_error === null ? "" : `± ${reward(Number(all.mean_error.toPrecision(2)))} · `}${plural(figures.rated, "verdict")}`],
-    ["pass@1", passed(all), ks.length ? passedTasks(all) : "for rewards from 0 to 1"],
-    ...(ks.length > 1 ? [[`pass@${most}`, passed(all, most), passedTasks(all, most)]] : []),
+    ["pass@1", percent(all.pass_at[1]), ks.length ? tried(all, 1) : "for rewards from 0 to 1"],
+    ...(ks.length > 1 ? [[`pass@${most}`, percent(all.pass_at[most]), `${tried(all, most)}${figures.tries.tasks === all.pass_tasks[1] ? "" : `; their pass@1: ${percent(figures.tries.pass_at[1])}`}`]] : []),
     ["Rollouts", count(all.rollouts), expected && expected !== all.rollouts ? `of ${count(expected)}` : plural(all.tasks, "task")],
     ["Failed", failed(all) ? html`<a class="bad" href=${format(["run", run.id, "failures"])}>${count(failed(all))}</a>` : "0", all.outcomes.truncated ? `${count(all.outcomes.truncated)} truncated` : "none truncated"],
     ["Tokens out", short(all.output_tokens), `${short(all.input_tokens)} in`],
@@ -28,7 +28,7 @@ export function RunPage({ run }) {
     <div class="charts">
       <${Course} points=${figures.course} to=${to} />
       <${Spread} name="reward" title="How are the rewards spread?" figures=${figures} to=${to} format=${reward} tone=${(high, low) => (high <= 0 ? "zero" : low >= 1 ? "one" : "part")} />
-      <${Tries} run=${run} ks=${ks} all=${all} />
+      <${Tries} run=${run} ks=${ks} tries=${figures.tries} all=${all} />
       <section class="chart"><h2>Which tasks carry signal?</h2><p class="quiet">Only tasks whose rewards differ move a group-relative gradient.</p>
         <${Bars} total=${all.all_zero + all.all_equal + all.mixed} rows=${[
           { label: "rewards differ", count: all.mixed, tone: "part", href: format(["run", run.id, "tasks"], { kind: "mixed" }) },
@@ -72,9 +72,9 @@ function Fields({ run, to }) {
 function Course({ points, to }) {
   const values = points.map(([, , value]) => value).filter((value) => value !== null);
   const low = Math.min(0, ...values), high = Math.max(1, ...values);
-  return html`<section class="chart"><h2>Is the reward steady?</h2><p class="quiet">Mean reward, in the order of completion.</p>
-    <${Line} low=${low} high=${high} format=${reward} labels=${["first", "last"]} points=${points.map(([first, last, value]) => ({
-      value, href: to(`row>=${first} row<=${last}`), title: `rollouts ${count(first)} to ${count(last)}: mean ${reward(value)}` }))} /></section>`;
+  return html`<section class="chart"><h2>Is the reward steady?</h2><p class="quiet">Mean reward, in the order of completion, with standard errors.</p>
+    <${Line} low=${low} high=${high} format=${reward} labels=${["first", "last"]} points=${points.map(([first, last, value, error]) => ({
+      value, error, href: to(`row>=${first} row<=${last}`), title: `rollouts ${count(first)} to ${count(last)}: mean ${rewardError(value, error)}` }))} /></section>`;
 }
 
 function Spread({ name, title, unit, figures, to, format: shown, tone }) {
@@ -86,12 +86,15 @@ function Spread({ name, title, unit, figures, to, format: shown, tone }) {
       title: `${exact ? shown(low) : `${shown(low)} to ${shown(high)}`}: ${plural(n, "rollout")}` }))} /></section>`;
 }
 
-function Tries({ run, ks, all }) {
-  return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right.</p>
+const tried = (all, k) => `${all.pass_error[k] === null ? "" : `± ${percent(all.pass_error[k])} · `}${passedTasks(all, k)}`;
+
+// All over the same tasks, so that the curve never falls because other tasks are finished.
+function Tries({ run, ks, tries, all }) {
+  return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right. ${ks.length > 1 ? `Of the ${plural(tries.tasks, "task")} with ${ks.at(-1)} rewards${tries.tasks === all.tasks ? "" : `, of ${count(all.tasks)}`}; with standard errors.` : ""}</p>
     ${!ks.length ? html`<p class="quiet">Only where all rewards are from 0 to 1.</p>`
     : ks.length < 2 ? html`<p class="quiet">Each task has one rollout. <code>--repeats 8</code> would tell.</p>`
     : html`<${Line} low=${0} high=${1} format=${(value) => `${100 * value} %`} labels=${ks.map((k) => `k=${k}`)} points=${ks.map((k) => ({
-      value: all.pass_at[k], href: format(["run", run.id, "tasks"], { sort: "mean" }), title: `pass@${k} ${passed(all, k)} ${passedTasks(all, k)}` }))} />`}</section>`;
+      value: tries.pass_at[k], error: tries.pass_error[k], href: format(["run", run.id, "tasks"], { sort: "mean" }), title: `pass@${k} ${passed(tries, k)}` }))} />`}</section>`;
 }
 
 function Endings({ figures, to }) {
@@ -111,7 +114,7 @@ function Endings({ figures, to }) {
 }
 
 function Environments({ figures, to }) {
-  return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward; rollouts in small figures.</p>
-    <${Bars} rows=${figures.environments.slice(0, 8).map(({ environment: name, rollouts, mean }) => ({ label: name || "(unnamed)", count: Math.max(0, mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)}`), tone: "part",
-      note: html`${reward(mean)}<small> ${short(rollouts)}</small>` }))} /></section>`;
+  return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward with its standard error; rollouts in small figures.</p>
+    <${Bars} rows=${figures.environments.slice(0, 8).map(({ environment: name, rollouts, mean, error }) => ({ label: name || "(unnamed)", count: Math.max(0, mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)}`), tone: "part",
+      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`} · ${short(rollouts)}</small>` }))} /></section>`;
 }
