@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
 from socket import socket
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
@@ -40,6 +40,7 @@ from gym_view.index import (
     sound,
 )
 from gym_view.indexing import IndexProgress
+from gym_view.labels import decode_labelled, load_labels, put_label
 from gym_view.page_figures import page_figures
 from gym_view.row import card_json
 from gym_view.row_fields import column, fields_of
@@ -51,6 +52,7 @@ from gym_view.search import offsets_of
 HOST = "127.0.0.1"
 MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
 MAX_MATCHES = 100_000
+Computed = TypeVar("Computed")
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
 _PAGE_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
@@ -110,6 +112,8 @@ class ViewerServer:
             web.get("/data/compare.json", self._compare),
             web.get("/data/{run}/figures.json", self._figures),
             web.get("/data/{run}/fields.json", self._fields),
+            web.get("/data/{run}/labels.json", self._labels),
+            web.post("/data/{run}/labels.json", self._label),
             web.get("/data/{run}/{part}.column", self._column),
             web.get("/data/{run}/{part}.idx", self._index),
             web.get("/data/{run}/{part}.card", self._card),
@@ -211,6 +215,26 @@ class ViewerServer:
         run = await self._run(request.match_info["run"])
         return _json(await self._computed(_fields_of, run, _state(run)))
 
+    async def _labels(self, request: web.Request) -> web.Response:
+        """What a person says of a run's rollouts."""
+        run = await self._run(request.match_info["run"])
+        try:
+            return _json(msgspec.json.encode(await anyio.to_thread.run_sync(load_labels, run.rollouts)))
+        except UsageError as error:
+            raise web.HTTPConflict(text=f"{error}\n") from None
+
+    async def _label(self, request: web.Request) -> web.Response:
+        """Store what a person says of one rollout."""
+        run = await self._run(request.match_info["run"])
+        try:
+            said = decode_labelled(await request.read())
+            await self._computed(put_label, run.rollouts, said)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise web.HTTPBadRequest(text=f"this is no label: {error}\n") from None
+        except UsageError as error:
+            raise web.HTTPConflict(text=f"{error}\n") from None
+        return _json(b"null")
+
     async def _column(self, request: web.Request) -> web.Response:
         """The values of the field ``name`` in the rows from byte ``from`` on."""
         rows = await self._file(request)
@@ -222,7 +246,7 @@ class ViewerServer:
         a, b = [await self._run(request.query.get(name, "")) for name in ("a", "b")]
         return _json(await self._computed(_comparison_of, a, _state(a), b, _state(b)))
 
-    async def _computed(self, compute: Callable[..., bytes], *given: Any) -> bytes:
+    async def _computed(self, compute: Callable[..., Computed], *given: Any) -> Computed:
         return await anyio.to_thread.run_sync(compute, *given, limiter=self._one_at_a_time)
 
     async def _run(self, name: str) -> Run:

@@ -43,6 +43,7 @@ PAGES = {
     "no failures": ("#/run/quiz-a/failures", "document.querySelector('.failures h1')"),
     "compare": ("#/compare?a=quiz-a&b=quiz-b", "document.querySelectorAll('.pairs-grid.row').length === 10"),
     "pair": ("#/compare?a=quiz-a&b=quiz-b&task=1~mcqa", "document.querySelectorAll('.two .item').length > 3"),
+    "board": ("#/board?runs=quiz-a,quiz-b,office", "document.querySelectorAll('.board td a small').length"),
     "no run": ("#/run/x", "document.querySelector('main.note')"),
 }
 
@@ -238,6 +239,24 @@ async def test_compare_has_the_figures_of_the_command(chromium: Chromium, runs: 
             assert number in said
         await page.click(".pairs-grid.row a.name")
         await page.until("document.querySelectorAll('.marked').length === 2")
+
+
+async def test_more_than_two_runs_are_compared(chromium: Chromium, runs: Path) -> None:
+    async with opened(chromium, runs) as page:
+        await page.until("document.querySelectorAll('.runs td .reward').length === 6")
+        for name in ("quiz-a", "quiz-b", "office"):
+            await page.eval(f"document.querySelector('[aria-label=\"Compare {name}\"]').click()")
+        await page.until("document.querySelector('a.button')?.innerText === 'Compare 3 runs'")
+        await page.click("a.button")
+        await page.until("document.querySelectorAll('.board tbody tr').length === 3")
+        await page.until("document.querySelector('.board td a small')?.innerText.includes(' to ')")
+        said = await page.text(".board table")
+        assert "no task in common" in said
+        assert "±" in said
+        # From the first to the last that was started.
+        names = "[...document.querySelectorAll('.board .name')].map((e) => e.innerText)"
+        assert await page.eval(names) == ["quiz-a", "quiz-b", "office"]
+        assert await page.eval("document.querySelectorAll('.board .error-bar').length > 1")
 
 
 async def test_a_growing_run_is_followed(chromium: Chromium, tmp_path: Path) -> None:

@@ -59,8 +59,9 @@ async def test_answers_of_a_task_with_their_advantages(chromium: Chromium, sums:
 async def test_formatting_is_drawn_and_nothing_runs_or_loads(chromium: Chromium, sums: Path) -> None:
     async with opened(chromium, sums) as page:
         await to(page, "#/run/sums/rollouts/3.0", "document.querySelector('.item.assistant math mfrac')")
-        height = "document.querySelector('.item.assistant mfrac').getBoundingClientRect().height"
-        assert await page.eval(f"{height} > 20"), "the fraction is not drawn as one"
+        parts = "[...document.querySelector('.item.assistant mfrac').children]"
+        over, under = await page.eval(f"{parts}.map((e) => e.getBoundingClientRect().y)")
+        assert over < under, "the fraction is not drawn as one"
         assert await page.text(".item.assistant .formatted strong") == "seven"
         assert await page.eval("document.querySelectorAll('.item.assistant td').length") == 2
         await page.eval("[...document.querySelectorAll('.choice button')].at(-1).click()")

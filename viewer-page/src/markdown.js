@@ -37,7 +37,7 @@ function blocks(text) {
 
 // What begins a text, if it is more than a paragraph: { node, length }.
 function block(text) {
-  let found = /^ {0,3}(```+|~~~+)[^\n]*\n/.exec(text);
+  let found = /^ {0,3}(`{3,20}|~{3,20})[^\n]*\n/.exec(text);
   if (found) {
     const from = found[0].length, end = text.indexOf(`\n${found[1]}`, from - 1), until = end < 0 ? text.length : end, line = end < 0 ? -1 : text.indexOf("\n", end + 1);
     return { node: html`<code class="fence">${text.slice(from, until)}</code>`, length: line < 0 ? text.length : line + 1 };

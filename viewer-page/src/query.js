@@ -22,9 +22,9 @@ export const FIELDS = {
 const TERM = /"((?:[^"\\]|\\.)*)"|([a-z_][\w.-]*)(<=|>=|!=|=|<|>)("(?:[^"\\]|\\.)*"|\S+)|(\S+)/gi;
 
 // A field of the rows that the index lacks; it has numbers, or texts, or both.
-const FURTHER = /^(components|field)\..+/;
+const FURTHER = /^(components|field)\..+|^(label|note)$/;
 export const fieldNamed = (name) => FIELDS[name] ?? (FURTHER.test(name) ? { further: true, of: (c) => c.rank(name) } : undefined);
-export const FURTHER_ABOUT = { "components.NAME": "a part of the reward", "field.NAME": "a field of the row; field.A.B is within it" };
+export const FURTHER_ABOUT = { "components.NAME": "a part of the reward", "field.NAME": "a field of the row; field.A.B is within it", label: "what a person says of it", note: "the same, in words; * stands for anything" };
 
 // -> { terms: [{ name, op, values }], texts: [], error }
 export function parse(query) {

@@ -1,6 +1,6 @@
 // One rollout. The verdict comes first: why this reward. Then the conversation, its times, its tokens, and the row.
 import { Component } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { change, format, route } from "../route.js";
 import { LARGE_ROW_BYTES } from "../source.js";
@@ -60,7 +60,7 @@ export function Rollout({ run, i, back }) {
     <${Heading} run=${run} i=${i} back=${back} />
     ${got.error ? html`<div class="broken" role="alert"><strong>This row cannot be shown.</strong> ${got.error}</div>` : null}
     ${got.asks && !got.row && !got.text ? html`<div class="broken"><strong>This row is large: ${bytes(columns.size[i])}.</strong> <button onClick=${got.load}>Load it all the same</button></div>` : null}
-    ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} card=${got.card} />
+    ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} card=${got.card} /><${Label} key=${i} run=${run} i=${i} id=${got.card.rollout_id} />
       <div class="tabs" role="tablist" aria-label="Views of the rollout">${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
         ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} card=${got.card} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} card=${got.card} />`}
@@ -123,6 +123,26 @@ function Asked({ asked }) {
 function Long({ text, most = 600, code = false }) {
   const [open, setOpen] = useState(false);
   return html`<div class=${`said ${code ? "code" : ""} ${code || text.length > most ? "long" : ""}`} tabindex=${code || text.length > most ? 0 : undefined}>${open || text.length <= most ? text : `${text.slice(0, most)} …`}${text.length > most ? html` <button class="more" onClick=${() => setOpen(!open)}>${open ? "less" : `all ${count(text.length)} characters`}</button>` : null}</div>`;
+}
+
+// A person's label and note, which stand beside the results.
+function Label({ run, i, id }) {
+  const { columns } = run, rollout = `${columns.task[i]}.${columns.rollout[i]}`, [state, say] = useState(""), form = useRef();
+  useEffect(() => {
+    run.loadLabels().catch(({ message }) => say(message));
+  }, [run]);
+  const labels = run.labels.value, said = labels?.[rollout], mine = said && (!said.rollout_id || said.rollout_id === id) ? said : {};
+  if (!labels || columns.id(i) !== rollout) return state ? html`<p class="bad">${state}</p>` : null;
+  if (run.about?.chunks) return mine.label || mine.note ? html`<p class="label"><span class="tag">${mine.label}</span> ${mine.note}</p>` : null;
+  const save = () => {
+    const { label, note } = Object.fromEntries(new FormData(form.current));
+    if (label === (mine.label ?? "") && note === (mine.note ?? "")) return;
+    run.putLabel({ rollout, label, note, rollout_id: id }).then(() => say("stored"), ({ message }) => say(message));
+  };
+  return html`<form class="label" ref=${form} onSubmit=${(event) => (event.preventDefault(), save())} aria-label="Your label">
+    <input name="label" maxlength="100" list="labels" autocomplete="off" placeholder="label" aria-label="Label" value=${mine.label ?? ""} onChange=${save} />
+    <datalist id="labels">${[...new Set(Object.values(labels).map(({ label }) => label))].filter(Boolean).map((label) => html`<option value=${label} />`)}</datalist>
+    <input name="note" maxlength="10000" placeholder="note" aria-label="Note" value=${mine.note ?? ""} onChange=${save} /><small class="quiet" role="status">${state}</small></form>`;
 }
 
 // What to type to see, judge again or repeat just this one.
