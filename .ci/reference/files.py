@@ -20,6 +20,7 @@ that is on disk is whole. New versions add fields and never change the meaning o
 | `OUT_materialized_inputs.jsonl` | what was asked for: each rollout's row, settings and numbers |
 | `OUT_aggregate_metrics.json` | per agent: statistics over rollouts and over groups |
 | `OUT_reward_profiling.jsonl` | per task: statistics of its rollouts |
+| `OUT_labels.json` | what a person says of rollouts on the page of `view`: a label and a note, by `TASK.ROLLOUT` |
 | `OUT_run.json` | the manifest, which `--resume` compares |
 
 ## A rollout
@@ -64,7 +65,10 @@ GYM = [
     ["weight_versions", "the versions of the weights that sampled this rollout"],
     ["token_segments", "how many sequences its tokens make"],
     ["roles", "what the models in roles cost, by role: calls, tokens, seconds"],
-    ["role_answers", "what they answered: `reverify` reads these in place of asking again"],
+    [
+        "role_answers",
+        "their answers, and what each was asked: `reverify` reads these in place of asking again",
+    ],
     ["role_sampling", "what the run said of how they sample, if anything"],
     ["compared", "the rollouts that were compared with each other, where the reward comes from that"],
 ]

@@ -21,6 +21,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+WRITTEN = "/labels.json"
+"""The end of the only paths that can be written to."""
 _HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -48,8 +50,12 @@ class Access:
 
     def refusal(self, request: web.BaseRequest) -> str | None:
         """Why a request is refused, or None."""
-        if request.method not in ("GET", "HEAD"):
+        writes = request.method == "POST" and request.path.endswith(WRITTEN)
+        if request.method not in ("GET", "HEAD") and not writes:
             return "this server is only read from"
+        # A browser says where a POST comes from, and asks first before another site sends JSON.
+        if writes and ("Origin" not in request.headers or request.content_type != "application/json"):
+            return "this server is written to by its own page only"
         if foreign_host(request, _NAMES, only_at=self.port):
             return "this server answers to its own name only"
         if request.headers.get("Origin", f"http://127.0.0.1:{self.port}") not in self._origins:

@@ -10,12 +10,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from gym_runtime.statistics import Total, bounded, deviation, mean
+from gym_runtime.files import PassScores
+from gym_runtime.statistics import Clusters, bounded, deviation, mean
 
 from gym_view.index import IndexedRow
 from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed
-from gym_view.run_figures import GroupFigures, Reader, RunFigures, figures_of, rows_of
+from gym_view.run_figures import GroupFigures, Groups, Reader, RunFigures, figures_of, rows_of
 from gym_view.run_files import Run
 
 _BARS = 20
@@ -59,11 +60,12 @@ class TaskFigures(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EnvironmentFigures(msgspec.Struct, frozen=True):
-    """One environment of a run; the mean is over its rewards."""
+    """One environment of a run; the mean is over its rewards, the standard error clustered by task."""
 
     environment: str
     rollouts: int
     mean: float | None
+    error: float | None
 
 
 class Ending(msgspec.Struct):
@@ -78,11 +80,27 @@ class Ending(msgspec.Struct):
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """The mean reward of neighbouring rows of the file of rollouts, by their numbers from 0."""
+    """The mean reward of neighbouring rows of the file of rollouts, by their numbers from 0.
+
+    ``error`` is its standard error, clustered by task.
+    """
 
     first: int
     last: int
     mean: float | None
+    error: float | None
+
+
+class Tries(msgspec.Struct, frozen=True):
+    """pass@k by ``k`` with its standard error, for all ``k`` over the same tasks: those with most rewards.
+
+    Over all tasks that have ``k`` rewards, as in `RunFigures`, pass@3 of a run that is going on may be below
+    its pass@1: other tasks are finished.
+    """
+
+    tasks: int
+    pass_at: dict[int, float]
+    pass_error: dict[int, float | None]
 
 
 class PageFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +113,7 @@ class PageFigures(msgspec.Struct, frozen=True, kw_only=True):
     endings: list[Ending]
     course: list[Point]
     spreads: dict[str, Spread]
+    tries: Tries
 
 
 class _Kept:
@@ -102,7 +121,7 @@ class _Kept:
 
     def __init__(self) -> None:
         self.numbers = {name: array("d") for name in ("reward", "out", "turns", "time")}
-        self.course = array("d")
+        self.course: list[tuple[tuple[str, int], float]] = []
         self.endings: dict[tuple[int, str], Ending] = {}
         self.tasks: dict[tuple[str, int], list[int]] = {}
         """Rollouts and output tokens."""
@@ -111,7 +130,7 @@ class _Kept:
         for path, row in rows_of(run, read):
             entry = row.entry
             if path == run.rollouts:
-                self.course.append(entry.reward)
+                self.course.append(((entry.environment, entry.task), entry.reward))
             values = entry.reward, entry.output_tokens, entry.turns, entry.duration_s
             for numbers, value in zip(self.numbers.values(), values, strict=True):
                 numbers.append(value)
@@ -133,22 +152,21 @@ def page_figures(run: Run, read: Reader = indexed) -> PageFigures:
     """Everything that the page draws of a run, from its rows."""
     kept = _Kept()
     figures, groups = figures_of(kept.rows(run, read), failures_as_zero=run.failures_as_zero)
-    environments: dict[str, tuple[list[int], Total]] = {}
+    environments: dict[str, tuple[list[int], Clusters]] = {}
     tasks: list[TaskFigures] = []
     for where, group in groups.items():
         rollouts, tokens = kept.tasks[where]
         tasks.append(_task(group, tokens / rollouts))
-        counted, rewards = environments.setdefault(group.environment, ([], Total()))
+        counted, rewards = environments.setdefault(group.environment, ([], Clusters()))
         counted.append(rollouts)
-        for _, reward in group.rewards:
-            rewards.add(reward)
+        rewards.add(group.ordered)
     return PageFigures(
         run=figures,
         rated=sum(len(group.rewards) for group in groups.values()),
         tasks=tasks,
         environments=sorted(
             (
-                EnvironmentFigures(name, sum(counted), rewards.mean)
+                EnvironmentFigures(name, sum(counted), rewards.mean, rewards.standard_error)
                 for name, (counted, rewards) in environments.items()
             ),
             key=lambda one: -one.rollouts,
@@ -156,7 +174,17 @@ def page_figures(run: Run, read: Reader = indexed) -> PageFigures:
         endings=sorted(kept.endings.values(), key=lambda one: -one.count),
         course=list(_course(kept.course)),
         spreads={name: spread(numbers) for name, numbers in kept.numbers.items()},
+        tries=_tries(figures, groups),
     )
+
+
+def _tries(figures: RunFigures, groups: Groups) -> Tries:
+    ks = sorted(figures.pass_at)
+    scores = PassScores(ks)
+    for group in groups.values():
+        if ks and len(group.rewards) >= ks[-1]:
+            scores.add(group.ordered)
+    return Tries(scores.tasks, scores.pass_at, scores.pass_error)
 
 
 def _task(group: GroupFigures, tokens: float) -> TaskFigures:
@@ -176,12 +204,19 @@ def _task(group: GroupFigures, tokens: float) -> TaskFigures:
     )
 
 
-def _course(rewards: Sequence[float]) -> Iterator[Point]:
+def _course(rewards: Sequence[tuple[tuple[str, int], float]]) -> Iterator[Point]:
     """Means of neighbouring rewards, at most `_POINTS` of them: how it changed in the course of a run."""
     size = max(_POINT_ROWS, math.ceil(len(rewards) / _POINTS))
     for first in range(0, len(rewards), size):
         some = rewards[first : first + size]
-        yield Point(first, first + len(some) - 1, mean([reward for reward in some if reward == reward]))
+        by_task: dict[tuple[str, int], list[float]] = {}
+        for task, reward in some:
+            if reward == reward:
+                by_task.setdefault(task, []).append(reward)
+        clusters = Clusters()
+        for values in by_task.values():
+            clusters.add(values)
+        yield Point(first, first + len(some) - 1, clusters.mean, clusters.standard_error)
 
 
 def spread(values: Iterable[float]) -> Spread:

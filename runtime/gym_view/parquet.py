@@ -102,6 +102,8 @@ def _schema(form: Form) -> Any:
         "output_tokens": pa.int64(),
         "turns": pa.int64(),
         "tool_calls": pa.int64(),
+        "label": pa.string(),
+        "note": text,
     }
     columns: dict[Form, dict[str, Any]] = {
         "rollouts": {**about, **dict.fromkeys(NESTED, text), "fields": text},

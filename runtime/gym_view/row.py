@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import ReadableItem, as_list, as_object, as_text, content_text, readable_items
 
-_OWN = {
+OWN = {
     "responses_create_params",
     "response",
     "reward",
@@ -28,6 +28,7 @@ _OWN = {
     "_ng_failure_judge_error",
     "_ng_attempt_index",
 }
+"""The runtime's and NeMo Gym's own fields of a row."""
 _FOUND = re.compile(r"^(extracted|predicted|parsed|model_(answer|output|patch)|actual|submitted|choice$)")
 _EXPECTED = re.compile(
     r"^(expected|gold|golden|reference|ground_truth|target|correct|solution$|answer$|label$)"
@@ -43,12 +44,28 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A model in a role, its question, as far as the row has it, and its answer.
+
+    ``label`` is what the verifier read out of the answer; None if the row says that it read nothing, empty if
+    it does not say.
+    """
+
+    role: str
+    question: str
+    answer: str
+    label: str | None = ""
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Why a rollout has its reward.
 
     Attributes:
-        found, expected: fields of the row with the extracted answer, and with the right one.
-        judged: what judges said, by field.
+        found, expected: fields of the row with the extracted answer, None where the verifier found nothing,
+            and with the right one.
+        asked: models in roles, in the order of their questions; what a simulated user said is in the
+            transcript.
+        judged: other words about the answer, by field.
         others: further fields of the row that are short.
         limits: which stopped it.
         failed: whose fault and where, if there is no verdict; else empty.
@@ -63,8 +80,9 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     outcome: str
     components: dict[str, float]
-    found: dict[str, str]
+    found: dict[str, str | None]
     expected: dict[str, str]
+    asked: list[Asked]
     judged: dict[str, str]
     others: dict[str, str]
     limits: list[str]
@@ -88,10 +106,14 @@ def card(row: Mapping[str, Any]) -> Card:
     """The verdict of a row."""
     own, response = as_object(row.get("_gym")), as_object(row.get("response"))
     outcome = as_object(own.get("outcome"))
-    fields = {name: value for name, value in row.items() if name not in _OWN and value is not None}
-    judged = {name: _said(value) for name, value in fields.items() if _JUDGED.search(name)}
+    fields = {name: value for name, value in row.items() if name not in OWN and value is not None}
+    judged = {name: value for name, value in fields.items() if _JUDGED.search(name)}
     plain = {name: as_text(value) for name, value in fields.items() if name not in judged}
-    found = {name: text for name, text in plain.items() if _FOUND.match(name)}
+    found = {
+        name: None if value is None else as_text(value)
+        for name, value in row.items()
+        if _FOUND.match(name) and name not in judged
+    }
     expected = {name: text for name, text in plain.items() if _EXPECTED.match(name)}
     fault = as_object(row.get("_ng_failure")) or as_object(outcome.get("fault"))
     failed = bool(row.get("_ng_failure_class") or fault)
@@ -113,7 +135,10 @@ def card(row: Mapping[str, Any]) -> Card:
         },
         found=found,
         expected=expected,
-        judged={name: said for name, said in judged.items() if said},
+        asked=_asked(own, judged, {item.text for item in items if item.who == "user"}),
+        judged={
+            name: as_text(value) for name, value in judged.items() if value and not isinstance(value, list)
+        },
         others={
             name: text
             for name, text in plain.items()
@@ -144,18 +169,51 @@ def card_json(line: bytes) -> bytes:
         return b"null"
 
 
-def _said(value: Any) -> str:
-    """A judge's words: a text, or NeMo Gym's evaluations with the judge's answers in them."""
-    if not isinstance(value, list):
-        return as_text(value)
-    found: list[str] = []
-    for each in cast("list[Any]", value):
+def _asked(own: Mapping[str, Any], judged: Mapping[str, Any], transcript: set[str]) -> list[Asked]:
+    """What ``_gym`` has recorded of roles, and NeMo Gym's evaluations, which may be of the same answers."""
+    evaluations: list[Asked] = []
+    for name, each in ((name, each) for name, value in judged.items() for each in as_list(value)):
         one = as_object(each)
-        answer = as_list(as_object(one.get("response")).get("output"))
-        text = "\n".join(content_text(as_object(item).get("content")) for item in answer) or as_text(each)
-        label = one.get("verdict_label") or one.get("verdict") or ""
-        found.append(f"{label}: {text}" if label else text)
-    return "\n".join(found)
+        label = next((one[field] for field in ("verdict_label", "verdict") if field in one), "")
+        evaluations.append(
+            Asked(
+                role=name.replace("_", " "),
+                question=_question(as_object(one.get("responses_create_params"))),
+                answer=_answer(one) if "response" in one else as_text(each),
+                label=None if label is None else as_text(label),
+            )
+        )
+    labels = {one.answer: one.label for one in evaluations}
+    questions: dict[str, str] = {}
+    recorded: list[Asked] = []
+    for each in as_list(own.get("role_answers")):
+        one = as_object(each)
+        digest, answer = str(one.get("digest")), _answer(one)
+        questions.setdefault(digest, as_text(one.get("question") or ""))
+        if answer not in transcript:
+            label = labels.get(answer, "")
+            role = str(one.get("role") or "")
+            recorded.append(Asked(role=role, question=questions[digest], answer=answer, label=label))
+    known = {one.answer: one.question for one in evaluations}
+    found = {one.answer for one in recorded}
+    return [
+        *(
+            msgspec.structs.replace(one, question=one.question or known.get(one.answer, ""))
+            for one in recorded
+        ),
+        *(one for one in evaluations if one.answer not in found),
+    ]
+
+
+def _question(params: Mapping[str, Any]) -> str:
+    given = params.get("input")
+    last = given if isinstance(given, str) else next(reversed(as_list(given)), None)
+    return last if isinstance(last, str) else content_text(as_object(last).get("content"))
+
+
+def _answer(one: Mapping[str, Any]) -> str:
+    items = as_list(as_object(one.get("response")).get("output"))
+    return "\n".join(filter(None, (content_text(as_object(item).get("content")) for item in items)))
 
 
 def _failed(row: Mapping[str, Any], fault: Mapping[str, Any]) -> str:
@@ -174,13 +232,17 @@ def _notes(row: Mapping[str, Any], fault: Mapping[str, Any]) -> str:
 def _facts(own: Mapping[str, Any], response: Mapping[str, Any]) -> str:
     usage = as_object(response.get("usage"))
     facts = [
-        f"{own['turns']} turns" if own.get("turns") else "",
-        f"{own['tool_calls']} tool calls" if own.get("tool_calls") else "",
+        _plural(own.get("turns"), "turn"),
+        _plural(own.get("tool_calls"), "tool call"),
         f"{usage['output_tokens']} tokens out" if usage.get("output_tokens") else "",
-        f"{own['duration_s']:g} s" if isinstance(own.get("duration_s"), (int, float)) else "",
+        f"{own['duration_s']:.3g} s" if isinstance(own.get("duration_s"), (int, float)) else "",
         str(response.get("model") or ""),
     ]
     return " · ".join(filter(None, facts))
+
+
+def _plural(value: Any, one: str) -> str:
+    return f"{value} {one}{'' if value == 1 else 's'}" if value else ""
 
 
 def _number(value: Any) -> int:

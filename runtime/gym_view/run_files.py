@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.messages import as_list, as_object, as_text
 
 _SIDE_FILES = ("_failures", "_materialized_inputs", "_reward_profiling", "_prepare")
 _PEEK_BYTES = 2**18
@@ -90,7 +92,35 @@ def describe(run: Run) -> dict[str, Any]:
         "modified_s": max((_modified_s(path) for path in run.parts.values()), default=0.0),
         "parts": {name: {"bytes": path.stat().st_size} for name, path in run.parts.items()},
         "manifest": manifest if isinstance(manifest, dict) else None,
+        "flags": repeat_flags(as_object(manifest)),
     }
+
+
+def repeat_flags(manifest: Mapping[str, Any]) -> str:
+    """The flags of ``gym-runtime run`` with which a run was made, quoted for a shell.
+
+    How many rollouts, of which rows, is left out.
+
+    >>> repeat_flags({"settings": {"model": "openai/x", "sampling": {"stop": ["a b"], "temperature": 0}}})
+    "--model=openai/x '--stop=a b' --temperature=0"
+    """
+    settings, notes = as_object(manifest.get("settings")), as_object(manifest.get("notes"))
+    found: list[tuple[str, Any]] = [("--model", settings.get("model")), ("--agent", settings.get("agent"))]
+    found += [("--model-url", url) for url in as_list(notes.get("model_urls"))]
+    found += [("--role", f"{name}={model}") for name, model in as_object(settings.get("roles")).items()]
+    for role, sampling in as_object(settings.get("role_sampling")).items():
+        given = as_object(sampling).items()
+        found += [("--role-sampling", f"{role}.{name}={as_text(value)}") for name, value in given]
+    for flag, field in (("--agent-set", "agent_options"), ("--set", "settings")):
+        given = as_object(settings.get(field)).items()
+        found += [(flag, f"{name}={as_text(value)}") for name, value in given]
+    found.append(("--max-turns", settings.get("max_turns")))
+    for name, value in as_object(settings.get("sampling")).items():
+        values = as_list(value) if isinstance(value, list) else [value]
+        found += [(f"--{name.replace('_', '-')}", one) for one in values]
+    flags = [f"{flag}={as_text(value)}" for flag, value in found if value is not None]
+    flags += ["--return-token-ids"] if settings.get("return_token_ids") is True else []
+    return shlex.join(flags)
 
 
 def _rollouts_below(folder: Path) -> Iterator[Path]:

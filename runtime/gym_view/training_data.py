@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +28,7 @@ from gym_view import selection
 from gym_view.index import IndexedRow
 from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed
+from gym_view.labels import Label, label_of, load_labels
 from gym_view.parquet import NESTED, Form, Writer, arrow
 from gym_view.row_messages import Unusable, completion, prompt, tools
 from gym_view.selection import Place
@@ -128,10 +129,13 @@ def _records(
             if form == "pairs"
             else ((place,) for place in selection.judged(rows, best_of=best_of, min_reward=min_reward))
         )
+        labels = load_labels(path)
         with path.open("rb") as file:
             for taken in places:
                 try:
                     record = _FORMS[form](*(_read(file, place) for place in taken))
+                    if form != "pairs":
+                        record |= _labelled(labels, record)
                 except UNREADABLE:
                     left_out[NO_ROW] += 1
                 except Unusable as reason:
@@ -205,6 +209,13 @@ def _about(row: dict[str, Any]) -> dict[str, Any]:
         "turns": _if(int, own.get("turns")),
         "tool_calls": _if(int, own.get("tool_calls")),
     }
+
+
+def _labelled(labels: Mapping[str, Label], record: Mapping[str, Any]) -> dict[str, str | None]:
+    """What a person says of a rollout."""
+    name = f"{record['_ng_task_index']}.{record['_ng_rollout_index'] or 0}"
+    said = label_of(labels, name, record["rollout_id"] or "")
+    return {"label": said.label or None, "note": said.note or None}
 
 
 def _if(kind: type, value: Any) -> Any:

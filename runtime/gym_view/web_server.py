@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
 from socket import socket
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
@@ -40,8 +40,10 @@ from gym_view.index import (
     sound,
 )
 from gym_view.indexing import IndexProgress
+from gym_view.labels import decode_labelled, load_labels, put_label
 from gym_view.page_figures import page_figures
 from gym_view.row import card_json
+from gym_view.row_fields import column, fields_of
 from gym_view.run_comparison import compare
 from gym_view.run_figures import groups_in
 from gym_view.run_files import Run, describe, find_runs
@@ -50,6 +52,7 @@ from gym_view.search import offsets_of
 HOST = "127.0.0.1"
 MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
 MAX_MATCHES = 100_000
+Computed = TypeVar("Computed")
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
 _PAGE_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
@@ -108,6 +111,10 @@ class ViewerServer:
             web.get("/data/system.json", self._state),
             web.get("/data/compare.json", self._compare),
             web.get("/data/{run}/figures.json", self._figures),
+            web.get("/data/{run}/fields.json", self._fields),
+            web.get("/data/{run}/labels.json", self._labels),
+            web.post("/data/{run}/labels.json", self._label),
+            web.get("/data/{run}/{part}.column", self._column),
             web.get("/data/{run}/{part}.idx", self._index),
             web.get("/data/{run}/{part}.card", self._card),
             web.get("/data/{run}/{part}.jsonl", self._rows),
@@ -203,12 +210,43 @@ class ViewerServer:
         run = await self._run(request.match_info["run"])
         return _json(await self._computed(_figures_of, run, _state(run)))
 
+    async def _fields(self, request: web.Request) -> web.Response:
+        """The fields of a run's rows: every row is read."""
+        run = await self._run(request.match_info["run"])
+        return _json(await self._computed(_fields_of, run, _state(run)))
+
+    async def _labels(self, request: web.Request) -> web.Response:
+        """What a person says of a run's rollouts."""
+        run = await self._run(request.match_info["run"])
+        try:
+            return _json(msgspec.json.encode(await anyio.to_thread.run_sync(load_labels, run.rollouts)))
+        except UsageError as error:
+            raise web.HTTPConflict(text=f"{error}\n") from None
+
+    async def _label(self, request: web.Request) -> web.Response:
+        """Store what a person says of one rollout."""
+        run = await self._run(request.match_info["run"])
+        try:
+            said = decode_labelled(await request.read())
+            await self._computed(put_label, run.rollouts, said)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise web.HTTPBadRequest(text=f"this is no label: {error}\n") from None
+        except UsageError as error:
+            raise web.HTTPConflict(text=f"{error}\n") from None
+        return _json(b"null")
+
+    async def _column(self, request: web.Request) -> web.Response:
+        """The values of the field ``name`` in the rows from byte ``from`` on."""
+        rows = await self._file(request)
+        name, start = request.query.get("name", ""), _number(request.query.get("from", "0"))
+        return _json(await self._computed(_column_of, rows, name, start))
+
     async def _compare(self, request: web.Request) -> web.Response:
         """The comparison of the runs ``a`` and ``b``, as far as they are indexed."""
         a, b = [await self._run(request.query.get(name, "")) for name in ("a", "b")]
         return _json(await self._computed(_comparison_of, a, _state(a), b, _state(b)))
 
-    async def _computed(self, compute: Callable[..., bytes], *given: Any) -> bytes:
+    async def _computed(self, compute: Callable[..., Computed], *given: Any) -> Computed:
         return await anyio.to_thread.run_sync(compute, *given, limiter=self._one_at_a_time)
 
     async def _run(self, name: str) -> Run:
@@ -286,6 +324,15 @@ def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
 @lru_cache(maxsize=64)
 def _figures_of(run: Run, state: object) -> bytes:
     return msgspec.json.encode(page_figures(run, _indexed))
+
+
+@lru_cache(maxsize=64)
+def _fields_of(run: Run, state: object) -> bytes:
+    return msgspec.json.encode(fields_of(run.parts.values()))
+
+
+def _column_of(rows: Path, name: str, start: int) -> bytes:
+    return msgspec.json.encode(list(column(rows, name, start)))
 
 
 @lru_cache(maxsize=16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,20 @@ ANSWERS = (
         "```python\nprint(1 < 2)\n```\n\\boxed{B}",
     ],
 )
+DESK = (
+    ["Good morning! What is your full name, and your postcode?"],
+    [
+        {
+            "type": "function_call",
+            "call_id": "1",
+            "name": "find_customer",
+            "arguments": '{"name": "Femi Okafor", "postcode": "62024"}',
+        }
+    ],
+    ["It is done: your lamp goes to Mill Lane 63, Norton."],
+)
+CUSTOMER = (["Hello. My lamp should go elsewhere."], ["Femi Okafor, 62024."], ["###STOP###"])
+JUDGE = (["Both say the same. [[A=B]]"],)
 OTHER_ANSWERS = (["<think>Perhaps C?</think> It is \\boxed{C}"],)
 
 
@@ -41,14 +55,22 @@ def run(folder: Path, name: str, *arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of runs: two of mcqa and xstest, one with tools, one in which every rollout failed."""
+    """Runs: two of mcqa and xstest, one with tools, one with a user, one with a judge, one that failed."""
     folder = tmp_path_factory.mktemp("runs")
     answers = tmp_path_factory.mktemp("answers")
+
+    def script(name: str, lines: Iterable[object]) -> str:
+        path = answers / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return f"scripted/{path}"
+
     for name, lines in (("a", ANSWERS), ("b", OTHER_ANSWERS)):
-        script = answers / f"{name}.jsonl"
-        script.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        model = ("--model", f"scripted/{script}", "--return-token-ids", "--repeats", "4")
+        model = ("--model", script(name, lines), "--return-token-ids", "--repeats", "4")
         run(folder, f"quiz-{name}", "mcqa", "xstest", *model)
+    model = ("--model", script("desk", DESK), "--temperature", "0.5", "--limit", "1")
+    run(folder, "desk", "service_desk", *model, "--role", f"user={script('customer', CUSTOMER)}")
+    judge = ("--judge", script("judge", JUDGE), "--role-sampling", "judge.temperature=0")
+    run(folder, "judged", "equivalence_llm_judge", "--limit", "1", "--model", "scripted/message", *judge)
     run(folder, "office", "workplace_assistant", "--repeats", "2", "--model", "scripted/tool-then-message")
     late = ("--timeout", "0.001", "--max-attempts", "1")
     run(folder, "late", "example_session_state_mgmt", *late, "--model", "scripted/tool-then-message")

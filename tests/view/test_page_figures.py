@@ -76,3 +76,23 @@ def test_every_value_is_in_one_bar(values: list[float]) -> None:
     assert sum(bar.count for bar in bars) == len(values)
     assert len(bars) <= 24
     assert all(math.isfinite(bar.low) and math.isfinite(bar.high) for bar in bars)
+
+
+def test_more_tries_are_never_worse_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    # Two hard tasks have all their rollouts, three easy ones have their first.
+    rollouts = [
+        row(task, number, reward=float(task * number == 2)) for task in range(2) for number in range(3)
+    ]
+    rollouts += [row(task, 0, reward=1.0) for task in range(2, 5)]
+    found = page_figures(run(tmp_path, rollouts, []))
+    assert found.run.pass_at[1] > found.run.pass_at[3]
+    assert found.tries.tasks == 2
+    assert [round(value, 3) for value in found.tries.pass_at.values()] == [0.167, 0.333, 0.5]
+
+
+def test_means_have_errors_clustered_by_task(tmp_path: Path) -> None:
+    rollouts = [row(task, number, reward=float(task)) for task in range(2) for number in range(2)]
+    found = page_figures(run(tmp_path, rollouts, []))
+    # Two tasks, whatever the number of their rollouts.
+    assert [(one.mean, one.error) for one in found.course] == [(0.5, 0.5)]
+    assert [(one.mean, one.error) for one in found.environments] == [(0.5, 0.5)]

@@ -63,6 +63,7 @@ ROWS: list[dict[str, Any]] = [
             "output": [{"type": "reasoning", "summary": []}, {**message("x"), "generation_token_ids": [1]}]
         }
     },
+    {"response": {"output": [message("hi", "user"), message("x"), message("ok?", "user"), message("y")]}},
 ]
 
 
@@ -72,16 +73,53 @@ def test_the_page_draws_every_item_with_its_turn_and_error() -> None:
         [[0, ""], [0, ""], [1, ""], [1, "no b"], [2, ""], [2, ""], [3, ""]],
         [[1, ""], [1, ""], [2, ""]],
         [[1, ""], [1, ""]],
+        [[1, ""], [1, ""], [1, ""], [2, ""]],
     ]
 
 
 def test_a_card_says_what_a_reward_rests_on() -> None:
     about = card(ROWS[1])
     assert (about.reward, about.components) == (0.5, {"a": 1.0, "b": 0.25})
-    assert (about.found, about.expected) == ({"extracted_answer": "4"}, {"expected_answer": "4"})
+    assert (about.found, about.expected) == (
+        {"extracted_answer": "4", "predicted_label": None},
+        {"expected_answer": "4"},
+    )
     assert (about.limits, about.attempt, about.outcome) == (["max_turns"], 3, "truncated")
     assert about.tool_error is not None
     assert (about.tool_error.turn, about.tool_error.error) == (1, "no b")
+
+
+def test_roles_are_shown_once_with_their_question_and_label() -> None:
+    def said(text: str) -> dict[str, Any]:
+        return {"output": [message(text)]}
+
+    question = {
+        "input": [{"role": "system", "content": "Judge."}, {"role": "user", "content": "Is it right?"}]
+    }
+    row = {
+        "response": {"output": [message("hello", "user"), message("x")]},
+        "judge_evaluations": [
+            {"responses_create_params": question, "response": said("yes"), "verdict_label": "A"},
+            {"response": said("perhaps"), "verdict_label": None},
+        ],
+        "critique": "short",
+        "_gym": {
+            "role_answers": [
+                {"role": "user", "digest": "1", "question": "hi", "response": said("hello")},
+                {"role": "judge", "digest": "2", "response": said("yes")},
+                {"role": "critic", "digest": "3", "question": "good?", "response": said("no")},
+                {"role": "critic", "digest": "3", "response": said("so so")},
+            ]
+        },
+    }
+    about = card(row)
+    assert [(one.role, one.question, one.answer, one.label) for one in about.asked] == [
+        ("judge", "Is it right?", "yes", "A"),
+        ("critic", "good?", "no", ""),
+        ("critic", "good?", "so so", ""),
+        ("judge evaluations", "", "perhaps", None),
+    ]
+    assert about.judged == {"critique": "short"}
 
 
 def test_a_failure_is_no_reward() -> None:

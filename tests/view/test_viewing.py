@@ -70,7 +70,7 @@ def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.Ca
         "of which format 1",
         "found extracted_answer: 4",
         "expected expected_answer: 4",
-        "judge_evaluation [[A!=B]]: No.",
+        "judge evaluation [[A!=B]]: No.",
         "limit max_turns",
         "tool error turn 1: b is missing",
         "attempt 2, started again: the session is lost",

@@ -23,7 +23,7 @@ export function Bars({ rows, total }) {
   </a></li>`)}</ul>`;
 }
 
-// points: [{ value, title, href }], from left to right; values between low and high.
+// points: [{ value, error, title, href }], from left to right; values between low and high. An error is drawn to both sides.
 export function Line({ points, low, high, labels = [], height = 96, format = (value) => value }) {
   const shown = points.filter((point) => point.value !== null);
   if (!shown.length) return html`<p class="quiet">no values</p>`;
@@ -36,6 +36,7 @@ export function Line({ points, low, high, labels = [], height = 96, format = (va
       <svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">
         ${shown.length > 1 ? html`<polyline points=${`${path} ${x(points.length - 1)},100 0,100`} class="area" /><polyline points=${path} vector-effect="non-scaling-stroke" />` : null}
       </svg>
+      ${points.map((point, k) => (point.error ? html`<span class="error-bar" style=${{ left: `${x(k)}%`, top: `${Math.max(0, y(point.value + point.error))}%`, bottom: `${Math.max(0, 100 - y(point.value - point.error))}%` }}></span>` : null))}
       ${points.map((point, k) => point.value === null ? null : html`<a class=${`dot ${points.length > 24 ? "small" : ""}`} href=${point.href} title=${point.title} aria-label=${point.title}
         style=${{ left: `${x(k)}%`, top: `${y(point.value)}%` }}></a>`)}
     </div>

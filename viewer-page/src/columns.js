@@ -19,6 +19,7 @@ export class Columns {
     this.numbers = PARTS.map(() => [[], [0]]); // of each part: its numbers of names -> ours
     this.superseded = 0;
     this.inFile = 0; // rollouts so far
+    this.further = new Map(); // fields that the index lacks, by name
     this.#grow(1024);
   }
 
@@ -73,6 +74,34 @@ export class Columns {
   #other(names) {
     const known = names.indexOf("(others)");
     return known < 0 ? names.push("(others)") - 1 : known;
+  }
+
+  // A field that the index lacks: its numbers (NaN), its texts (null), and for how many rows they are known.
+  field(name) {
+    if (!this.further.has(name)) this.further.set(name, { numbers: new Float64Array(0), texts: [], rows: 0 });
+    return this.further.get(name);
+  }
+
+  // Takes values in, of each part those of its rows that had none yet.
+  fill(name, values) {
+    const field = this.field(name), places = PARTS.map(() => 0), numbers = new Float64Array(this.rows).fill(NaN);
+    numbers.set(field.numbers);
+    for (let i = field.rows; i < this.rows; i++) {
+      const value = values[this.part[i]]?.[places[this.part[i]]++] ?? null;
+      if (typeof value === "number") numbers[i] = value;
+      field.texts[i] = typeof value === "string" ? value : null;
+    }
+    Object.assign(field, { numbers, rows: this.rows, ranks: null });
+  }
+
+  // A number to sort by: the value itself, or a text's place among all.
+  rank(name) {
+    const field = this.field(name);
+    if (!field.ranks) {
+      const order = new Map([...new Set(field.texts)].filter((text) => text !== null).sort().map((text, at) => [text, at]));
+      field.ranks = field.texts.map((text, i) => (text === null ? field.numbers[i] : order.get(text)));
+    }
+    return (i) => field.ranks[i] ?? NaN;
   }
 
   // A failure that was run again and has a verdict now, or failed again later, does not count.

@@ -3,8 +3,9 @@ import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { change, route } from "./route.js";
 import { count } from "./format.js";
+import { Markdown } from "./markdown.js";
 
-const KINDS = { prompt: "prompt", reasoning: "reasoning", tools: "tools", images: "images" };
+const KINDS = { prompt: "prompt", reasoning: "reasoning", tools: "tools", images: "images", markup: "formatting" };
 const FOLDED_CHARACTERS = 3000;
 const MOST_ITEMS = 200;
 
@@ -35,7 +36,7 @@ function Item({ item, hidden, marked }) {
     <div class="what">${item.parts.length ? item.parts.map((part) => html`<${Part} part=${part} hidden=${hidden} folded=${item.kind === "reasoning" ? 1200 : FOLDED_CHARACTERS} />`) : html`<span class="quiet">(empty)</span>`}</div></div>`;
 }
 
-function Part({ part, hidden, folded }) {
+export function Part({ part, hidden = new Set(), folded = FOLDED_CHARACTERS }) {
   const [open, setOpen] = useState(false);
   if (part.kind === "image") {
     if (hidden.has("images")) return html`<p class="quiet">an image</p>`;
@@ -44,11 +45,7 @@ function Part({ part, hidden, folded }) {
   }
   if (part.kind === "thought" && hidden.has("reasoning")) return null;
   const long = part.text.length > folded, text = open || !long ? part.text : part.text.slice(0, folded);
-  const classes = part.kind === "thought" ? "text thought" : part.kind === "json" ? "text code" : "text";
-  return html`<div class=${classes}>${part.kind === "text" ? fenced(text) : text}${long ? html`<button class="more" onClick=${() => setOpen(!open)}>${open ? "fold" : `… all ${count(part.text.length)} characters`}</button>` : null}</div>`;
-}
-
-// Code between fences in a fixed-width type; the rest as it is.
-function fenced(text) {
-  return text.split(/^(```[^\n]*\n[\s\S]*?^```[ \t]*$)/m).map((piece, at) => (at % 2 ? html`<code class="fence">${piece.replace(/^```[^\n]*\n/, "").replace(/\n?```[ \t]*$/, "")}</code>` : piece));
+  const formatted = part.kind === "text" && !hidden.has("markup");
+  const classes = part.kind === "thought" ? "text thought" : part.kind === "json" ? "text code" : formatted ? "text formatted" : "text";
+  return html`<div class=${classes}>${formatted ? html`<${Markdown} text=${text} />` : text}${long ? html`<button class="more" onClick=${() => setOpen(!open)}>${open ? "fold" : `… all ${count(part.text.length)} characters`}</button>` : null}</div>`;
 }

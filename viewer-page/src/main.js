@@ -12,6 +12,7 @@ import { Rollouts, keys as rolloutKeys } from "./pages/rollouts.js";
 import { Tasks } from "./pages/tasks.js";
 import { Failures } from "./pages/failures.js";
 import { Compare } from "./pages/compare.js";
+import { Board } from "./pages/board.js";
 import { System } from "./pages/system.js";
 import "./style.css";
 
@@ -54,6 +55,7 @@ function App() {
   return html`
     <${Header} />
     ${kind === "compare" ? html`<${Compare} />`
+    : kind === "board" ? html`<${Board} />`
     : kind === "system" ? html`<${System} />`
     : kind !== "run" ? html`<${Runs} />`
     : known ? html`<${RunFrame} key=${id} id=${id} page=${page} />`
@@ -68,7 +70,7 @@ function Header() {
     ${kind === "run" ? html`<span class="crumb" aria-hidden="true">/</span><a class="run" href=${format(["run", id])}>${id}</a>
       <nav aria-label="Pages of the run">${Object.entries(PAGES).map(([name, [title]]) => html`
         <a href=${format(["run", id, ...(name ? [name] : [])])} aria-current=${name === page ? "page" : undefined}>${title}</a>`)}</nav>` : null}
-    ${kind === "compare" ? html`<span class="crumb" aria-hidden="true">/</span><span class="run">Compare</span>` : null}
+    ${kind === "compare" || kind === "board" ? html`<span class="crumb" aria-hidden="true">/</span><span class="run">Compare</span>` : null}
     ${kind === "system" ? html`<span class="crumb" aria-hidden="true">/</span><span class="run">System</span>` : null}
     <span class="fill"></span>
     ${runs.value.system && kind !== "system" ? html`<a href="#/system">System</a>` : null}

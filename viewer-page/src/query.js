@@ -19,7 +19,12 @@ export const FIELDS = {
   size: { about: "bytes of the row; 2M and 20k are understood", of: (c) => (i) => c.size[i] },
   row: { about: "order of completion, from 0; none of failures", of: (c) => (i) => c.number[i] },
 };
-const TERM = /"((?:[^"\\]|\\.)*)"|([a-z_]+)(<=|>=|!=|=|<|>)("(?:[^"\\]|\\.)*"|\S+)|(\S+)/gi;
+const TERM = /"((?:[^"\\]|\\.)*)"|([a-z_][\w.-]*)(<=|>=|!=|=|<|>)("(?:[^"\\]|\\.)*"|\S+)|(\S+)/gi;
+
+// A field of the rows that the index lacks; it has numbers, or texts, or both.
+const FURTHER = /^(components|field)\..+|^(label|note)$/;
+export const fieldNamed = (name) => FIELDS[name] ?? (FURTHER.test(name) ? { further: true, of: (c) => c.rank(name) } : undefined);
+export const FURTHER_ABOUT = { "components.NAME": "a part of the reward", "field.NAME": "a field of the row; field.A.B is within it", label: "what a person says of it", note: "the same, in words; * stands for anything" };
 
 // -> { terms: [{ name, op, values }], texts: [], error }
 export function parse(query) {
@@ -28,9 +33,12 @@ export function parse(query) {
     if (quoted !== undefined) texts.push(quoted.replace(/\\(.)/g, "$1"));
     else if (word !== undefined) texts.push(word);
     else {
-      if (!FIELDS[name]) return { terms, texts, error: `There is no field “${name}”. There are: ${Object.keys(FIELDS).join(", ")}.` };
+      const field = fieldNamed(name);
+      if (!field) return { terms, texts, error: `There is no field “${name}”. There are: ${[...Object.keys(FIELDS), ...Object.keys(FURTHER_ABOUT)].join(", ")}.` };
       const values = value.startsWith('"') ? [value.slice(1, -1).replace(/\\(.)/g, "$1")] : value.split(",").filter(Boolean);
-      if (!FIELDS[name].names) {
+      if (field.further) {
+        // Whether it has numbers is known when it was read.
+      } else if (!field.names) {
         const bad = values.find((one) => one !== "none" && Number.isNaN(number(one)));
         if (bad !== undefined || !values.length) return { terms, texts, error: `“${bad ?? ""}” is not a number, which ${name} is compared with.` };
       } else if (op !== "=" && op !== "!=") {
@@ -56,8 +64,23 @@ function matching(names, pattern) {
   return names.flatMap((name, i) => (whole.test(name) || name.split("\x1f").some((part) => whole.test(part)) ? [i] : []));
 }
 
+// Why a term cannot be asked of a field of the rows, now that it is read; else nothing.
+export function complaint({ name, op, values }, columns) {
+  const { numbers, texts } = columns.field(name), has = (rows) => rows.some((value) => value !== null && !Number.isNaN(value));
+  if (!has(texts) && !has(numbers)) return `No row has a number or a short text in “${name}”.`;
+  if (op === "=" || op === "!=") return "";
+  return has(numbers) ? (Number.isNaN(number(values[0] ?? "")) ? `“${values[0] ?? ""}” is not a number, which ${name} is compared with.` : "") : `${name} is a text: use = or !=.`;
+}
+
 function test(term, columns) {
-  const field = FIELDS[term.name], value = field.of(columns), { op } = term;
+  const field = fieldNamed(term.name), { op } = term;
+  if (field.further && (op === "=" || op === "!=")) {
+    const { numbers, texts } = columns.field(term.name), known = [...new Set(texts)].filter((text) => text !== null);
+    const named = new Set(term.values.flatMap((one) => matching(known, one)).map((at) => known[at])), counted = new Set(term.values.map(number)), none = term.values.includes("none");
+    const any = (i) => (typeof texts[i] === "string" ? named.has(texts[i]) : Number.isNaN(numbers[i]) ? none : counted.has(numbers[i]));
+    return op === "=" ? any : (i) => !any(i);
+  }
+  const value = field.further ? (i) => columns.field(term.name).numbers[i] : field.of(columns);
   if (field.names) {
     const wanted = new Set(term.values.flatMap((one) => matching(field.names(columns), one)));
     return op === "=" ? (i) => wanted.has(value(i)) : (i) => !wanted.has(value(i));
@@ -97,8 +120,8 @@ export const SORTS = ["row", "task", "reward", "out", "in", "turns", "tools", "t
 // A radix sort on the bits of 32-bit floats: 200,000 rows take a few milliseconds.
 export function sorted(columns, rows, by) {
   const down = by.startsWith("-"), name = down ? by.slice(1) : by;
-  if (!FIELDS[name] || (name === "row" && !down)) return rows;
-  const value = FIELDS[name].of(columns), n = rows.length;
+  if (!fieldNamed(name) || (name === "row" && !down)) return rows;
+  const value = fieldNamed(name).of(columns), n = rows.length;
   const whole = new Float32Array(n), keys = new Uint32Array(whole.buffer);
   for (let k = 0; k < n; k++) whole[k] = value(rows[k]);
   for (let k = 0; k < n; k++) {

@@ -74,13 +74,14 @@ export function pretty(given) {
 }
 
 function tokensOf(item) {
-  const ids = item.generation_token_ids;
-  if (!Array.isArray(ids)) return null;
-  const written = Array.isArray(item.content) ? item.content.flatMap((part) => part?.logprobs ?? []) : [];
+  // The Responses API has texts with their log-probabilities in the content, this runtime has ids beside it.
+  const ids = list(item.generation_token_ids), written = list(item.content).flatMap((part) => list(part?.logprobs)).map(object), count = ids.length || written.length;
+  if (!count) return null;
+  const shown = written.length === count ? written : null, given = list(item.generation_log_probs), others = ({ top_logprobs: top }) => list(top).map(object).map((one) => `${JSON.stringify(one.token)} ${Math.exp(Number(one.logprob)).toFixed(2)}`);
   return {
-    ids, logprobs: Array.isArray(item.generation_log_probs) ? item.generation_log_probs : [], prompt: item.prompt_token_ids?.length ?? 0,
+    ids, count, logprobs: (given.length ? given : (shown ?? []).map(({ logprob }) => logprob)).map(Number), prompt: list(item.prompt_token_ids).length,
     segment: item.token_segment ?? 0, versions: list(item.weight_versions),
-    texts: written.length === ids.length ? written.map((one) => String(one?.token ?? "")) : null,
+    texts: shown?.map(({ token }) => text(token ?? "")) ?? null, others: shown?.map(others) ?? [],
   };
 }
 

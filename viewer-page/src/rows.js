@@ -1,5 +1,5 @@
 // The rows of a run that a state of the page means.
-import { parse, select, sorted } from "./query.js";
+import { complaint, fieldNamed, parse, select, sorted } from "./query.js";
 import { signal } from "@preact/signals";
 
 export const allRows = (run) => run.cached("all", () => select(run.columns, []));
@@ -17,12 +17,30 @@ export const rowsByTask = (run) => run.cached("by task", () => {
   return found;
 });
 
+const arrived = signal(0); // counts fields of the rows that were read
+
+// Whether fields of the rows are known; they are asked for where they are not, or where the run has grown.
+export function known(run, names) {
+  arrived.value;
+  const { columns } = run, state = `${run.version.value} ${names}`, old = names.filter((name) => columns.field(name).rows < columns.rows);
+  if (old.length && run.filling !== state) {
+    run.filling = state;
+    Promise.all(old.map((name) => run.fetchField(name))).then(() => arrived.value++, (error) => (run.state.value = { ...run.state.value, error: error.message }));
+  }
+  return names.every((name) => columns.field(name).rows > 0);
+}
+
+// The fields of the rows that a query and an order are about.
+export const further = (query, sort) => [...new Set([...parse(query).terms.map(({ name }) => name), sort.replace(/^-/, "")])].filter((name) => fieldNamed(name)?.further);
+
 const found = signal({ key: "", rows: new Set(), done: true }); // the text search that runs, or ran last
 let abort = new AbortController();
 
 // { rows, error, searching } for a query and an order.
 export function rowsFor(run, query = "", sort = "row") {
-  const { terms, texts, error } = parse(query);
+  const { terms, texts, error: wrong } = parse(query), names = further(query, sort);
+  if (!wrong && names.length && !known(run, names)) return { rows: [], error: "", searching: true };
+  const error = wrong || (terms.filter(({ name }) => fieldNamed(name).further).map((term) => complaint(term, run.columns)).find(Boolean) ?? "");
   let only = null, searching = false;
   if (texts.length) {
     // All words must be there; the longest is sought, the others are looked for in the same go.
@@ -31,7 +49,7 @@ export function rowsFor(run, query = "", sort = "row") {
     only = found.value.key === key ? found.value.rows : new Set();
     searching = !(found.value.key === key && found.value.done);
   }
-  const name = JSON.stringify([run.version.value, query, sort, only?.size ?? -1]);
+  const name = JSON.stringify([run.version.value, arrived.value, query, sort, only?.size ?? -1]);
   if (run.lastRows?.name !== name) {
     const start_ms = performance.now();
     run.lastRows = { name, rows: sorted(run.columns, error ? allRows(run) : select(run.columns, terms, only), sort) };

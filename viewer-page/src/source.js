@@ -17,7 +17,7 @@ async function get(path, options) {
   } catch {
     throw new Error("The viewer does not answer. Is gym-runtime view still running?");
   }
-  if (!answer.ok) throw new Error(answer.status === 403 ? (await answer.text()).trim() : `${path}: ${answer.status} ${answer.statusText}`);
+  if (!answer.ok) throw new Error([400, 403, 409].includes(answer.status) ? (await answer.text()).trim() : `${path}: ${answer.status} ${answer.statusText}`);
   return answer;
 }
 
@@ -43,6 +43,7 @@ export class Run {
     this.figures = signal(null); // gym_view/page_figures.py says what is in them
     this.version = signal(0); // counts every growth
     this.state = signal({ loading: true, indexed: 0, bytes: 0, torn: 0, error: "", live: false });
+    this.labels = signal(null);
     this.memo = new Map();
   }
 
@@ -181,6 +182,46 @@ export class Run {
     return (await get(`data/${encodeURIComponent(this.id)}/${PARTS[columns.part[i]]}.card?from=${from}&size=${columns.size[i]}`)).json();
   }
 
+  // Get a field that the index lacks, of the rows that came since the last time.
+  async fetchField(name) {
+    const { columns } = this, from = columns.field(name).rows, first = PARTS.map(() => -1);
+    for (let i = columns.rows - 1; i >= from; i--) first[columns.part[i]] = columns.offset[i];
+    const values = PARTS.map(() => []);
+    if (name === "label" || name === "note") {
+      const labels = await this.loadLabels();
+      for (let i = from; i < columns.rows; i++) values[columns.part[i]].push(labels[`${columns.task[i]}.${columns.rollout[i]}`]?.[name] || null);
+      return columns.fill(name, values);
+    }
+    if (this.about?.chunks) {
+      for (let i = from; i < columns.rows; i++) values[columns.part[i]].push(valueOf(await this.text(i), name));
+    } else {
+      for (const [part, file] of PARTS.entries()) if (first[part] >= 0) values[part] = await (await get(`data/${encodeURIComponent(this.id)}/${file}.column?${new URLSearchParams({ name, from: first[part] })}`)).json();
+    }
+    columns.fill(name, values);
+  }
+
+  // What a person says of rollouts: { "TASK.ROLLOUT": { label, note, rollout_id } }.
+  async loadLabels() {
+    this.labels.value = this.about?.chunks ? parsed(await this.exported("labels.json")) : await (await get(`data/${encodeURIComponent(this.id)}/labels.json`)).json();
+    return this.labels.value;
+  }
+
+  // Store a label; only a server can.
+  async putLabel(said) {
+    await get(`data/${encodeURIComponent(this.id)}/labels.json`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) });
+    for (const name of ["label", "note"]) this.columns.further.delete(name);
+    await this.loadLabels();
+  }
+
+  // The fields of all rows with their figures (gym_view/row_fields.py); the rows are read for it, once.
+  fields() {
+    this.asked ??= (this.about?.chunks ? this.exported("fields.json").then(parsed) : get(`data/${encodeURIComponent(this.id)}/fields.json`).then((answer) => answer.json())).catch((error) => {
+      this.asked = null;
+      throw error;
+    });
+    return this.asked;
+  }
+
   #chunkOf(i) {
     const part = PARTS[this.columns.part[i]], starts = this.about.parts[part].chunks;
     let k = starts.length - 1;
@@ -220,6 +261,17 @@ export class Run {
       }
     }
     take(found, true);
+  }
+}
+
+// As gym_view/row_fields.py has it.
+function valueOf(text, name) {
+  const [kind, ...path] = name.split(".");
+  try {
+    const value = (kind === "components" ? ["reward_components", ...path] : path).reduce((at, part) => (at && Object.hasOwn(at, part) ? at[part] : null), JSON.parse(text));
+    return typeof value === "boolean" ? String(value) : typeof value === "number" || (typeof value === "string" && value.length <= 200) ? value : null;
+  } catch {
+    return null; // it is no row
   }
 }
 

@@ -19,10 +19,12 @@ export function Tokens({ row, card }) {
 }
 
 function Call({ item: { turn, tokens } }) {
-  const [all, setAll] = useState(false), { ids, logprobs, texts } = tokens;
+  const [all, setAll] = useState(false), { ids, count: total, logprobs, texts, others } = tokens;
   const mean = logprobs.length ? logprobs.reduce((sum, one) => sum + one, 0) / logprobs.length : null;
+  const about = (at) => [ids[at], logprobs[at] === undefined ? "" : `probability ${Math.exp(logprobs[at]).toFixed(3)}, log ${logprobs[at].toFixed(3)}`, others[at]?.length ? `others: ${others[at].join(", ")}` : ""].filter((one) => one !== undefined && one !== "").join(" · ");
   const versions = tokens.versions.map((one) => (typeof one === "string" ? one : (one.version ?? one.weights ?? JSON.stringify(one)))).join(", ");
-  return html`<section><h3>Turn ${turn} <small class="quiet">${[`${plural(ids.length, "token")} after ${count(tokens.prompt)}`, mean === null ? "" : `mean log-probability ${mean.toFixed(3)}, least ${Math.min(...logprobs.slice(0, 1e5)).toFixed(2)}`, tokens.segment ? `segment ${tokens.segment}` : "", versions ? `weights ${versions}` : ""].filter(Boolean).join(" · ")}</small></h3>
-    <p class="stream">${ids.slice(0, all ? undefined : MOST_TOKENS).map((id, at) => html`<span class=${`token ${logprobs[at] === undefined ? "" : `p${step(logprobs[at])}`}`} title=${`${id}${logprobs[at] === undefined ? "" : `: log-probability ${logprobs[at].toFixed(3)}`}`}>${texts ? texts[at].replaceAll("\n", "⏎\n") : id}</span>`)}</p>
-    ${!all && ids.length > MOST_TOKENS ? html`<button onClick=${() => setAll(true)}>Show all ${count(ids.length)} tokens</button>` : null}</section>`;
+  return html`<section><h3>Turn ${turn} <small class="quiet">${[`${plural(total, "token")}${tokens.prompt ? ` after ${count(tokens.prompt)}` : ""}`, mean === null ? "" : `mean log-probability ${mean.toFixed(3)}, least ${Math.min(...logprobs.slice(0, 1e5)).toFixed(2)}`, tokens.segment ? `segment ${tokens.segment}` : "", versions ? `weights ${versions}` : ""].filter(Boolean).join(" · ")}</small></h3>
+    <p class=${texts ? "stream texts" : "stream"}>${(texts ?? ids).slice(0, all ? undefined : MOST_TOKENS).map((shown, at) => html`<span class=${`token ${logprobs[at] === undefined ? "" : `p${step(logprobs[at])}`}`} title=${about(at)}>${texts ? shown.replaceAll("\n", "⏎\n") : shown}</span>`)}</p>
+    ${texts ? null : html`<p class="quiet">The engine gave ids without texts.</p>`}
+    ${!all && total > MOST_TOKENS ? html`<button onClick=${() => setAll(true)}>Show all ${count(total)} tokens</button>` : null}</section>`;
 }

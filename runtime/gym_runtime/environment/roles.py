@@ -32,8 +32,12 @@ from gym_runtime.errors import (
 )
 from gym_runtime.messages.calls import RoleAnswer, RoleUse, add_use
 from gym_runtime.messages.responses import CreateParams, Usage, user_message
+from gym_runtime.messages.transcripts import content_text
 
 DIGEST_BYTES = 12
+QUESTION_CHARACTERS = 8000
+"""How much of a question a row keeps; all of it would let the rows of long conversations grow with the square
+of their length."""
 RESERVED = frozenset(
     {"policy", "model", "agent", "resource", "tool", "open", "reset", "step", "verify", "compare", "close"}
 )
@@ -249,8 +253,8 @@ class RoleLog:
         self.answers.append(answer)
         add_use(self.use, {answer.role: use})
 
-    def note(self, role: str, digest: str, response: Raw, seconds: float) -> None:
-        """Note a response and its usage."""
+    def note(self, role: str, digest: str, items: Sequence[Raw], response: Raw, seconds: float) -> None:
+        """Note a response to some items, and its usage."""
         try:
             usage = _decode_used(response).usage or Usage()
         except UNREADABLE as error:
@@ -261,7 +265,9 @@ class RoleLog:
             output_tokens=usage.output_tokens,
             seconds=round(seconds, 6),
         )
-        self.add(RoleAnswer(role=role, digest=digest, response=response), use)
+        known = any(answer.digest == digest for answer in self.answers)
+        question = "" if known or not items else _asked(items[-1])
+        self.add(RoleAnswer(role=role, digest=digest, response=response, question=question), use)
 
     def extend(self, other: RoleLog) -> None:
         """Note the answers of another log after these."""
@@ -281,6 +287,13 @@ class RoleLog:
     def pending(self, features: Raw) -> JudgedPending:
         """The features of a `Pending` with the notes of this log."""
         return JudgedPending(features=features, role_use=self.use, role_answers=self.answers)
+
+
+def _asked(item: Raw) -> str:
+    """The text of a question for its reader. Both ends are kept: instructions stand at either."""
+    text = content_text(_decode_item(item).get("content"))
+    half = QUESTION_CHARACTERS // 2
+    return text if len(text) <= QUESTION_CHARACTERS else f"{text[:half]}\n…\n{text[-half:]}"
 
 
 def _told(encoded: bytes) -> bytes:
@@ -376,9 +389,8 @@ class RoleAnswers:
         model = self._models.get(role.name)
         self.asked = self.asked or model is not None
         response = await (model or self._recorded)(role, params, items)
-        self.log.note(
-            role.name, question_digest(role.name, params, items), response, clock.monotonic() - started_s
-        )
+        digest = question_digest(role.name, params, items)
+        self.log.note(role.name, digest, items, response, clock.monotonic() - started_s)
         return response
 
     def models(self, roles: Sequence[Role]) -> Models:

@@ -56,17 +56,20 @@ def add_use(use: dict[str, RoleUse], more: Mapping[str, RoleUse]) -> None:
         use[role] = one if before is None else before + one
 
 
-class RoleAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class RoleAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One answer.
 
     Attributes:
         digest: of the role, the parameters and the input; the same question finds its recorded answer by it.
         response: a Responses API response object.
+        question: the text of the input's last item, for people who read the row; cut in the middle if it is
+            long, and empty if an earlier answer in the row has the same digest.
     """
 
     role: str
     digest: str
     response: Raw
+    question: str = ""
 
 
 Body = TypeVar("Body")

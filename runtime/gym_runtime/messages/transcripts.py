@@ -39,7 +39,7 @@ class ReadableItem(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         who: ``user``, ``assistant``, ``reasoning``, ``calls NAME``, ``tool answer`` or another item's type.
-        turn: 0 for the prompt.
+        turn: 0 for the prompt. What a user says before the model's first call belongs to turn 1.
         error: the error that a tool's answer reports; empty if it reports none.
     """
 
@@ -59,11 +59,12 @@ def readable_items(row: Mapping[str, Any]) -> Iterator[ReadableItem]:
         yield ReadableItem(who="user", text=given, turn=0)
     for item in as_list(given):
         yield _item(as_object(item), 0)
-    turn, answered = 1, False
+    turn, began, answered = 1, False, False
     for each in as_list(as_object(row.get("response")).get("output")):
         item = as_object(each)
         ours = item.get("type") != "function_call_output" and item.get("role") in (None, "assistant")
-        turn += ours and answered
+        turn += ours and began and answered
+        began = began or ours
         answered = "generation_token_ids" in item if ours else True
         yield _item(item, turn)
 

@@ -43,7 +43,8 @@ class RolloutTimes:
 
     _meter: Meter
     _environment: str
-    _turns: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    _turns: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    _roles_s: dict[str, float] = field(default_factory=dict[str, float])
     _verify_s: float = 0.0
     queue_s: float = 0.0
 
@@ -66,9 +67,21 @@ class RolloutTimes:
             turn = self._turns[-1]
             turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)
 
+    @contextmanager
+    def role(self, name: str) -> Generator[None]:
+        """Time the agent's question to a model in a role: after the latest turn, or before all of them."""
+        began_s = clock.monotonic()
+        yield
+        seconds = self._turns[-1].setdefault("roles_s", {}) if self._turns else self._roles_s
+        seconds[name] = round(seconds.get(name, 0.0) + clock.monotonic() - began_s, 4)
+
     def fields(self) -> dict[str, Any]:
-        """``turns``, a list of ``model_s`` and ``tool_s``; ``queue_s`` and ``verify_s``, where known."""
-        around = {"queue_s": round(self.queue_s, 4), "verify_s": self._verify_s}
+        """``turns``, a list of ``model_s``, ``tool_s`` and ``roles_s``; further times, where known.
+
+        These are ``queue_s``, ``verify_s``, and of roles that the agent asked before the first turn
+        ``roles_s``, by role.
+        """
+        around = {"queue_s": round(self.queue_s, 4), "roles_s": self._roles_s, "verify_s": self._verify_s}
         return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
 
 

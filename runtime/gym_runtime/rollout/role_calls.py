@@ -99,7 +99,7 @@ class RoleCalls:
             response = await self._asked(role, params, items)
             if subject and self._bus is not None:
                 await self._bus.append(subject, bytes(response))
-        self.log.note(role.name, digest, response, clock.monotonic() - started_s)
+        self.log.note(role.name, digest, items, response, clock.monotonic() - started_s)
         # In the order of the questions: a question that is asked twice at once may have two answers.
         place = bisect(self._noted, number)
         self._noted.insert(place, number)

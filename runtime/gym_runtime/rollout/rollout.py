@@ -315,7 +315,11 @@ class Rollout:
                 f"--role {role.name}=PROVIDER/NAME, or roles=('{role.name}',) in the environment",
                 stage=role.name,
             )
-        return Model(role, self.roles.ask, self.task.role_sampling.get(role.name))
+        return Model(role, self._ask, self.task.role_sampling.get(role.name))
+
+    async def _ask(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
+        with self.times.role(role.name):
+            return await self.roles.ask(role, params, items)
 
     async def verify(self) -> JudgedVerdict | JudgedPending:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""

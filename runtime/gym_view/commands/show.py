@@ -67,8 +67,12 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
     if about.failure:
         lines.append(("failed", about.failure))
     lines += [("of which", f"{name} {value:g}") for name, value in about.components.items()]
-    lines += [("found", f"{name}: {value}") for name, value in about.found.items()]
+    lines += [("found", f"{name}: {value or 'nothing'}") for name, value in about.found.items()]
     lines += [("expected", f"{name}: {value}") for name, value in about.expected.items()]
+    for one in about.asked:
+        label = f"{one.label or 'no label'}: " if one.label != "" else ""
+        lines += [(one.role, f"was asked: {one.question}")] if one.question else []
+        lines.append((one.role, f"{label}{one.answer}"))
     lines += [(name, said) for name, said in about.judged.items()]
     lines += [("limit", limit) for limit in about.limits]
     if about.tool_error is not None:

@@ -49,6 +49,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'"input_tokens":0,"output_tokens":0,"seconds":0.0}},'
         b'"role_answers":[{"role":"judge","digest":"0a","response":{}}]}',
     ),
+    (
+        decoder(RoleAnswer),
+        RoleAnswer(role="judge", digest="0a", response=Raw(b"{}"), question="Is it right?"),
+        b'{"role":"judge","digest":"0a","response":{},"question":"Is it right?"}',
+    ),
     (decoder(Figures), Figures(), b"{}"),
     (decoder(Figures), FIGURES, FIGURES_JSON),
     (

@@ -1,6 +1,6 @@
 // One rollout. The verdict comes first: why this reward. Then the conversation, its times, its tokens, and the row.
 import { Component } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { change, format, route } from "../route.js";
 import { LARGE_ROW_BYTES } from "../source.js";
@@ -60,7 +60,7 @@ export function Rollout({ run, i, back }) {
     <${Heading} run=${run} i=${i} back=${back} />
     ${got.error ? html`<div class="broken" role="alert"><strong>This row cannot be shown.</strong> ${got.error}</div>` : null}
     ${got.asks && !got.row && !got.text ? html`<div class="broken"><strong>This row is large: ${bytes(columns.size[i])}.</strong> <button onClick=${got.load}>Load it all the same</button></div>` : null}
-    ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} card=${got.card} />
+    ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} card=${got.card} /><${Label} key=${i} run=${run} i=${i} id=${got.card.rollout_id} />
       <div class="tabs" role="tablist" aria-label="Views of the rollout">${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
         ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} card=${got.card} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} card=${got.card} />`}
@@ -75,7 +75,7 @@ function Heading({ run, i, back }) {
   const { columns } = run, group = siblings(columns, i);
   return html`<header class="heading"><a class="back" href=${back} aria-label="Back to the list">←</a>
     <h1>${columns.envs[columns.env[i]] || "rollout"} <span class="quiet">task</span> ${columns.task[i]} <span class="quiet">rollout</span> ${columns.rollout[i]}</h1>
-    ${group.length > 1 ? html`<span class="group"><span class="quiet">its group</span> <${Dots} columns=${columns} rows=${group} current=${i} link=${(k) => format(["run", run.id, "rollouts", columns.id(k)], route.value.params)} /></span>` : null}
+    ${group.length > 1 ? html`<span class="group"><span class="quiet">its group</span> <${Dots} columns=${columns} rows=${group} current=${i} link=${(k) => format(["run", run.id, "rollouts", columns.id(k)], route.value.params)} /> <a href=${format(["run", run.id, "tasks"], { task: columns.task[i], of: columns.envs[columns.env[i]] })}>side by side</a></span>` : null}
   </header>`;
 }
 
@@ -90,6 +90,7 @@ function Verdict({ run, i, card }) {
       ${found.length || expected.length ? html`<div class="reason pair">
         ${found.length ? html`<div><h2>Found in the answer</h2>${found.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}
         ${expected.length ? html`<div><h2>Expected</h2>${expected.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</div>` : null}</div>` : null}
+      ${card.asked.length ? html`<${Asked} asked=${card.asked} />` : null}
       ${judged.map(([name, said]) => html`<div class="reason"><h2>${name.replaceAll("_", " ")}</h2><${Long} text=${said} /></div>`)}
       ${card.limits.length ? html`<div class="reason warn"><h2>Stopped by a limit</h2><p>${card.limits.join(", ")}</p></div>` : null}
       ${card.tool_error ? html`<div class="reason warn"><h2>First tool error, in turn ${card.tool_error.turn}</h2><p class="said">${card.tool_error.error}</p></div>` : null}
@@ -103,13 +104,45 @@ function Verdict({ run, i, card }) {
 }
 
 function Value({ name, value }) {
+  if (value === null) return html`<div class="value"><small class="quiet">${name}</small><div class="said nothing">found: nothing</div></div>`;
   const code = value.length > 60 && /^[[{]/.test(value);
   return html`<div class="value"><small class="quiet">${name}</small><${Long} text=${code ? pretty(value) : value === "" ? "(empty)" : value} code=${code} /></div>`;
 }
 
+// Models in roles: what each was asked, and its answer. Of many the last ones are open: these led to the verdict.
+const OPEN_ROLES = 2;
+
+function Asked({ asked }) {
+  const one = ({ role, question, answer, label }) => html`<div class="reason asked"><h2>${role}${label === null ? html` <span class="tag">no label was read</span>` : label ? html` <span class="tag">${label}</span>` : null}</h2>
+    <div class=${question ? "pair" : ""}>${question ? html`<div class="value"><small class="quiet">was asked</small><${Long} text=${question} most=${400} /></div>` : null}
+    <div class="value"><small class="quiet">answered</small><${Long} text=${answer || "(nothing)"} /></div></div></div>`;
+  const before = asked.slice(0, -OPEN_ROLES);
+  return html`${before.length ? html`<details class="reason"><summary>${plural(before.length, "earlier question")} to roles</summary>${before.map(one)}</details>` : null}${asked.slice(-OPEN_ROLES).map(one)}`;
+}
+
 function Long({ text, most = 600, code = false }) {
   const [open, setOpen] = useState(false);
-  return html`<div class=${code || text.length > most ? "said long" : "said"} tabindex=${code || text.length > most ? 0 : undefined}>${open || text.length <= most ? text : `${text.slice(0, most)} …`}${text.length > most ? html` <button class="more" onClick=${() => setOpen(!open)}>${open ? "less" : `all ${count(text.length)} characters`}</button>` : null}</div>`;
+  return html`<div class=${`said ${code ? "code" : ""} ${code || text.length > most ? "long" : ""}`} tabindex=${code || text.length > most ? 0 : undefined}>${open || text.length <= most ? text : `${text.slice(0, most)} …`}${text.length > most ? html` <button class="more" onClick=${() => setOpen(!open)}>${open ? "less" : `all ${count(text.length)} characters`}</button>` : null}</div>`;
+}
+
+// A person's label and note, which stand beside the results.
+function Label({ run, i, id }) {
+  const { columns } = run, rollout = `${columns.task[i]}.${columns.rollout[i]}`, [state, say] = useState(""), form = useRef();
+  useEffect(() => {
+    run.loadLabels().catch(({ message }) => say(message));
+  }, [run]);
+  const labels = run.labels.value, said = labels?.[rollout], mine = said && (!said.rollout_id || said.rollout_id === id) ? said : {};
+  if (!labels || columns.id(i) !== rollout) return state ? html`<p class="bad">${state}</p>` : null;
+  if (run.about?.chunks) return mine.label || mine.note ? html`<p class="label"><span class="tag">${mine.label}</span> ${mine.note}</p>` : null;
+  const save = () => {
+    const { label, note } = Object.fromEntries(new FormData(form.current));
+    if (label === (mine.label ?? "") && note === (mine.note ?? "")) return;
+    run.putLabel({ rollout, label, note, rollout_id: id }).then(() => say("stored"), ({ message }) => say(message));
+  };
+  return html`<form class="label" ref=${form} onSubmit=${(event) => (event.preventDefault(), save())} aria-label="Your label">
+    <input name="label" maxlength="100" list="labels" autocomplete="off" placeholder="label" aria-label="Label" value=${mine.label ?? ""} onChange=${save} />
+    <datalist id="labels">${[...new Set(Object.values(labels).map(({ label }) => label))].filter(Boolean).map((label) => html`<option value=${label} />`)}</datalist>
+    <input name="note" maxlength="10000" placeholder="note" aria-label="Note" value=${mine.note ?? ""} onChange=${save} /><small class="quiet" role="status">${state}</small></form>`;
 }
 
 // What to type to see, judge again or repeat just this one.
@@ -119,9 +152,9 @@ function Commands({ run, i }) {
   const file = /^[\w./~@%+,:-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`, env = columns.envs[columns.env[i]];
   const name = /^[\w.-]+$/.test(env) ? env : "NAME";
   const one = `tail -c +${columns.offset[i] + 1} ${file} | head -n 1 > one.jsonl`;
-  const settings = run.about?.manifest?.settings ?? {}, model = typeof settings.model === "string" && /^[\w./:@-]+$/.test(settings.model) ? ` --model ${settings.model}` : "";
+  const flags = run.about?.flags ? ` ${run.about.flags}` : "";
   const inputs = `grep -h '"_ng_task_index":${columns.task[i]},"_ng_rollout_index":${columns.rollout[i]}}' ${file.replace(/(_failures)?\.jsonl/, "_materialized_inputs.jsonl")} > task.jsonl`;
-  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${model} --output again.jsonl`], ["See it in a terminal", `gym-runtime show ${file.endsWith("'") ? `${file}:${columns.task[i]}.${columns.rollout[i]}` : `${file}:${columns.task[i]}.${columns.rollout[i]}`}`]];
+  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${flags} --output again.jsonl`], ["See it in a terminal", `gym-runtime show ${file.endsWith("'") ? `${file}:${columns.task[i]}.${columns.rollout[i]}` : `${file}:${columns.task[i]}.${columns.rollout[i]}`}`]];
   return html`<details class="commands"><summary>Repeat it</summary>${all.map(([title, command]) => html`<div><h3>${title}</h3><${Copied} text=${command} /></div>`)}</details>`;
 }
 

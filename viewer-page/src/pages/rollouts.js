@@ -3,8 +3,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { change, format, go, href, route } from "../route.js";
-import { FIELDS, withTerm } from "../query.js";
-import { rowsFor } from "../rows.js";
+import { FIELDS, FURTHER_ABOUT, withTerm } from "../query.js";
+import { further, known, rowsFor } from "../rows.js";
 import { Columns } from "../charts.js";
 import { List } from "../list.js";
 import { OUTCOMES } from "../columns.js";
@@ -43,14 +43,15 @@ export function siblings(columns, i) {
 
 export function Rollouts({ run }) {
   const { columns } = run, { q, sort, rows, error, searching, chosen } = state(run);
-  const i = chosen ? columns.find(chosen) : -1;
+  const i = chosen ? columns.find(chosen) : -1, more = further(q, route.value.params.col || sort)[0] ?? "";
+  const shown = more && !error && known(run, [more]) ? more : "";
   return html`<main class=${`rollouts ${chosen ? "with-one" : ""}`}>
     ${chosen ? null : html`<h1 class="unseen">Rollouts of ${run.id}</h1>`}
     <section class="left" aria-label="Filter and list">
       <${Filter} run=${run} q=${q} rows=${rows} error=${error} searching=${searching} />
       <${Spread} run=${run} q=${q} rows=${rows} />
-      <div class="grid head">${HEADS.map(([name, title]) => html`<${Head} name=${name} title=${title} sort=${sort} />`)}</div>
-      ${rows.length ? html`<${List} count=${rows.length} height=${36} current=${i < 0 ? -1 : rows.indexOf(i)} label="Rollouts" row=${(k) => html`<${Row} run=${run} i=${rows[k]} chosen=${rows[k] === i} />`} />`
+      <div class=${`grid head ${shown ? "more" : ""}`}>${[...HEADS, ...(shown ? [[shown, shown.replace(/^\w+\./, "")]] : [])].map(([name, title]) => html`<${Head} name=${name} title=${title} sort=${sort} />`)}</div>
+      ${rows.length ? html`<${List} count=${rows.length} height=${36} current=${i < 0 ? -1 : rows.indexOf(i)} label="Rollouts" row=${(k) => html`<${Row} run=${run} i=${rows[k]} chosen=${rows[k] === i} more=${shown} />`} />`
       : html`<p class="empty quiet">${searching ? "Looking through the rows …" : "No rollout is left by this filter."}</p>`}
     </section>
     ${chosen ? html`<section class="right" aria-label="The rollout">${i < 0 ? html`<p class="empty">There is no rollout ${chosen} in this run.</p>` : html`<${Rollout} key=${`${run.id} ${i}`} run=${run} i=${i} back=${format(["run", run.id, "rollouts"], route.value.params)} />`}</section>`
@@ -68,9 +69,19 @@ function Filter({ run, q, rows, error, searching }) {
       <button class="icon" aria-expanded=${open} aria-label="What can be filtered" onClick=${() => setOpen(!open)}>⋯</button></div>
     <div class="under" role="status">${error ? html`<span class="bad">${error}</span>` : html`<span><strong>${count(rows.length)}</strong> of ${plural(run.columns.rows - run.columns.superseded, "rollout")}${searching ? " · looking through the rows …" : ""}</span>`}
       ${q ? html`<a href=${href({ q: "" })} onClick=${() => (box.current.value = "")}>clear</a>` : null}</div>
-    ${open ? html`<dl class="fields">${Object.entries(FIELDS).map(([name, { about }]) => html`<dt><code>${name}</code></dt><dd>${about}</dd>`)}
+    ${open ? html`<${Further} run=${run} /><dl class="fields">${Object.entries(FIELDS).map(([name, { about }]) => html`<dt><code>${name}</code></dt><dd>${about}</dd>`)}
+      ${Object.entries(FURTHER_ABOUT).map(([name, about]) => html`<dt><code>${name}</code></dt><dd>${about}</dd>`)}
       <dt><code>"…"</code></dt><dd>a text anywhere in the row, as it is in the JSON</dd></dl>` : null}
   </div>`;
+}
+
+// The fields of the rows, one of which may be a further column of the list.
+function Further({ run }) {
+  const [names, set] = useState(null), { col = "" } = route.value.params;
+  useEffect(() => {
+    run.fields().then((found) => set(found.map(({ name }) => name)), (error) => set([error.message]));
+  }, [run]);
+  return names?.length ? html`<label class="quiet">Further column <select onChange=${(event) => change({ col: event.target.value })}><option value="">none</option>${names.map((name) => html`<option selected=${name === col}>${name}</option>`)}</select></label>` : html`<p class="quiet">${names ? "The rows have no further fields." : "Looking for the fields of the rows …"}</p>`;
 }
 
 function Spread({ run, q, rows }) {
@@ -102,14 +113,15 @@ function Head({ name, title, sort }) {
   return html`<button class=${`sort c-${name}`} onClick=${() => change({ sort: down && next === `-${name}` ? name : next })} aria-label=${`Sort by ${title.toLowerCase()}${up ? ", ascending now" : down ? ", descending now" : ""}`}>${title}<span aria-hidden="true">${up ? " ↑" : down ? " ↓" : ""}</span></button>`;
 }
 
-function Row({ run, i, chosen }) {
-  const { columns } = run, outcome = OUTCOMES[columns.outcome[i]];
-  return html`<a class=${`grid row ${chosen ? "chosen" : ""}`} data-row=${i} aria-current=${chosen ? "true" : undefined} href=${format(["run", run.id, "rollouts", columns.id(i)], route.value.params)}>
+function Row({ run, i, chosen, more }) {
+  const { columns } = run, outcome = OUTCOMES[columns.outcome[i]], field = more ? columns.field(more) : null;
+  return html`<a class=${`grid row ${chosen ? "chosen" : ""} ${more ? "more" : ""}`} data-row=${i} aria-current=${chosen ? "true" : undefined} href=${format(["run", run.id, "rollouts", columns.id(i)], route.value.params)}>
     <span class="c-task">${columns.task[i]}<small class="quiet">.${columns.rollout[i]}</small></span>
     <span class="c-env">${columns.envs[columns.env[i]] || "–"}</span>
     <span class="c-reward"><${Reward} value=${columns.reward[i]} /></span>
     <span class=${`c-outcome ${outcome}`}>${outcome === "failed" ? columns.faultOf(i).kind || outcome : outcome}</span>
     <span class="c-turns">${columns.turns[i] || "–"}</span>
     <span class="c-out">${short(columns.output[i])}</span>
-    <span class="c-time">${span(columns.duration[i])}</span></a>`;
+    <span class="c-time">${span(columns.duration[i])}</span>
+    ${field ? html`<span class="c-more" title=${field.texts[i] ?? ""}>${field.texts[i] ?? reward(field.numbers[i] ?? NaN)}</span>` : null}</a>`;
 }

@@ -1,8 +1,9 @@
 // One run: its figures, and eight charts that each answer a question. Every bar leads to its rollouts. All numbers are
 // those of gym_view/page_figures.py.
+import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { Bars, Columns, Line } from "../charts.js";
-import { bytes, count, failed, passed, passedTasks, plural, reward, short, span, when } from "../format.js";
+import { bytes, count, failed, passed, passedTasks, percent, plural, reward, rewardError, short, span, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
@@ -14,8 +15,8 @@ export function RunPage({ run }) {
   const settings = about.manifest?.settings ?? {}, expected = about.manifest?.rollouts;
   const tiles = [
     ["Mean reward", html`<${Reward} value=${all.mean_reward} big />`, `${all.mean_error === null ? "" : `± ${reward(Number(all.mean_error.toPrecision(2)))} · `}${plural(figures.rated, "verdict")}`],
-    ["pass@1", passed(all), ks.length ? passedTasks(all) : "for rewards from 0 to 1"],
-    ...(ks.length > 1 ? [[`pass@${most}`, passed(all, most), passedTasks(all, most)]] : []),
+    ["pass@1", percent(all.pass_at[1]), ks.length ? tried(all, 1) : "for rewards from 0 to 1"],
+    ...(ks.length > 1 ? [[`pass@${most}`, percent(all.pass_at[most]), `${tried(all, most)}${figures.tries.tasks === all.pass_tasks[1] ? "" : `; their pass@1: ${percent(figures.tries.pass_at[1])}`}`]] : []),
     ["Rollouts", count(all.rollouts), expected && expected !== all.rollouts ? `of ${count(expected)}` : plural(all.tasks, "task")],
     ["Failed", failed(all) ? html`<a class="bad" href=${format(["run", run.id, "failures"])}>${count(failed(all))}</a>` : "0", all.outcomes.truncated ? `${count(all.outcomes.truncated)} truncated` : "none truncated"],
     ["Tokens out", short(all.output_tokens), `${short(all.input_tokens)} in`],
@@ -27,7 +28,7 @@ export function RunPage({ run }) {
     <div class="charts">
       <${Course} points=${figures.course} to=${to} />
       <${Spread} name="reward" title="How are the rewards spread?" figures=${figures} to=${to} format=${reward} tone=${(high, low) => (high <= 0 ? "zero" : low >= 1 ? "one" : "part")} />
-      <${Tries} run=${run} ks=${ks} all=${all} />
+      <${Tries} run=${run} ks=${ks} tries=${figures.tries} all=${all} />
       <section class="chart"><h2>Which tasks carry signal?</h2><p class="quiet">Only tasks whose rewards differ move a group-relative gradient.</p>
         <${Bars} total=${all.all_zero + all.all_equal + all.mixed} rows=${[
           { label: "rewards differ", count: all.mixed, tone: "part", href: format(["run", run.id, "tasks"], { kind: "mixed" }) },
@@ -38,6 +39,7 @@ export function RunPage({ run }) {
       <${Spread} name="out" title="How long are the answers?" unit="output tokens" figures=${figures} to=${to} format=${short} />
       <${Spread} name=${all.mean_duration_s ? "time" : "turns"} title=${all.mean_duration_s ? "How long does a rollout take?" : "How many turns?"} figures=${figures} to=${to} format=${all.mean_duration_s ? (value) => (value === 0 ? "0 s" : span(value)) : short} />
     </div>
+    <${Fields} run=${run} to=${to} />
     <details class="made"><summary>How it was made</summary><dl>
       ${[["File", about.path], ["Size", Object.values(about.parts ?? {}).map((part) => bytes(part.bytes)).join(" + ")], ["Run", about.manifest?.run], ["Started", when(about.manifest?.started_s)], ["Written", when(about.modified_s)], ["Version", about.manifest?.version],
         ...Object.entries(settings).filter(([, value]) => value !== null && JSON.stringify(value) !== "{}" && value !== false).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)])]
@@ -46,12 +48,33 @@ export function RunPage({ run }) {
   </main>`;
 }
 
+const AUTOMATIC_BYTES = 64e6; // the fields of larger runs are read when they are asked for
+
+// What the reward is made of, and what else the rows say.
+function Fields({ run, to }) {
+  const [found, set] = useState(null), [error, fail] = useState(""), size = Object.values(run.about?.parts ?? {}).reduce((sum, part) => sum + part.bytes, 0);
+  const [wanted, want] = useState(size <= AUTOMATIC_BYTES);
+  useEffect(() => {
+    if (wanted) run.fields().then(set, ({ message }) => fail(message));
+  }, [run, wanted]);
+  if (error) return html`<p class="banner bad" role="alert">${error}</p>`;
+  if (!wanted) return html`<p class="made"><button onClick=${() => want(true)}>Read the fields of all rows</button> <span class="quiet">${bytes(size)}</span></p>`;
+  if (!found?.length) return null;
+  const short = ({ name }) => name.slice(name.indexOf(".") + 1), parts = found.filter(({ name }) => name.startsWith("components.")), others = found.filter((one) => !parts.includes(one) && (one.mean !== null || Object.keys(one.texts).length));
+  const quote = (text) => (/^[^\s",*]+$/.test(text) ? text : JSON.stringify(text));
+  return html`<div class="charts further">
+    ${parts.length ? html`<section class="chart parts"><h2>What is the reward made of?</h2><p class="quiet">The mean of each part, with its standard error.</p>
+      <${Bars} rows=${parts.map((one) => ({ label: short(one), count: Math.max(0, one.mean ?? 0), tone: "part", href: to("", { sort: one.name }), note: rewardError(one.mean, one.error) }))} /></section>` : null}
+    ${others.length ? html`<section class="chart others"><h2>What else do the rows say?</h2><p class="quiet">Fields with numbers or few different texts.</p>
+      <dl>${others.map((one) => html`<dt><a href=${to("", { col: one.name })}>${short(one)}</a></dt><dd>${one.mean !== null ? html`mean ${rewardError(one.mean, one.error)}` : Object.entries(one.texts).slice(0, 8).map(([text, n]) => html`<a href=${to(`${one.name}=${quote(text)}`)}>${text.slice(0, 40) || "(empty)"}</a> <small class="quiet">${count(n)}</small> `)}</dd>`)}</dl></section>` : null}</div>`;
+}
+
 function Course({ points, to }) {
   const values = points.map(([, , value]) => value).filter((value) => value !== null);
   const low = Math.min(0, ...values), high = Math.max(1, ...values);
-  return html`<section class="chart"><h2>Is the reward steady?</h2><p class="quiet">Mean reward, in the order of completion.</p>
-    <${Line} low=${low} high=${high} format=${reward} labels=${["first", "last"]} points=${points.map(([first, last, value]) => ({
-      value, href: to(`row>=${first} row<=${last}`), title: `rollouts ${count(first)} to ${count(last)}: mean ${reward(value)}` }))} /></section>`;
+  return html`<section class="chart"><h2>Is the reward steady?</h2><p class="quiet">Mean reward, in the order of completion, with standard errors.</p>
+    <${Line} low=${low} high=${high} format=${reward} labels=${["first", "last"]} points=${points.map(([first, last, value, error]) => ({
+      value, error, href: to(`row>=${first} row<=${last}`), title: `rollouts ${count(first)} to ${count(last)}: mean ${rewardError(value, error)}` }))} /></section>`;
 }
 
 function Spread({ name, title, unit, figures, to, format: shown, tone }) {
@@ -63,12 +86,15 @@ function Spread({ name, title, unit, figures, to, format: shown, tone }) {
       title: `${exact ? shown(low) : `${shown(low)} to ${shown(high)}`}: ${plural(n, "rollout")}` }))} /></section>`;
 }
 
-function Tries({ run, ks, all }) {
-  return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right.</p>
+const tried = (all, k) => `${all.pass_error[k] === null ? "" : `± ${percent(all.pass_error[k])} · `}${passedTasks(all, k)}`;
+
+// All over the same tasks, so that the curve never falls because other tasks are finished.
+function Tries({ run, ks, tries, all }) {
+  return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right. ${ks.length > 1 ? `Of the ${plural(tries.tasks, "task")} with ${ks.at(-1)} rewards${tries.tasks === all.tasks ? "" : `, of ${count(all.tasks)}`}; with standard errors.` : ""}</p>
     ${!ks.length ? html`<p class="quiet">Only where all rewards are from 0 to 1.</p>`
     : ks.length < 2 ? html`<p class="quiet">Each task has one rollout. <code>--repeats 8</code> would tell.</p>`
     : html`<${Line} low=${0} high=${1} format=${(value) => `${100 * value} %`} labels=${ks.map((k) => `k=${k}`)} points=${ks.map((k) => ({
-      value: all.pass_at[k], href: format(["run", run.id, "tasks"], { sort: "mean" }), title: `pass@${k} ${passed(all, k)} ${passedTasks(all, k)}` }))} />`}</section>`;
+      value: tries.pass_at[k], error: tries.pass_error[k], href: format(["run", run.id, "tasks"], { sort: "mean" }), title: `pass@${k} ${passed(tries, k)}` }))} />`}</section>`;
 }
 
 function Endings({ figures, to }) {
@@ -88,7 +114,7 @@ function Endings({ figures, to }) {
 }
 
 function Environments({ figures, to }) {
-  return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward; rollouts in small figures.</p>
-    <${Bars} rows=${figures.environments.slice(0, 8).map(({ environment: name, rollouts, mean }) => ({ label: name || "(unnamed)", count: Math.max(0, mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)}`), tone: "part",
-      note: html`${reward(mean)}<small> ${short(rollouts)}</small>` }))} /></section>`;
+  return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward with its standard error; rollouts in small figures.</p>
+    <${Bars} rows=${figures.environments.slice(0, 8).map(({ environment: name, rollouts, mean, error }) => ({ label: name || "(unnamed)", count: Math.max(0, mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)}`), tone: "part",
+      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`} · ${short(rollouts)}</small>` }))} /></section>`;
 }

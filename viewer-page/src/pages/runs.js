@@ -1,4 +1,4 @@
-// All runs below a folder. Two that are ticked can be compared.
+// All runs below a folder. Those that are ticked can be compared: two task by task, more by their figures.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { loadRuns, openRun, runs } from "../source.js";
@@ -16,12 +16,13 @@ export function Runs() {
     const timer = setInterval(() => document.hidden || runs.value.mode !== "server" || loadRuns(), 5000);
     return () => clearInterval(timer);
   }, []);
-  const change = (id) => tick(ticked.includes(id) ? ticked.filter((one) => one !== id) : [...ticked.slice(-1), id]);
+  const change = (id) => tick(ticked.includes(id) ? ticked.filter((one) => one !== id) : [...ticked, id]);
   const [a, b] = runs.value.runs.filter((run) => ticked.includes(run.id)).map((run) => run.id).reverse();
   return html`<main>
     <div class="headline"><h1>${runs.value.runs.length ? plural(runs.value.runs.length, "run") : "No runs yet"}</h1>
       ${ticked.length === 2 ? html`<a class="button" href=${format(["compare"], { a, b })}>Compare ${a} with ${b}</a>`
-      : runs.value.runs.length > 1 ? html`<span class="quiet">Tick two to compare them.</span>` : null}</div>
+      : ticked.length > 2 ? html`<a class="button" href=${format(["board"], { runs: ticked.map(encodeURIComponent).join(",") })}>Compare ${ticked.length} runs</a>`
+      : runs.value.runs.length > 1 ? html`<span class="quiet">Tick two or more to compare them.</span>` : null}</div>
     <div class="scroll" tabindex="0" role="region" aria-label="Runs"><table class="runs">
       <thead><tr><th><span class="unseen">Compare</span></th><th>Run</th><th>Model</th><th>Environments</th><th class="right">Rollouts</th><th class="right">Failed</th><th class="right">Reward</th><th class="right">pass@1</th><th class="right">Output tokens</th><th class="right">Written</th></tr></thead>
       <tbody>${runs.value.runs.map((run) => html`<${Line} key=${run.id} about=${run} ticked=${ticked.includes(run.id)} change=${() => change(run.id)} />`)}</tbody>

@@ -5,6 +5,7 @@ import { rowsByTask, taskKey } from "../rows.js";
 import { List } from "../list.js";
 import { count, percent, plural, short } from "../format.js";
 import { Dots, Reward } from "../rewards.js";
+import { Task } from "./task.js";
 
 const KINDS = { "": "all", mixed: "rewards differ", zero: "all 0", equal: "all the same", none: "no verdict" };
 const SORTS = { "": "spread", mean: "mean reward", task: "task", tokens: "tokens" };
@@ -13,6 +14,11 @@ const SORTS = { "": "spread", mean: "mean reward", task: "task", tokens: "tokens
 const KEYS = { "": ([, , , , spread]) => (spread === null ? -Infinity : -spread), mean: ([, , , mean]) => mean ?? Infinity, task: ([, task]) => task, tokens: ([, , , , , , tokens]) => -tokens };
 
 export function Tasks({ run }) {
+  const { task: chosen } = route.value.params;
+  return /^\d+$/.test(chosen ?? "") ? html`<${Task} key=${`${chosen} ${route.value.params.of}`} run=${run} task=${Number(chosen)} env=${route.value.params.of ?? run.columns.envs[0]} />` : html`<${All} run=${run} />`;
+}
+
+function All({ run }) {
   const { columns } = run, { kind = "", sort = "", env = "" } = route.value.params, figures = run.figures.value;
   if (!figures) return html`<main class="note"><p class="quiet" role="status">Adding up the figures …</p></main>`;
   const key = KEYS[sort] ?? (() => 0), rows = rowsByTask(run);
@@ -26,7 +32,7 @@ export function Tasks({ run }) {
     <div class="grid head tasks-grid"><span>Task</span><span class="c-env">Environment</span><span>Rewards</span><span class="right">Mean</span><span class="right c-pass">pass@1</span><span class="right c-out">Tokens</span></div>
     ${shown.length ? html`<${List} count=${shown.length} height=${40} label="Tasks" row=${(k) => {
       const [name, task, , mean, , passed, tokens] = shown[k];
-      return html`<div class="grid row tasks-grid"><a class="name" href=${format(["run", run.id, "rollouts"], { q: `task=${task}${columns.envs.length > 1 && /^[\w.-]+$/.test(name) ? ` env=${name}` : ""}` })}>${task}</a><span class="c-env">${name || "–"}</span>
+      return html`<div class="grid row tasks-grid"><a class="name" href=${format(["run", run.id, "tasks"], { task, of: name })}>${task}</a><span class="c-env">${name || "–"}</span>
         <${Dots} columns=${columns} rows=${rows.get(taskKey(name, task)) ?? []} most=${24} link=${(i) => format(["run", run.id, "rollouts", columns.id(i)], { q: `task=${task}` })} />
         <span class="right"><${Reward} value=${mean} /></span><span class="right c-pass">${percent(passed)}</span><span class="right c-out">${short(Math.round(tokens))}</span></div>`;
     }} />` : html`<p class="empty quiet">No task is like that.</p>`}

@@ -57,6 +57,7 @@ async def test_a_judge_is_asked_with_the_rollouts_deadline_and_what_it_cost_stan
     assert record.numbers["judge_calls"] == 1
     (kept,) = about(record)["role_answers"]
     assert (kept["role"], kept["response"]["output"][0]["content"][0]["text"]) == ("judge", "[[A=B]]")
+    assert kept["question"] == "Is 42 right?"
 
 
 async def test_the_roles_sampling_gives_way_to_the_questions(system: SmallSystem) -> None:

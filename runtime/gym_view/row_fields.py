@@ -1,0 +1,138 @@
+"""Fields that the index lacks, as columns: the parts of rewards, and any field of the rows.
+
+``components.NAME`` is a part of the reward, ``field.NAME`` a field of the row; further names lead into
+objects, as in ``field.verifier_metadata.level``. A value is a number, a text (also of true and false), or
+None: for what is missing, is longer than `MAX_CHARACTERS`, or is a list or an object.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import as_object
+from gym_runtime.statistics import Clusters
+from msgspec import Raw
+
+from gym_view.index_entry import read_entry
+from gym_view.indexing import rows_in
+from gym_view.row import OWN
+
+MAX_CHARACTERS = 200
+MAX_FIELDS = 100
+MAX_TEXTS = 30
+COMPONENTS, FIELD = "components", "field"
+Value = float | str | None
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode = msgspec.json.Decoder().decode
+
+
+class FieldFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of a run's rows.
+
+    Attributes:
+        count: rows that have a value.
+        mean, error: of its numbers, and the standard error clustered by task; None without numbers, or with
+            one task.
+        texts: the most frequent texts with their counts; empty if there are more than `MAX_TEXTS`.
+    """
+
+    name: str
+    count: int
+    mean: float | None
+    error: float | None
+    texts: dict[str, int]
+
+
+def column(rows: Path, name: str, at: int = 0) -> Iterator[Value]:
+    """The values of a field in a file of rows from byte ``at`` on, row by row."""
+    kind, _, path = name.partition(".")
+    first, *further = ["reward_components", *path.split(".")] if kind == COMPONENTS else path.split(".")
+    for line, _, _ in rows_in(rows, at):
+        value = _fields(line).get(first)
+        found: Any = None if value is None else _read(value)
+        for part in further:
+            found = as_object(found).get(part)
+        yield _plain(found)
+
+
+def fields_of(files: Iterable[Path]) -> list[FieldFigures]:
+    """The fields of some files of rows: parts of the reward first, then fields by name."""
+    counts: Counter[str] = Counter()
+    texts: dict[str, Counter[str]] = {}
+    numbers: dict[str, dict[tuple[str, int], list[float]]] = {}
+    position = 0
+    for line in (line for path in files for line, _, _ in rows_in(path)):
+        entry = read_entry(line, position)
+        position += 1
+        for name, value in _values(_fields(line)):
+            if name not in counts and len(counts) == MAX_FIELDS:
+                continue
+            counts[name] += 1
+            if isinstance(value, str):
+                seen = texts.setdefault(name, Counter())
+                if value in seen or len(seen) <= MAX_TEXTS:
+                    seen[value] += 1
+            else:
+                task = entry.environment, entry.task
+                numbers.setdefault(name, {}).setdefault(task, []).append(value)
+    found: list[FieldFigures] = []
+    for name in sorted(counts):
+        clusters = Clusters()
+        for values in numbers.get(name, {}).values():
+            clusters.add(values)
+        seen = texts.get(name, Counter())
+        found.append(
+            FieldFigures(
+                name=name,
+                count=counts[name],
+                mean=clusters.mean,
+                error=clusters.standard_error,
+                texts=dict(seen.most_common()) if len(seen) <= MAX_TEXTS else {},
+            )
+        )
+    return found
+
+
+def _values(fields: Mapping[str, Raw]) -> Iterator[tuple[str, float | str]]:
+    parts = as_object(_read(fields.get("reward_components", Raw(b"null"))))
+    given = [(f"{COMPONENTS}.{name}", value) for name, value in parts.items()]
+    given += [(f"{FIELD}.{name}", _short(raw)) for name, raw in fields.items() if name not in OWN]
+    for name, value in given:
+        plain = _plain(value)
+        if plain is not None:
+            yield name, plain
+
+
+def _fields(line: bytes) -> Mapping[str, Raw]:
+    try:
+        return _decode_fields(line)
+    except UNREADABLE:
+        return {}
+
+
+def _short(raw: Raw) -> Any:
+    """A value that may be a number or a short text; what is surely neither is not decoded."""
+    text = bytes(raw)
+    return None if text[:1] in b"{[" or len(text) > 6 * MAX_CHARACTERS + 2 else _read(raw)
+
+
+def _read(raw: Raw) -> Any:
+    try:
+        return _decode(raw)
+    except UNREADABLE:
+        return None
+
+
+def _plain(value: Any) -> Value:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        number = float(value) if abs(value) < 2**1023 else math.inf
+        return number if math.isfinite(number) else None
+    return value if isinstance(value, str) and len(value) <= MAX_CHARACTERS else None

@@ -1,0 +1,32 @@
+"""A person's label and note on the page: stored, shown again, and filtered by."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from browser.chromium import Chromium
+from browser.test_pages import opened, to
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path, tmp_path: Path) -> None:
+    shutil.copy(runs / "quiz-a.jsonl", tmp_path / "quiz.jsonl")
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/quiz/rollouts/0.1", "document.querySelector('form.label')")
+        await page.fill(".label [name=label]", "wrong verdict")
+        await page.fill(".label [name=note]", "B is <b>right</b>")
+        await page.press("Tab")
+        await page.eval("document.activeElement.blur()")
+        await page.until("document.querySelector('.label small').innerText === 'stored'")
+        (stored,) = json.loads((tmp_path / "quiz_labels.json").read_text()).values()
+        assert (stored["label"], stored["note"]) == ("wrong verdict", "B is <b>right</b>")
+        await to(page, "#/run/quiz/rollouts", "!document.querySelector('form.label')")
+        await page.fill("#query", 'label="wrong verdict" note="*right*"')
+        await page.until("document.querySelectorAll('.row .c-task').length === 1")
+        assert await page.text(".row .c-more") == "wrong verdict"
+        await page.click(".row")
+        await page.until("document.querySelector('.label [name=note]')?.value === 'B is <b>right</b>'")

@@ -1,0 +1,69 @@
+"""Fields of rows as columns, and their figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gym_view.row_fields import column, fields_of
+
+ROWS = [
+    {
+        "reward_components": {"a.b": 1, "judge": 0.25},
+        "topic": "tides",
+        "meta": {"level": 3, "deep": {"er": "x"}},
+        "right": True,
+        "reward": 1,
+        "_ng_task_index": 0,
+    },
+    {"reward_components": [1], "topic": 4, "meta": 5, "right": None, "_ng_task_index": 1},
+    {"reward_components": {"judge": 0.75}, "topic": "y" * 201, "big": 10**400, "_ng_task_index": 1},
+]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps(ROWS[0]), json.dumps(ROWS[1]), "no json", json.dumps(ROWS[2])]
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("components.judge", [0.25, None, None, 0.75]),
+        ("field.topic", ["tides", 4.0, None, None]),
+        ("field.meta.level", [3.0, None, None, None]),
+        ("field.meta.deep.er", ["x", None, None, None]),
+        ("field.meta", [None, 5.0, None, None]),
+        ("field.right", ["true", None, None, None]),
+        ("field.big", [None, None, None, None]),
+        ("field.", [None, None, None, None]),
+        ("", [None, None, None, None]),
+    ],
+)
+def test_a_field_is_a_column(name: str, values: list[float | str | None], rows: Path) -> None:
+    assert list(column(rows, name)) == values
+
+
+def test_a_column_goes_on_from_a_byte(rows: Path) -> None:
+    second = rows.read_bytes().index(b"\n") + 1
+    assert list(column(rows, "components.judge", second)) == [None, None, 0.75]
+
+
+def test_the_figures_of_fields(rows: Path) -> None:
+    found = {one.name: one for one in fields_of([rows])}
+    assert list(found) == ["components.a.b", "components.judge", "field.meta", "field.right", "field.topic"]
+    judge = found["components.judge"]
+    assert (judge.count, judge.mean, judge.error) == (2, 0.5, 0.25)
+    assert found["field.right"].texts == {"true": 1}
+    assert (found["field.topic"].mean, found["field.topic"].texts) == (4.0, {"tides": 1})
+
+
+def test_a_field_with_many_texts_has_none_listed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"id": f"n{number}"}) + "\n" for number in range(99)))
+    (one,) = fields_of([path])
+    assert one.texts == {}
