@@ -1,4 +1,4 @@
-"""Every installed environment: what its module declares, and the fields of its rows; a page for each domain."""
+"""Every environment: what its module declares, and the fields of its rows. One page for each domain."""
 
 from __future__ import annotations
 
