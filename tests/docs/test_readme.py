@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from docs.pages import README, ROOT, blocks, commands
 from gym_runtime.environment import catalogue
 
@@ -48,6 +49,7 @@ def test_everyday_use_needs_no_extra_that_the_first_command_does_not_install() -
         assert catalogue.environment(name).definition.extra in {"", *installed}, name
 
 
+@pytest.mark.slow
 def test_an_extra_is_added_to_an_installation_without_an_index() -> None:
     """As the installation's page says of ``pip install "gym-runtime[NAME]"``."""
     done = subprocess.run(
