@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference that are made from the code: ``python .ci/reference``.
 
 The pages are checked in, so that a change of the public surface shows in its review.
-tests/docs/test_reference.py fails when one of them is out of date.
+tests/docs/test_pages.py fails when one of them is out of date.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import messages
 import python_api
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
-PAGES = {
-    "command-line.md": command_line.page,
-    "python.md": python_api.page,
-    "environments.md": environments.page,
-    "files.md": files.page,
-    "messages.md": messages.page,
-}
 NOTICE = "<!-- Written by 'python .ci/reference'. Change the code or .ci/reference, not this page. -->\n"
 
 
 def main() -> int:
     """Write the pages; with ``--check`` print what would change, and fail if anything would."""
     changed = False
-    for name, page in PAGES.items():
-        path, new = FOLDER / name, NOTICE + page().rstrip() + "\n"
+    pages = {
+        "command-line.md": command_line.page(),
+        "python.md": python_api.page(),
+        "files.md": files.page(),
+        "messages.md": messages.page(),
+        **environments.pages(),
+    }
+    for name, page in pages.items():
+        path, new = FOLDER / name, NOTICE + page.rstrip() + "\n"
         old = path.read_text() if path.exists() else ""
         if new == old:
             continue

@@ -1,4 +1,4 @@
-"""Every installed environment: what its module declares, and the fields of its rows."""
+"""Every environment: what its module declares, and the fields of its rows. One page for each domain."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ all other fields are kept and stand in the result row. Fields without a default 
 """
 
 
-def page() -> str:
-    """The page."""
-    loaded = [catalogue.environment(name) for name in catalogue.names("environments")]
-    overview = table(
-        ["name", "domain", "shape", "what it is"],
-        [
-            [
-                f"[`{one.name}`](#{one.name})",
-                one.definition.domain,
-                one.definition.shape,
-                one.definition.description,
-            ]
-            for one in loaded
-        ],
-    )
-    return "\n\n".join([INTRODUCTION, overview, *map(_section, loaded)])
+def pages() -> dict[str, str]:
+    """The overview, and a page for each domain, by their names in docs/reference."""
+    domains: dict[str, list[LoadedEnvironment]] = {}
+    for name in catalogue.names("environments"):
+        one = catalogue.environment(name)
+        domains.setdefault(one.definition.domain, []).append(one)
+    overview = [INTRODUCTION]
+    made: dict[str, str] = {}
+    for domain, environments in sorted(domains.items()):
+        title = "RLHF" if domain == "rlhf" else domain.replace("_", " ").capitalize()
+        address = f"environments/{domain}.md"
+        rows = [
+            [f"[`{one.name}`]({address}#{one.name})", one.definition.shape, one.definition.description]
+            for one in environments
+        ]
+        overview += [f"## {title}", table(["name", "shape", "what it is"], rows)]
+        made[address] = "\n\n".join(
+            [f"# {title}", "[All environments](../environments.md)", *map(_section, environments)]
+        )
+    return {"environments.md": "\n\n".join(overview), **made}
 
 
 def _section(one: LoadedEnvironment) -> str:
@@ -48,7 +52,9 @@ def _section(one: LoadedEnvironment) -> str:
         "turns at most": f"{definition.max_turns or ''}",
         "time limit": f"{definition.timeout_s:g} s",
         "rollouts of a row": f"{definition.repeats}" if definition.repeats > 1 else "",
-        "install": f"`pip install 'gym-runtime[{definition.extra}]'`" if definition.extra else "",
+        "install": f"`pip install 'gym-runtime[{definition.extra}]'`, an [extra](../installation.md#extras)"
+        if definition.extra
+        else "",
         "verified in a process of its own": f"for {definition.verify_timeout_s:g} s of processor time at most"
         if definition.isolated
         else "",

@@ -7,7 +7,7 @@ How a block is tried follows from its language and from a comment before it:
 - ``python`` without a title: it is run as a script.
 - ``text``: its lines must stand in the output of the block before; ``…`` stands for anything.
 - ``json``, ``toml``: it must be valid.
-- ``py``, ``pycon``, ``console``, ``mermaid``: shown only.
+- ``py``, ``pycon``, ``console``: shown only.
 - ``<!-- not run: REASON -->`` before a block: shown only. ``<!-- sampled -->`` before a ``text``: the same.
 """
 
@@ -53,3 +53,9 @@ def commands(block: Block) -> list[str]:
     text = re.sub(r"\\\n\s*", "", block.text)
     lines = [re.sub(r"(^|\s+)#.*$", "", line) for line in text.splitlines()]
     return [line for line in lines if line]
+
+
+def first_command() -> str:
+    """What the README's first block runs once it has installed the package."""
+    first = next(block for block in blocks(README) if block.language == "bash")
+    return first.text.strip().split(" && ")[-1].removeprefix(".venv/bin/")

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from docs.pages import GENERATED, PAGES, README, ROOT, Block, blocks, commands
+from docs.pages import GENERATED, PAGES, README, ROOT, Block, blocks, commands, first_command
 from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -154,9 +154,8 @@ def test_page(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     models = ",".join(sorted(set(re.findall(r"(?:openai|vllm)/([\w./-]+)", text))))
     rows = (ROOT / "resources" / "gym_resources" / "mcqa.jsonl").read_text()
-    (tmp_path / "rows.jsonl").write_text(rows)
-    named_rows = rows.replace("}\n", ', "agent_ref": {"name": "mcqa_simple_agent"}}\n')
-    (tmp_path / "mixed.jsonl").write_text(named_rows)
+    if page != README:  # it shows all that it uses
+        (tmp_path / "rows.jsonl").write_text(rows)
     with ExitStack() as stack:
         engines = {
             address: stack.enter_context(stub_engine.running("--models", models)).url
@@ -184,11 +183,10 @@ def test_ci_runs_the_two_commands_as_they_stand() -> None:
 
 @pytest.mark.soak
 def test_first_command(tmp_path: Path) -> None:
-    pytest.importorskip("xllamacpp", reason="needs pip install 'gym-runtime[embedded]'")
-    first = next(block for block in blocks(README) if block.language == "bash")
-    command = first.text.strip().split(" && ")[-1].removeprefix(".venv/bin/")
+    for module, extra in (("xllamacpp", "embedded"), ("langdetect", "instruction-following")):
+        pytest.importorskip(module, reason=f"needs pip install 'gym-runtime[{extra}]'")
     with ExitStack() as stack:
         reader = Reader(tmp_path, {}, stack)
-        reader.type(command)
+        reader.type(first_command())
     assert "of 20 rollouts" in reader.said
-    assert len((tmp_path / "results" / "mcqa-xstest.jsonl").read_text().splitlines()) == 20
+    assert len((tmp_path / "results" / "xstest-instruction_following.jsonl").read_text().splitlines()) == 20
