@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, Protocol
@@ -368,21 +367,28 @@ class RecordedAnswers:
         return models_of(roles, lambda role: role.name in self.roles, self)
 
 
-@dataclass(eq=False)
 class RoleAnswers:
     """Answers of some roles by models, of the others as they were recorded.
 
+    Args:
+        sampling: what the recorded run said of each role's.
+
     Attributes:
-        _sampling: what the recorded run said of each role's.
         log: the answers so far.
         asked: a model was asked.
     """
 
-    _recorded: RecordedAnswers
-    _models: Mapping[str, Asker]
-    _sampling: Mapping[str, Mapping[str, Any]] | None = None
-    log: RoleLog = field(default_factory=RoleLog)
-    asked: bool = False
+    def __init__(
+        self,
+        recorded: RecordedAnswers,
+        models: Mapping[str, Asker],
+        sampling: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.log = RoleLog()
+        self.asked = False
+        self._recorded = recorded
+        self._models = models
+        self._sampling = sampling
 
     async def __call__(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.monotonic()
