@@ -98,7 +98,6 @@ def collect(
                 metrics.summary(),
                 run=run,
                 files=files,
-                parts=result.parts(metrics),
                 tally=display.tally,
                 wall_s=display.wall_s,
                 as_json=json,

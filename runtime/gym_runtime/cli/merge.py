@@ -49,11 +49,5 @@ def merge(
             soft_wrap=True,
         )
     summary = metrics.summary()
-    result.report(
-        summary,
-        files=files,
-        parts=result.parts(metrics),
-        tally=Tally(summary.rollouts, metrics),
-        as_json=json,
-    )
+    result.report(summary, files=files, tally=Tally(summary.rollouts, metrics), as_json=json)
     return 0 if summary.mean_reward is not None else 1

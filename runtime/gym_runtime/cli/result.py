@@ -61,7 +61,6 @@ def report(
     summary: Summary,
     *,
     files: OutputFiles,
-    parts: Mapping[str, Summary],
     tally: Tally,
     run: str = "",
     wall_s: float = 0.0,
@@ -71,18 +70,19 @@ def report(
     """Print the result of a run on standard output.
 
     Args:
-        summary: of the whole run; ``parts``: of each of its environments.
-        tally: of this part of the run, which took ``wall_s``.
+        summary: of the whole run.
+        tally: of this part of the run, which took ``wall_s``, with the metrics of the whole run.
         cost: of its tokens, where prices are known.
         as_json: as one JSON document rather than a table.
     """
     paths: dict[str, Path] = msgspec.structs.asdict(files)
+    environments = parts(tally.metrics)
     faults = {kind: tally.examples.get(kind) for kind in summary.failures}
     found = RunResult(
         run=run,
         summary=summary,
         cost=cost,
-        environments=dict(parts) if len(parts) > 1 else {},
+        environments=environments if len(environments) > 1 else {},
         failures={
             kind: FailureKind(
                 count=summary.failures[kind],

@@ -317,7 +317,6 @@ class WholeRun:
             summary,
             run=recorded.run,
             files=recorded.files,
-            parts=result.parts(metrics),
             tally=display.tally,
             wall_s=display.wall_s,
             cost=self._options.budget.cost(metrics),

@@ -12,6 +12,8 @@ a private broker without ``--state-dir``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import msgspec
 
@@ -34,12 +36,14 @@ class Remains(msgspec.Struct, frozen=True):
     Attributes:
         results: rollouts whose results are stored but are in no file; they need not run.
         begun: rollouts that have a journal, from which their next attempt goes on.
+        settled: whether a rollout, given by task index and rollout index, is in a file.
         counted: the rows of this run that are in a file.
         created_s: when the run was begun, in seconds since the epoch.
     """
 
     results: KeyCounts
     begun: KeyCounts
+    settled: Callable[[int, int], bool]
     counted: Counter
     created_s: float
 
@@ -99,7 +103,7 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
     counted = Counter(info.created_s)
     # The files may have gigabytes.
     await anyio.to_thread.run_sync(counted.add_rows, progress.lines(), run)
-    return Remains(results, begun, counted, info.created_s)
+    return Remains(results, begun, progress.settled, counted, info.created_s)
 
 
 async def _forget(bus: Bus, *patterns: str) -> None:

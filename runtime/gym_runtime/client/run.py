@@ -383,7 +383,8 @@ def run_rollouts(
     Args:
         in_flight: rollouts published and not yet yielded, at most.
         remains: what a client of this run that died has left (`take_up`); its results are yielded too.
-        settled: rollouts that are not among ``specs``, because an earlier part of the run has run them.
+        settled: rollouts that are not among ``specs``, because an earlier part of the run has run them; by
+            default those of ``remains``.
         keeping: lasts as long as the run's work; gets each record before it is yielded.
     """
     stream = ResultStream[RolloutRecord]()
@@ -391,6 +392,7 @@ def run_rollouts(
     window = Window(in_flight, without=had)
     if remains is not None:
         info = replace(info, created_s=remains.created_s)
+        settled = settled or remains.settled
 
     async def work() -> None:
         async with keeping or nullcontext(_keep_nothing) as keep:

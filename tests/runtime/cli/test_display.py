@@ -17,12 +17,13 @@ from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome,
 from msgspec import Raw
 from rich.console import Console
 
-ROW = Raw(b'{"agent_ref":{"name":"mcqa"}}')
 
-
-def record(index: int, reward: float | None = 1.0, outcome: Outcome | None = None) -> RolloutRecord:
+def record(
+    index: int, reward: float | None = 1.0, outcome: Outcome | None = None, agent: str = "mcqa"
+) -> RolloutRecord:
+    row = Raw(b'{"agent_ref":{"name":"%b"}}' % agent.encode())
     return RolloutRecord(
-        run="r", task_index=index, rollout_index=0, environment="mcqa", reward=reward, row=ROW, turns=1,
+        run="r", task_index=index, rollout_index=0, environment="mcqa", reward=reward, row=row, turns=1,
         tool_calls=2, outcome=outcome or Completed(),
         numbers={"input_tokens": 1000, "output_tokens": 10, "total_tokens": 1010},
     )  # fmt: skip
@@ -211,14 +212,13 @@ def finish(tmp_path: Path, *, as_json: bool, environments: int = 1) -> None:
     with Display(4, metrics, console=plain(), now=clock) as display:
         for one in (record(0, 1.0), record(1, 0.0), failed(2, "answered\n500 \x1b[31m[bold]"), failed(3)):
             take(display, one)
+        for number in range(1, environments):
+            take(display, record(number, agent=f"environment_{number}"))
         clock.now_s += 8
-    summary = metrics.summary()
-    parts = {f"environment_{number}": summary for number in range(environments)}
     report(
-        summary,
+        metrics.summary(),
         run="some-run",
         files=files,
-        parts=parts,
         tally=display.tally,
         wall_s=display.wall_s,
         as_json=as_json,
@@ -249,7 +249,7 @@ def test_the_table_says_that_failures_count(tmp_path: Path, capsys: pytest.Captu
     with Display(4, metrics, console=plain(), now=Clock()) as display:
         for one in (record(0, 1.0), record(1, 1.0), failed(2), failed(3)):
             metrics.add(one)
-    report(metrics.summary(), files=OutputFiles.beside(Path("r.jsonl")), parts={}, tally=display.tally)
+    report(metrics.summary(), files=OutputFiles.beside(Path("r.jsonl")), tally=display.tally)
     shown = " ".join(capsys.readouterr().out.split())
     assert "mean reward 0.5 ± 0.29 (of 4 rollouts, 2 failures as 0)" in shown
     assert "pass@1 50.0% ± 28.9% (of 4 of 4 tasks)" in shown
@@ -258,7 +258,7 @@ def test_the_table_says_that_failures_count(tmp_path: Path, capsys: pytest.Captu
 def test_several_environments_get_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finish(tmp_path, as_json=False, environments=2)
     shown = capsys.readouterr().out
-    assert "environment_0" in shown
+    assert "mcqa" in shown
     assert "environment_1" in shown
 
 

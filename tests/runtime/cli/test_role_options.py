@@ -91,5 +91,5 @@ def test_start_takes_a_pool_for_a_role() -> None:
     assert started(roles=("judge=scripted/judge",))[("judge",)] == "judge"
     with pytest.raises(UsageError, match="add 'model:judge'"):
         started("model", judge="scripted/judge")
-    with pytest.raises(UsageError, match="a role has a pool of its own"):
+    with pytest.raises(UsageError, match="a role has a separate pool"):
         started("model:judge", judge="policy")
