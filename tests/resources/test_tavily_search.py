@@ -14,6 +14,7 @@ from gym_data.web import outside_service as service_module
 from gym_resources.judging.final_answer import alike, correct, stated
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import GymError, ModelUnavailable, ResourceError, ServiceUnavailable
+from gym_runtime.retrying import Pauses
 from resources.judging import judge, judged_by, outputs, quotations, row
 from resources.web import KEY, World, world
 
@@ -24,7 +25,7 @@ QUESTION = {"question": "Who?", "ground_truth": "Ada Lovelace", "search_backend"
 @pytest.fixture
 async def out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncGenerator[World]:
     monkeypatch.setenv("GYM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fetcher_module, "SERVICE_PAUSES_S", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(fetcher_module, "SERVICE_PAUSES", Pauses(0.01, 0.03))
     service_module._turns.clear()  # pyright: ignore[reportPrivateUsage]
     async with world() as found:
         monkeypatch.setenv("GYM_TAVILY_URL", found.url)

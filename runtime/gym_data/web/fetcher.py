@@ -13,7 +13,6 @@ answer fails the rollout (`ServiceUnavailable`, stage ``resource``), and is neve
 
 from __future__ import annotations
 
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,6 +22,7 @@ import anyio
 import msgspec
 from gym_runtime.environment import usage
 from gym_runtime.errors import ServiceUnavailable
+from gym_runtime.retrying import Backoff, Pauses
 from yarl import URL
 
 from gym_data.web import answer_cache, ledger, public_addresses
@@ -30,8 +30,8 @@ from gym_data.web.outside_service import Said, Service, turns, without
 from gym_data.web.web_recording import Recording
 from gym_data.web.web_request import Bounds, Guard, PageUnavailable, Unreachable, WebAnswer, WebRequest
 
-SERVICE_PAUSES_S = (1.0, 2.0, 4.0)
-"""Between the tries of a service; each is shortened or lengthened by up to a half, by chance."""
+SERVICE_PAUSES, SERVICE_RETRIES = Pauses(1.0, 4.0), 3
+"""The pauses between the tries of a service, and how often it is tried again."""
 SERVICE_LONGEST_PAUSE_S = 30.0
 """A service that asks for a longer one counts as unavailable now."""
 SERVICE_RESTS_S = 900.0
@@ -203,7 +203,7 @@ class Fetcher:
 
     async def _asked(self, service: Service, request: WebRequest) -> WebAnswer:
         keys, turn = service.keys, turns(service.name)
-        pauses_s, limited, problem = iter(SERVICE_PAUSES_S), 0, ""
+        backoff, retries, limited, problem = Backoff(SERVICE_PAUSES), SERVICE_RETRIES, 0, ""
         while True:
             key = turn.next(keys)
             if key is None:
@@ -228,10 +228,10 @@ class Fetcher:
                 limited += how == "limited"
                 if how == "limited" and limited % len(keys):  # the limit is the key's: another one may do
                     continue
-            pause_s = next(pauses_s, None)
-            if pause_s is None or wanted_s > SERVICE_LONGEST_PAUSE_S:
+            if not retries or wanted_s > SERVICE_LONGEST_PAUSE_S:
                 raise _unavailable(service, problem, retryable=True)
-            await anyio.sleep(max(wanted_s, pause_s * random.uniform(0.5, 1.5)))
+            retries -= 1
+            await anyio.sleep(max(wanted_s, backoff.next_s()))
 
     async def _once(self, service: Service, request: WebRequest, key: str) -> WebAnswer:
         await self._reserve(service)
