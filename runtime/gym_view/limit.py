@@ -73,7 +73,7 @@ def limit(view: View) -> str:
             f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {waiting:,} rollouts wait."
         )
     if waiting:
-        return f"{waiting:,} rollouts wait, and the agents have places: they are just being taken up."
+        return f"{waiting:,} rollouts wait, and the agents have free slots: they take them now."
     return f"The client is the limit: nothing waits in the queue, and the agents have places.{_mostly(view)}"
 
 

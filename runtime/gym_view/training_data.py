@@ -93,7 +93,7 @@ def export(
         if not writer.rows:
             none = "no task has rollouts with different rewards" if form == "pairs" else "no rollout is left"
             reasons = "".join(f"; {count:,} left out: {reason}" for reason, count in left_out.items())
-            raise UsageError(f"there is nothing to export: {none}{reasons}")
+            raise UsageError(f"nothing can be exported: {none}{reasons}")
         draft.rename(target)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from None

@@ -108,6 +108,6 @@ def collect(
         run_async(main)
         write_whole(files.aggregate_metrics, metrics.aggregate())
     if interrupted:
-        terminal.errors().print("interrupted; the same command goes on with these files", soft_wrap=True)
+        terminal.errors().print("interrupted; the same command continues with these files", soft_wrap=True)
         return INTERRUPTED
     return 0 if metrics.summary().mean_reward is not None else 1

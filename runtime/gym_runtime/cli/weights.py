@@ -1,4 +1,4 @@
-"""``weights``: changes a serving model's weights between a trainer's steps. Rollouts wait; none is lost."""
+"""``weights``: changes a serving model's weights between a trainer's steps. Rollouts wait; no rollout is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def weights(
     json: AsJson = False,
     broker: Broker = BROKER,
 ) -> None:
-    """Pause a serving model, change its weights, and resume: rollouts wait meanwhile, none is lost.
+    """Pause a serving model, change its weights, and resume: rollouts wait meanwhile, and no rollout is lost.
 
     Args:
         action: What to do.

@@ -306,7 +306,9 @@ class WholeRun:
     async def _watch_system(self, system: System) -> None:
         async for event in system.events():
             if event.event == "restarted":
-                self._display.note(f"{event.reason}; it is started again, and what it had goes on")
+                self._display.note(
+                    f"{event.reason}; it is started again, and other workers continue its rollouts"
+                )
         raise UsageError("the workers have ended; every written row is complete, so continue with --resume")
 
     def _report(self, *, interrupted: bool) -> int:

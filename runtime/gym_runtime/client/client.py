@@ -227,7 +227,7 @@ class Client:
         """
         _refuse_one_row(rows)
         if resume and output is None:
-            raise UsageError("resume goes on with the files of an output: give output=FILE too")
+            raise UsageError("resume continues with the files of an output: give output=FILE too")
         if retry_failed and not resume:
             raise UsageError("retry_failed is for a run that exists: give resume=True too")
         asked = _asked(settings, keywords)

@@ -172,7 +172,7 @@ def start_run(
         previous, filled = None, []
     if filled and not resume:
         raise UsageError(
-            f"{filled[0]} has rows already; go on with that run (--resume), or choose another -o, or "
+            f"{filled[0]} has rows already; continue that run (--resume), or choose another -o, or "
             "replace its files (--overwrite)"
         )
     if not filled:

@@ -2,7 +2,7 @@
 
 A call that takes longer than its limit counts as hanging.
 
-The run sets a call's limit (`RolloutSettings.call_timeout_s`), else whoever starts the model's workers does
+The run sets a call's limit (`RolloutSettings.call_timeout_s`), else the start of the model's workers (`--call-timeout`) does
 (`ModelSettings.call_timeout_s`). Otherwise the limit is learned from the
 engine's latest answers, once there are `LEARNED_FROM` of them: the largest of
 

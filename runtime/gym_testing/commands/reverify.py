@@ -240,7 +240,7 @@ def _prepare(files: OutputFiles, *, resume: bool) -> set[int]:
     """
     there = [path for path in (files.rollouts, files.failures) if path.exists() and path.stat().st_size]
     if there and not resume:
-        raise UsageError(f"{there[0]} has content already; choose another -o, or go on with --resume")
+        raise UsageError(f"{there[0]} has content already; choose another -o, or continue with --resume")
     for path in there:
         repair_tail(path)
     if files.failures not in there:

@@ -6,11 +6,10 @@ COMMANDS = {
         "compared.",
         "show": "Show one rollout in the terminal: its verdict, then its conversation.",
         "compare": "Compare two runs task by task: which is better, by how much, and which tasks flipped.",
-        "top": "Watch a running system: workers, runs, engines, failures, and which hop is the limit.",
+        "top": "Watch a running system: workers, runs, engines, failures, and what limits the rate.",
         "status": "Show a running system: its workers and their load, what waits, which runs are active.",
         "metrics": "Serve the metrics of a whole running system in one place, for Prometheus.",
-        "ls": "List what there is: environments (if not said otherwise), agents, model providers, tool "
-        "packs, or runs.",
+        "ls": "List what there is: environments (by default), agents, model providers, tool packs, or runs.",
     },
     "Prepare data": {
         "export": "Write rollouts with a verdict as Parquet, with the columns that trainers want.",

@@ -21,7 +21,7 @@ def export(
 ) -> int:
     """Write rollouts with a verdict as Parquet, with the columns that trainers want.
 
-    For NeMo Gym's files too. Rows that have no such form are counted and said.
+    For NeMo Gym's files too. Rows that have no such form are left out and counted.
 
     Args:
         rollouts: Result files, such as results/mcqa.jsonl.

@@ -32,7 +32,7 @@ def ls(
     markdown: bool = False,
     broker: Broker = BROKER,
 ) -> None:
-    """List what there is: environments (if not said otherwise), agents, model providers, tool packs, or runs.
+    """List what there is: environments (by default), agents, model providers, tool packs, or runs.
 
     Args:
         what: What to list.

@@ -17,7 +17,7 @@ BETWEEN_S = 1.0
 
 
 def top(*, once: bool = False, json: AsJson = False, broker: Broker = BROKER) -> int:
-    """Watch a running system: workers, runs, engines, failures, and which hop is the limit.
+    """Watch a running system: workers, runs, engines, failures, and what limits the rate.
 
     Keys cancel a run and pause or resume a model's weights; both ask first.
 

@@ -71,7 +71,7 @@ def test_rows_are_never_overwritten(
         start_run(files, make_run(), resume=False, metrics=Metrics())
         write(files, written)
         before = {path: path.read_bytes() for path in files.all() if path.exists()}
-        with pytest.raises(UsageError, match=r"has rows already; go on with that run \(--resume\), or"):
+        with pytest.raises(UsageError, match=r"has rows already; continue that run \(--resume\), or"):
             start_run(files, make_run(), resume=False, metrics=Metrics())
         assert {path: path.read_bytes() for path in files.all() if path.exists()} == before
         for path in files.all():
