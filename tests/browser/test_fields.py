@@ -23,6 +23,7 @@ def row(number: int) -> str:
             "meta": {"level": number},
             "correct": number == 2,
             "_ng_task_index": number,
+            "_gym": {"weight_versions": [str(number // 3)]},
             "agent_ref": {"name": "sea"},
         }
     )
@@ -73,6 +74,11 @@ async def test_the_page_of_a_run_has_the_parts_of_its_rewards(chromium: Chromium
         assert "judge" in said
         assert "0.5 ± 0.18" in said
         assert "tides" in await page.text(".others")
+        titles = "[...document.querySelectorAll('.steps .dot')].map((e) => e.title)"
+        assert await page.eval(titles) == [
+            "weights 0, 3 rollouts: mean 0.5 ± 0",
+            "weights 1, 2 rollouts: mean 0.5 ± 0",
+        ]
         await page.eval(
             "[...document.querySelectorAll('.others a')].find((e) => e.innerText === 'tides').click()"
         )

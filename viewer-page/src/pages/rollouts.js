@@ -79,7 +79,7 @@ function Filter({ run, q, rows, error, searching }) {
 function Further({ run }) {
   const [names, set] = useState(null), { col = "" } = route.value.params;
   useEffect(() => {
-    run.fields().then((found) => set(found.map(({ name }) => name)), (error) => set([error.message]));
+    run.fields().then(({ fields }) => set(fields.map(({ name }) => name)), (error) => set([error.message]));
   }, [run]);
   return names?.length ? html`<label class="quiet">Further column <select onChange=${(event) => change({ col: event.target.value })}><option value="">none</option>${names.map((name) => html`<option selected=${name === col}>${name}</option>`)}</select></label>` : html`<p class="quiet">${names ? "The rows have no further fields." : "Looking for the fields of the rows …"}</p>`;
 }
