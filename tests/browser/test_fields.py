@@ -60,6 +60,8 @@ async def test_any_field_can_be_asked_for(chromium: Chromium, tmp_path: Path) ->
         await page.until("document.querySelector('.filter select')")
         await to(page, "#/run/sea/rollouts?col=field.topic", "document.querySelector('.row .c-more')")
         assert await page.text(".row .c-more") == "two words"
+        chosen = "#/run/sea/rollouts?q=field.topic%3Dtides&col=components.judge"
+        await to(page, chosen, "document.querySelector('.row .c-more')?.innerText === '0.25'")
         # The field of rows that come while the page is open is read, too.
         with path.open("a") as file:
             file.write(row(5) + "\n")

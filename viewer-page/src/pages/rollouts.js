@@ -43,7 +43,7 @@ export function siblings(columns, i) {
 
 export function Rollouts({ run }) {
   const { columns } = run, { q, sort, rows, error, searching, chosen } = state(run);
-  const i = chosen ? columns.find(chosen) : -1, more = further(q, route.value.params.col || sort)[0] ?? "";
+  const i = chosen ? columns.find(chosen) : -1, more = [...further("", route.value.params.col ?? ""), ...further(q, sort)][0] ?? "";
   const shown = more && !error && known(run, [more]) ? more : "";
   return html`<main class=${`rollouts ${chosen ? "with-one" : ""}`}>
     ${chosen ? null : html`<h1 class="unseen">Rollouts of ${run.id}</h1>`}
