@@ -20,7 +20,7 @@ that is on disk is whole. New versions add fields and never change the meaning o
 | `OUT_materialized_inputs.jsonl` | what was asked for: each rollout's row, settings and numbers |
 | `OUT_aggregate_metrics.json` | per agent: statistics over rollouts and over groups |
 | `OUT_reward_profiling.jsonl` | per task: statistics of its rollouts |
-| `OUT_labels.json` | labels and notes by a person on the page of `view`, by `TASK.ROLLOUT` |
+| `OUT_labels.json` | labels and notes of a person, by `TASK.ROLLOUT` |
 | `OUT_run.json` | the manifest, which `--resume` compares |
 
 ## A rollout

@@ -26,7 +26,7 @@ from gym_view.indexing import index_of
 from gym_view.labels import load_labels
 from gym_view.page_figures import page_figures
 from gym_view.row import card_json
-from gym_view.row_fields import fields_of
+from gym_view.row_fields import figures_in
 from gym_view.run_comparison import compare
 from gym_view.run_figures import Groups, groups_in
 from gym_view.run_files import Run, describe
@@ -114,7 +114,7 @@ def _files(run: Run, parts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     """A run's files; ``parts`` gets where the chunks of each begin."""
     yield "figures.json", _packed(msgspec.json.encode(page_figures(run, _as_indexed)))
     yield "labels.json", _packed(msgspec.json.encode(load_labels(run.rollouts)))
-    yield "fields.json", _packed(msgspec.json.encode(fields_of(run.parts.values())))
+    yield "fields.json", _packed(msgspec.json.encode(figures_in(run.parts.values())))
     for part, rows in run.parts.items():
         index = _index(rows)
         yield f"{part}.idx", _packed(index)

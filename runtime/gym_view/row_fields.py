@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.messages import as_object
+from gym_runtime.messages import as_list, as_object, as_text
 from gym_runtime.statistics import Clusters
 from msgspec import Raw
 
@@ -28,6 +28,7 @@ MAX_FIELDS = 100
 MAX_TEXTS = 30
 COMPONENTS, FIELD = "components", "field"
 Value = float | str | None
+_ByTask = dict[tuple[str, int], list[float]]
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode = msgspec.json.Decoder().decode
 
@@ -49,6 +50,25 @@ class FieldFigures(msgspec.Struct, frozen=True, kw_only=True):
     texts: dict[str, int]
 
 
+class VersionFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The rollouts whose last tokens were sampled by one version of the weights, as the runtime recorded it.
+
+    ``mean`` is of their rewards, ``error`` its standard error, clustered by task.
+    """
+
+    version: str
+    rollouts: int
+    mean: float | None
+    error: float | None
+
+
+class RowsFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rows of a run say beyond the index; ``versions`` in the order in which they first occur."""
+
+    fields: list[FieldFigures]
+    versions: list[VersionFigures]
+
+
 def column(rows: Path, name: str, at: int = 0) -> Iterator[Value]:
     """The values of a field in a file of rows from byte ``at`` on, row by row."""
     kind, _, path = name.partition(".")
@@ -61,16 +81,23 @@ def column(rows: Path, name: str, at: int = 0) -> Iterator[Value]:
         yield _plain(found)
 
 
-def fields_of(files: Iterable[Path]) -> list[FieldFigures]:
-    """The fields of some files of rows: parts of the reward first, then fields by name."""
+def figures_in(files: Iterable[Path]) -> RowsFigures:
+    """Of some files of rows: fields by name, parts of the reward first, and versions of the weights."""
     counts: Counter[str] = Counter()
     texts: dict[str, Counter[str]] = {}
-    numbers: dict[str, dict[tuple[str, int], list[float]]] = {}
+    numbers: dict[str, _ByTask] = {}
+    versions: dict[str, tuple[list[int], _ByTask]] = {}
     position = 0
     for line in (line for path in files for line, _, _ in rows_in(path)):
         entry = read_entry(line, position)
         position += 1
-        for name, value in _values(_fields(line)):
+        fields, task = _fields(line), (entry.environment, entry.task)
+        if version := _version(fields):
+            counted, rewards = versions.setdefault(version, ([], {}))
+            counted.append(1)
+            if entry.reward == entry.reward:
+                rewards.setdefault(task, []).append(entry.reward)
+        for name, value in _values(fields):
             if name not in counts and len(counts) == MAX_FIELDS:
                 continue
             counts[name] += 1
@@ -79,13 +106,10 @@ def fields_of(files: Iterable[Path]) -> list[FieldFigures]:
                 if value in seen or len(seen) <= MAX_TEXTS:
                     seen[value] += 1
             else:
-                task = entry.environment, entry.task
                 numbers.setdefault(name, {}).setdefault(task, []).append(value)
     found: list[FieldFigures] = []
     for name in sorted(counts):
-        clusters = Clusters()
-        for values in numbers.get(name, {}).values():
-            clusters.add(values)
+        clusters = _clusters(numbers.get(name, {}))
         seen = texts.get(name, Counter())
         found.append(
             FieldFigures(
@@ -96,7 +120,34 @@ def fields_of(files: Iterable[Path]) -> list[FieldFigures]:
                 texts=dict(seen.most_common()) if len(seen) <= MAX_TEXTS else {},
             )
         )
-    return found
+    return RowsFigures(
+        fields=found,
+        versions=[
+            VersionFigures(
+                version=version,
+                rollouts=len(counted),
+                mean=_clusters(rewards).mean,
+                error=_clusters(rewards).standard_error,
+            )
+            for version, (counted, rewards) in versions.items()
+        ],
+    )
+
+
+def _clusters(by_task: _ByTask) -> Clusters:
+    clusters = Clusters()
+    for values in by_task.values():
+        clusters.add(values)
+    return clusters
+
+
+def _version(fields: Mapping[str, Raw]) -> str:
+    """The last version of the weights in a row; empty if it names none."""
+    raw = bytes(fields.get("_gym", b""))
+    if b'"weight_versions"' not in raw:
+        return ""
+    named = as_list(as_object(_read(Raw(raw))).get("weight_versions"))
+    return as_text(named[-1])[:MAX_CHARACTERS] if named else ""
 
 
 def _values(fields: Mapping[str, Raw]) -> Iterator[tuple[str, float | str]]:

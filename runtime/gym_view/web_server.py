@@ -43,7 +43,7 @@ from gym_view.indexing import IndexProgress
 from gym_view.labels import decode_labelled, load_labels, put_label
 from gym_view.page_figures import page_figures
 from gym_view.row import card_json
-from gym_view.row_fields import column, fields_of
+from gym_view.row_fields import column, figures_in
 from gym_view.run_comparison import compare
 from gym_view.run_figures import groups_in
 from gym_view.run_files import Run, describe, find_runs
@@ -328,7 +328,7 @@ def _figures_of(run: Run, state: object) -> bytes:
 
 @lru_cache(maxsize=64)
 def _fields_of(run: Run, state: object) -> bytes:
-    return msgspec.json.encode(fields_of(run.parts.values()))
+    return msgspec.json.encode(figures_in(run.parts.values()))
 
 
 def _column_of(rows: Path, name: str, start: int) -> bytes:

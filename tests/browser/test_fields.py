@@ -23,6 +23,7 @@ def row(number: int) -> str:
             "meta": {"level": number},
             "correct": number == 2,
             "_ng_task_index": number,
+            "_gym": {"weight_versions": [str(number // 3)]},
             "agent_ref": {"name": "sea"},
         }
     )
@@ -59,6 +60,8 @@ async def test_any_field_can_be_asked_for(chromium: Chromium, tmp_path: Path) ->
         await page.until("document.querySelector('.filter select')")
         await to(page, "#/run/sea/rollouts?col=field.topic", "document.querySelector('.row .c-more')")
         assert await page.text(".row .c-more") == "two words"
+        chosen = "#/run/sea/rollouts?q=field.topic%3Dtides&col=components.judge"
+        await to(page, chosen, "document.querySelector('.row .c-more')?.innerText === '0.25'")
         # The field of rows that come while the page is open is read, too.
         with path.open("a") as file:
             file.write(row(5) + "\n")
@@ -73,6 +76,11 @@ async def test_the_page_of_a_run_has_the_parts_of_its_rewards(chromium: Chromium
         assert "judge" in said
         assert "0.5 ± 0.18" in said
         assert "tides" in await page.text(".others")
+        titles = "[...document.querySelectorAll('.steps .dot')].map((e) => e.title)"
+        assert await page.eval(titles) == [
+            "weights 0, 3 rollouts: mean 0.5 ± 0",
+            "weights 1, 2 rollouts: mean 0.5 ± 0",
+        ]
         await page.eval(
             "[...document.querySelectorAll('.others a')].find((e) => e.innerText === 'tides').click()"
         )

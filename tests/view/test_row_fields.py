@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from gym_view.row_fields import column, fields_of
+from gym_view.row_fields import column, figures_in
 
 ROWS = [
     {
@@ -54,7 +54,7 @@ def test_a_column_goes_on_from_a_byte(rows: Path) -> None:
 
 
 def test_the_figures_of_fields(rows: Path) -> None:
-    found = {one.name: one for one in fields_of([rows])}
+    found = {one.name: one for one in figures_in([rows]).fields}
     assert list(found) == ["components.a.b", "components.judge", "field.meta", "field.right", "field.topic"]
     judge = found["components.judge"]
     assert (judge.count, judge.mean, judge.error) == (2, 0.5, 0.25)
@@ -65,5 +65,19 @@ def test_the_figures_of_fields(rows: Path) -> None:
 def test_a_field_with_many_texts_has_none_listed(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"id": f"n{number}"}) + "\n" for number in range(99)))
-    (one,) = fields_of([path])
+    (one,) = figures_in([path]).fields
     assert one.texts == {}
+
+
+def test_rewards_by_the_version_of_the_weights(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"reward": reward, "_ng_task_index": task, "_gym": {"weight_versions": versions}}
+        for task, reward, versions in [(0, 0, ["0"]), (1, 1, ["0"]), (0, 1, ["0", "10"]), (1, 1, ["10"])]
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"reward": 1}]))
+    found = figures_in([path]).versions
+    assert [(one.version, one.rollouts, one.mean, one.error) for one in found] == [
+        ("0", 2, 0.5, 0.5),
+        ("10", 2, 1.0, 0.0),
+    ]

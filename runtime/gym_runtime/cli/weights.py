@@ -1,4 +1,4 @@
-"""``weights``: changes a serving model's weights between a trainer's steps. Rollouts wait; no rollout is lost."""
+"""``weights``: changes a model's weights between a trainer's steps. Rollouts wait; no rollout is lost."""
 
 from __future__ import annotations
 

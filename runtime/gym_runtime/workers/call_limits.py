@@ -2,9 +2,9 @@
 
 A call that takes longer than its limit counts as hanging.
 
-The run sets a call's limit (`RolloutSettings.call_timeout_s`), else the start of the model's workers (`--call-timeout`) does
-(`ModelSettings.call_timeout_s`). Otherwise the limit is learned from the
-engine's latest answers, once there are `LEARNED_FROM` of them: the largest of
+The run sets a call's limit (`RolloutSettings.call_timeout_s`), or else the start of the model's workers
+(`ModelSettings.call_timeout_s`). Otherwise the limit is learned from the engine's latest answers, once there
+are `LEARNED_FROM` of them: the largest of
 
     `SHORTEST_S`
     `TIMES_SLOWEST` times the 99th percentile of their durations

@@ -43,7 +43,7 @@ export function siblings(columns, i) {
 
 export function Rollouts({ run }) {
   const { columns } = run, { q, sort, rows, error, searching, chosen } = state(run);
-  const i = chosen ? columns.find(chosen) : -1, more = further(q, route.value.params.col || sort)[0] ?? "";
+  const i = chosen ? columns.find(chosen) : -1, more = [...further("", route.value.params.col ?? ""), ...further(q, sort)][0] ?? "";
   const shown = more && !error && known(run, [more]) ? more : "";
   return html`<main class=${`rollouts ${chosen ? "with-one" : ""}`}>
     ${chosen ? null : html`<h1 class="unseen">Rollouts of ${run.id}</h1>`}
@@ -79,7 +79,7 @@ function Filter({ run, q, rows, error, searching }) {
 function Further({ run }) {
   const [names, set] = useState(null), { col = "" } = route.value.params;
   useEffect(() => {
-    run.fields().then((found) => set(found.map(({ name }) => name)), (error) => set([error.message]));
+    run.fields().then(({ fields }) => set(fields.map(({ name }) => name)), (error) => set([error.message]));
   }, [run]);
   return names?.length ? html`<label class="quiet">Further column <select onChange=${(event) => change({ col: event.target.value })}><option value="">none</option>${names.map((name) => html`<option selected=${name === col}>${name}</option>`)}</select></label>` : html`<p class="quiet">${names ? "The rows have no further fields." : "Looking for the fields of the rows …"}</p>`;
 }

@@ -59,10 +59,15 @@ function Fields({ run, to }) {
   }, [run, wanted]);
   if (error) return html`<p class="banner bad" role="alert">${error}</p>`;
   if (!wanted) return html`<p class="made"><button onClick=${() => want(true)}>Read the fields of all rows</button> <span class="quiet">${bytes(size)}</span></p>`;
-  if (!found?.length) return null;
-  const short = ({ name }) => name.slice(name.indexOf(".") + 1), parts = found.filter(({ name }) => name.startsWith("components.")), others = found.filter((one) => !parts.includes(one) && (one.mean !== null || Object.keys(one.texts).length));
+  const { fields = [], versions = [] } = found ?? {};
+  if (!fields.length && versions.length < 2) return null;
+  const short = ({ name }) => name.slice(name.indexOf(".") + 1), parts = fields.filter(({ name }) => name.startsWith("components.")), others = fields.filter((one) => !parts.includes(one) && (one.mean !== null || Object.keys(one.texts).length));
   const quote = (text) => (/^[^\s",*]+$/.test(text) ? text : JSON.stringify(text));
+  const rated = versions.map(({ mean }) => mean).filter((mean) => mean !== null);
   return html`<div class="charts further">
+    ${versions.length > 1 ? html`<section class="chart steps"><h2>Does training help?</h2><p class="quiet">Mean reward by the version of the weights that sampled last, with standard errors.</p>
+      <${Line} low=${Math.min(0, ...rated)} high=${Math.max(1, ...rated)} format=${reward} labels=${[versions[0].version, versions.at(-1).version]} points=${versions.map(({ version, mean, error, rollouts }) => ({
+        value: mean, error, href: to(""), title: `weights ${version}, ${plural(rollouts, "rollout")}: mean ${rewardError(mean, error)}` }))} /></section>` : null}
     ${parts.length ? html`<section class="chart parts"><h2>What is the reward made of?</h2><p class="quiet">The mean of each part, with its standard error.</p>
       <${Bars} rows=${parts.map((one) => ({ label: short(one), count: Math.max(0, one.mean ?? 0), tone: "part", href: to("", { sort: one.name }), note: rewardError(one.mean, one.error) }))} /></section>` : null}
     ${others.length ? html`<section class="chart others"><h2>What else do the rows say?</h2><p class="quiet">Fields with numbers or few different texts.</p>
