@@ -216,7 +216,7 @@ RUN_KEPT_S = 60.0
 has left. NeMo Gym's clients ask again after half a second; a longer time could hand a rollout of old weights
 to a trainer that has given up a step and asks for the same row again."""
 
-# -- waits and what is looked at (`gym_runtime.rpc`, `gym_runtime.workers`) -----------------------------
+# -- waits and what is looked at (`gym_runtime.bus`, `gym_runtime.rpc`) ---------------------------------
 
 EXACT_S = 5.0
 """Each wait up to this has its own timer. Longer ones end up to `OVERDUE_S` late: a timer for each would

@@ -27,6 +27,7 @@ from gym_runtime.bus.interface import Headers, Stopped
 from gym_runtime.bus.sending import Change
 from gym_runtime.bus.wire import NO_HEADERS
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
+from gym_runtime.timing import EXACT_S, OVERDUE_S
 
 log = structlog.get_logger(__name__)
 
@@ -198,12 +199,26 @@ class RawAnswer(NamedTuple):
 Result = RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded | Stopped
 
 
+class Wait(NamedTuple):
+    """One request in flight; without a timer of its own it is looked at together with others."""
+
+    subject: str
+    future: asyncio.Future[Result]
+    within_s: float
+    due_s: float
+    timer: asyncio.TimerHandle | None
+
+    def expire(self) -> None:
+        settle(self.future, DeadlineExceeded(f"no answer on {self.subject!r} within {self.within_s:.1f} s"))
+
+
 class Requests:
     """The requests in flight, by the subject for their answer. Errors are results, so each is retrieved."""
 
     def __init__(self, root: str) -> None:
         self._root, self._loop = root, asyncio.get_running_loop()
-        self._waiting: dict[str, tuple[str, asyncio.Future[Result], asyncio.TimerHandle]] = {}
+        self._waiting: dict[str, Wait] = {}
+        self._looking: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -212,38 +227,47 @@ class Requests:
         """A new request, whose wait ends after ``within_s``: the subject for its answer, and that."""
         reply = f"{self._root}{int.from_bytes(urandom(8))}"
         future: asyncio.Future[Result] = self._loop.create_future()
-        timer = self._loop.call_later(within_s, _expire, future, subject, within_s)
-        self._waiting[reply] = subject, future, timer
+        timer = None
+        if within_s <= EXACT_S:
+            timer = self._loop.call_later(within_s, lambda: self._waiting[reply].expire())
+        elif self._looking is None:
+            self._looking = self._loop.call_later(OVERDUE_S, self._look)
+        self._waiting[reply] = Wait(subject, future, within_s, self._loop.time() + within_s, timer)
         return reply, future
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        for wait in self._waiting.values():
+            if wait.due_s <= now_s:
+                wait.expire()
+        self._looking = self._loop.call_later(OVERDUE_S, self._look) if self._waiting else None
 
     def end(self, reply: str) -> None:
         """Forget a request; an answer that comes later is dropped."""
-        self._waiting.pop(reply)[2].cancel()
+        timer = self._waiting.pop(reply).timer
+        if timer is not None:
+            timer.cancel()
 
     def answer(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
         """A message on the inbox."""
         # An answer to a request that was cancelled or ran out of time finds no entry.
         if subject in self._waiting:
-            settle(self._waiting[subject][1], RawAnswer(headers, payload))
+            settle(self._waiting[subject].future, RawAnswer(headers, payload))
 
     def fail(self, why: str) -> None:
         """The connection broke."""
-        for _, future, _ in self._waiting.values():
-            settle(future, ConnectionLost(why))
+        for wait in self._waiting.values():
+            settle(wait.future, ConnectionLost(why))
 
     def deny(self, subject: str, why: str) -> None:
         """The broker does not let us ask on a subject, which nats-py tells in small letters."""
         # The broker's error names the subject only, so all requests on it fail.
-        for asked, future, _ in self._waiting.values():
-            if asked.lower() == subject:
-                settle(future, BrokerError(why))
+        for wait in self._waiting.values():
+            if wait.subject.lower() == subject:
+                settle(wait.future, BrokerError(why))
 
 
 def settle(future: asyncio.Future[Result], result: Result) -> None:
     """The result of a request, unless it has one: its task may not have run since to end it."""
     if not future.done():
         future.set_result(result)
-
-
-def _expire(future: asyncio.Future[Result], subject: str, within_s: float) -> None:
-    settle(future, DeadlineExceeded(f"no answer on {subject!r} within {within_s:.1f} s"))

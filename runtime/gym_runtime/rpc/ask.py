@@ -246,7 +246,7 @@ class Router:
             # Whatever ended the waiting, the router no longer asks workers about this request.
             del self.waiting[hop]
         if data is None:
-            raise self._unanswered(view, hop, budget, request)
+            raise self._unanswered(view, hop, budget, sent)
         reply = decode_reply(data)
         # A retryable failure, such as a full worker, does not prove that a worker survives the call.
         if budget.suspects and (reply.fault is None or not reply.fault.retryable):
@@ -350,7 +350,8 @@ class Router:
         # A worker that drained ended as announced, so that no call of it is suspected.
         if not view.has_drained(hop.worker):
             deaths = budget.died(hop.worker, _call_name(view.kind, request))
-            if deaths >= MAX_DEATHS:
+            # Another call of the rollout may be suspected, and this one not have been alone.
+            if deaths >= MAX_DEATHS and request.deaths >= ALONE_AT:
                 self._explained.update(budget.dead)
                 return quarantined(hop.kind, hop.pool)
         return NoWorker(f"{hop.name} is gone")

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from gym_runtime.bus.receiving import RawAnswer, Requests
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
+from gym_runtime.timing import EXACT_S, OVERDUE_S
 from gym_testing import virtual_clock
 
 pytestmark = pytest.mark.anyio
@@ -53,12 +54,18 @@ async def test_a_refusal_ends_all_requests_on_its_subject_and_no_other() -> None
     assert isinstance(futures["a"].result(), BrokerError)
 
 
-async def test_a_wait_ends_in_time() -> None:
+@pytest.mark.parametrize(
+    ("within_s", "late_s"), [(0.5, 0.0), (EXACT_S, 0.0), (EXACT_S + 0.1, OVERDUE_S), (60.0, OVERDUE_S)]
+)
+async def test_a_wait_ends_in_time_or_a_long_one_a_moment_later(within_s: float, late_s: float) -> None:
     requests = Requests("inbox.")
     started_s = anyio.current_time()
-    reply, future = requests.begin("a", 60.5)
+    answered, _ = requests.begin("b", within_s)
+    await anyio.sleep(0.1)
+    reply, future = requests.begin("a", within_s - 0.1)
+    requests.end(answered)
     error = await future
     assert isinstance(error, DeadlineExceeded)
-    assert abs(anyio.current_time() - started_s - 60.5) < 1e-6
+    assert within_s <= anyio.current_time() - started_s + 1e-6
+    assert anyio.current_time() - started_s <= within_s + late_s + 1e-6
     requests.end(reply)
-    assert not len(requests)

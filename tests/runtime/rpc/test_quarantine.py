@@ -156,6 +156,24 @@ async def test_the_end_of_a_worker_counts_that_its_caller_did_not_know_before(ma
     assert callers.pool.deaths == MAX_DEATHS
 
 
+async def test_a_call_that_was_not_alone_is_not_the_cause_though_its_rollout_is_suspected(make: Any) -> None:
+    callers = await make("r.0")
+
+    async def ask(number: int) -> None:
+        budget = RetryBudget()
+        for worker in ("earlier", "later"):
+            budget.died(worker, "resource.2")
+        limit_s = clock.monotonic() + 600
+        request = calls.Request(body=Raw(b"{}"), deadline_s=limit_s, key=f"s.{number}.1.x.1", rollout="s")
+        # Some of these are at the workers that the other rollout ends.
+        await callers.routers[number % 2].ask("resource", "shop", request, budget)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(callers.ask_all, 1)
+        for number in range(20):
+            tasks.start_soon(ask, number)
+
+
 async def test_several_such_calls_cost_four_workers_each_at_most(make: Any) -> None:
     poison = [f"r.{number}" for number in range(0, 200, 47)]
     callers = await make(*poison)
