@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from cyclopts import Group, Parameter
@@ -226,6 +226,8 @@ class RolloutOptions:
         from gym_runtime.files.rows import check_sampling
 
         sampling = {name: value for name, value in vars(self.sampling).items() if value is not None}
+        for name in sampling.keys() & {"chat_template_kwargs", "extra_body"}:
+            sampling[name] = _read(sampling[name])  # cyclopts reads their values as text
         check_sampling(sampling)
         roles: dict[str, dict[str, Any]] = {}
         form = "ROLE.FIELD=VALUE"
@@ -302,11 +304,20 @@ def parse_row_fields(given: Iterable[str], option: str = "--set", form: str = "N
             raise UsageError(f"{option} {text}: write it as {form}")
         if name in found:
             raise UsageError(f"{option} {text}: '{name}' has a value already")
-        try:
-            found[name] = msgspec.json.decode(value)
-        except UNREADABLE:
-            found[name] = value
+        found[name] = _read(value)
     return found
+
+
+def _read(value: Any) -> Any:
+    """A value as JSON where its text can be read as such, also within a list or an object."""
+    if isinstance(value, dict):
+        return {name: _read(each) for name, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_read(each) for each in cast("list[Any]", value)]
+    try:
+        return msgspec.json.decode(value) if isinstance(value, str) else value
+    except UNREADABLE:
+        return value
 
 
 def named_values(option: str, given: Iterable[str], what: str, judge: str = "") -> dict[str, list[str]]:

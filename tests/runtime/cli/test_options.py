@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gym_runtime.cli.app import application
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.models import parse_model
 from gym_runtime.cli.options import BROKER, BrokerOptions, ModelOptions, parse_urls
@@ -50,6 +51,23 @@ def test_only_what_was_said_overrides_the_rows() -> None:
     assert Sampling(temperature=0.0, max_output_tokens=5).overrides() == {
         "temperature": 0.0,
         "max_output_tokens": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["--chat-template-kwargs.enable_thinking", "false", "--extra-body.top_k", "5"],
+        ["--chat-template-kwargs", '{"enable_thinking": false}', "--extra-body", '{"top_k": 5}'],
+    ],
+    ids=["one by one", "as JSON"],
+)
+def test_what_goes_to_the_engine_keeps_its_types(said: list[str]) -> None:
+    _, bound, _ = application().parse_args(["run", "mcqa", *said])
+    settings = bound.arguments["options"].rollouts.chosen()
+    assert settings.sampling == {
+        "chat_template_kwargs": {"enable_thinking": False},
+        "extra_body": {"top_k": 5},
     }
 
 
