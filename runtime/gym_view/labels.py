@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import write_whole
+from gym_runtime.own_files import refuse_special
 from msgspec import Meta
 
 MAX_FILE_BYTES = 64 * 2**20
@@ -45,11 +46,14 @@ def load_labels(rows: Path) -> dict[str, Label]:
     """The labels of a file of rows.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: the file cannot be read, is no regular file, or is larger than `MAX_FILE_BYTES`.
     """
     path = labels_path(rows)
+    refuse_special(path)
     try:
-        return _decode_file(path.read_bytes()) if path.stat().st_size <= MAX_FILE_BYTES else {}
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise UsageError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MB, and is not read: move it away")
+        return _decode_file(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:
