@@ -52,7 +52,7 @@ def load_labels(rows: Path) -> dict[str, Label]:
     refuse_special(path)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise UsageError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MB, and is not read: move it away")
+            raise UsageError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MB: move it away")
         return _decode_file(path.read_bytes())
     except FileNotFoundError:
         return {}
