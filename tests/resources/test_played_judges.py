@@ -59,7 +59,7 @@ async def rewards_of(environment: LoadedEnvironment, form: Callable[[Any], Any])
         )
         reward = 0.0
         with suppress(UnusableAnswer, ModelUnavailable):
-            reward = (await subject.judge_with(example, response, answers)).reward
+            reward = (await subject.judge(example, response, answers)).reward
         if {role for role, _ in answers.asked} - SEATS:
             rewards.append(reward)
     if not rewards:
