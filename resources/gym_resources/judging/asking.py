@@ -79,7 +79,7 @@ class Judging:
             rewarded: by NeMo Gym's rule the reply gets a reward where there is no label.
 
         Raises:
-            UnusableAnswer: its last answer was cut short, or has no label, for which it would be rewarded.
+            UnusableAnswer: its last answer was cut short; or it has no label, which NeMo Gym would reward.
         """
         found: str | None = None
         for left in reversed(range(tries)):

@@ -388,7 +388,9 @@ class Streams:
     async def store(
         self, subject: str, payload: bytes, headers: Headers = NO_HEADERS, *, expect: int | None = None
     ) -> int | None:
-        """Store a message, and return its sequence; None if ``expect`` is not that of the subject's newest.
+        """Store a message, and return its sequence.
+
+        None if the subject's newest message has another sequence than ``expect``.
 
         Raises:
             UsageError: No stream has the subject.

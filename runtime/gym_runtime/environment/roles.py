@@ -154,8 +154,8 @@ class Model:
         Args:
             prompt: the user's text, or the items of a conversation.
             system: the system message before it.
-            whole: refuse an answer that was cut short. A judge that was cut short has only begun to weigh
-                what it quotes. Say False where a part is useful, as of a simulated user.
+            whole: refuse an answer that was cut short. A judge that was cut short may have quoted a label
+                without a verdict. Say False where a part is useful, as of a simulated user.
             sampling: fields of ``responses_create_params``, over those of the role.
 
         Raises:

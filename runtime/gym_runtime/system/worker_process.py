@@ -3,8 +3,8 @@
 When its supervisor tells it to (`gym_runtime.system.spec.DRAIN_SIGNAL`), a worker drains: it takes no new
 work, finishes what is in flight within the limit, gives the rest back to the queue, and closes its
 sessions. SIGTERM, SIGINT and a client's request (`gym_runtime.rpc.members`) it only reports to its
-supervisor, which knows whether the whole system stops and whose turn it is; so nothing changes however
-often they come. When the pipe from its supervisor closes, a worker drains within `ORPHAN_DRAIN_S`: it must
+supervisor, which knows whether the whole system stops and which workers stop first; a second signal changes
+nothing. When the pipe from its supervisor closes, a worker drains within `ORPHAN_DRAIN_S`: it must
 not outlive its supervisor.
 
 An agent worker's process may host workers of environments and models (`PoolSpec.hosted`). They start before

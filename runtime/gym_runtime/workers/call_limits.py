@@ -11,8 +11,8 @@ are `LEARNED_FROM` of them: the largest of
     `TIMES_TOKENS` times their mean duration per token, times the tokens that the call may generate
                    (``max_output_tokens``), if it says so
 
-A call that is repeated after its limit may take twice as long each time. So a long generation after many
-short ones completes in the end, even if its call has no ``max_output_tokens``. Until an engine has given
+A call that is repeated after a learned limit may take twice as long each time. So a long generation after
+many short ones completes in the end, even if its call has no ``max_output_tokens``. Until an engine has given
 `LEARNED_FROM` answers, only the rollouts' deadlines count. Time does not count while the engine is paused for
 a change of weights, or while this process does not run.
 """
