@@ -152,7 +152,7 @@ async def test_a_slow_rollout_whose_agent_workers_are_killed_from_outside_is_com
 
     async def kill(gym: Client) -> None:
         while len(killed) <= MAX_DEATHS:
-            for worker in await gym.workers():
+            for worker in (await gym.status()).workers:
                 if worker.kind == "agent" and worker.in_use and worker.pid not in killed:
                     killed.add(worker.pid)
                     os.kill(worker.pid, signal.SIGKILL)
