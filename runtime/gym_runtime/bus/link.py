@@ -235,8 +235,8 @@ class Link:
     async def _keep(self, discarded: TaskGroup) -> None:
         while True:
             async with anyio.create_task_group() as tasks:
-                self._subscriptions.tasks = tasks
                 tasks.start_soon(self._sending.run)
+                tasks.start_soon(self._subscriptions.run)
                 await self._until_lost()
                 tasks.cancel_scope.cancel()
             client = self._client

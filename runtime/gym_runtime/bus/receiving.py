@@ -17,7 +17,6 @@ from os import urandom
 from typing import NamedTuple, Protocol
 
 import structlog
-from anyio.abc import TaskGroup
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -83,6 +82,17 @@ class Sink(asyncio.Future[Msg]):
             log.exception("receive failed", subject=subject)
 
 
+class Draining:
+    """A muted subscription, until all that it was sent before has been handed over."""
+
+    def __init__(self) -> None:
+        self.begun, self.over = asyncio.Event(), asyncio.Event()
+
+    def end(self) -> None:
+        self.begun.set()
+        self.over.set()
+
+
 class Subscriptions:
     """All subscriptions, by our own ids.
 
@@ -93,10 +103,7 @@ class Subscriptions:
 
     Attributes:
         traffic: what was received and sent.
-        tasks: the tasks of the present client.
     """
-
-    tasks: TaskGroup
 
     def __init__(self, change: Callable[[Change], None], lost: Callable[[], None], *, nowhere: str) -> None:
         self._change, self._lost, self._nowhere = change, lost, nowhere
@@ -105,7 +112,9 @@ class Subscriptions:
         self._sid = 0
         # Empty, so that message handlers do not inherit the context of the connecting task.
         self._context = Context()
-        self._draining: set[asyncio.Event] = set()
+        self._muted: list[tuple[Client, Subscription, Draining]] = []
+        self._draining: set[Draining] = set()
+        self._more = asyncio.Event()
 
     def add(self, subject: str, listener: Listener, queue: str) -> int:
         self._sid += 1
@@ -129,9 +138,10 @@ class Subscriptions:
         """The client is gone."""
         for interest in self._by_sid.values():
             interest.at_client = None
-        for drained in self._draining:
-            drained.set()
+        for draining in self._draining:
+            draining.end()
         self._draining.clear()
+        self._muted.clear()
 
     def denied(self, sid: int) -> bool:
         return self._by_sid[sid].denied
@@ -161,32 +171,39 @@ class Subscriptions:
 
     async def _mute(self, interest: Interest, client: Client) -> None:
         if interest.at_client is not None:
-            subscription, interest.at_client = interest.at_client, None
-            begun, drained = asyncio.Event(), asyncio.Event()
-            self._draining.add(drained)
-            self.tasks.start_soon(self._drain, client, subscription, begun, drained)
+            draining = Draining()
+            self._draining.add(draining)
+            self._muted.append((client, interest.at_client, draining))
+            interest.at_client = None
+            self._more.set()
             # What is sent from now on comes after its UNSUB: a task that is given back must not come back.
-            await begun.wait()
+            await draining.begun.wait()
 
-    async def _drain(
-        self, client: Client, subscription: Subscription, begun: asyncio.Event, drained: asyncio.Event
-    ) -> None:
+    async def run(self) -> None:
+        """Drain what is muted at the present client, until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            muted, self._muted = self._muted, []
+            # Where the loop ends now, a task group would leave coroutines that were never awaited.
+            await asyncio.gather(*(self._drain(*each) for each in muted))  # noqa: TID251
+
+    async def _drain(self, client: Client, subscription: Subscription, draining: Draining) -> None:
         try:
             # This fills the queue of flushes, so the drain sends its PING after its UNSUB was sent.
             await client.publish(self._nowhere, b"")
-            begun.set()  # the drain's first step, until it waits for that queue, has the UNSUB
+            draining.begun.set()  # the drain's first step, until it waits for that queue, has the UNSUB
             await subscription.drain()
         except NatsError:
             self._lost()  # a PONG that comes after all would end nats-py's reading
         finally:
-            begun.set()
-            drained.set()
-            self._draining.discard(drained)
+            draining.end()
+            self._draining.discard(draining)
 
     async def drained(self) -> None:
         """Return when what was muted before has been handed over, or the client is gone."""
-        for drained in list(self._draining):
-            await drained.wait()
+        for draining in list(self._draining):
+            await draining.over.wait()
 
 
 class RawAnswer(NamedTuple):

@@ -78,7 +78,7 @@ async def test_a_run_stops_with_one_line_and_resume_completes_it(command: Comman
         await command.completes()
 
 
-async def test_whoever_publishes_collects_or_asks_for_rollouts_gets_the_error_too(
+async def test_a_client_that_publishes_collects_or_asks_for_rollouts_gets_the_error(
     tmp_path: Path,
 ) -> None:
     rows = tmp_path / "rows.jsonl"

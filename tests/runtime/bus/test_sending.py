@@ -96,7 +96,7 @@ async def test_what_is_sent_after_a_subscription_was_muted_comes_after_its_end()
     async with silent() as (one, heard), anyio.create_task_group() as tasks:
         sending = Sending("echo", lambda: None)
         subscriptions = Subscriptions(sending.change, lambda: None, nowhere="nowhere")
-        subscriptions.tasks = tasks
+        tasks.start_soon(subscriptions.run)
         sending.attach(one)
         sid = subscriptions.add("tasks", lambda subject, reply, headers, payload: None, "")
         subscriptions.mute(sid)
