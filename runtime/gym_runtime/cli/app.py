@@ -23,8 +23,8 @@ COMMANDS = {
         "new metrics.",
         "cancel": "Stop a run, one of its tasks, or one rollout.",
         "drain": "Ask workers to leave: they take no new work, and finish what they have or give it back.",
-        "weights": "Pause a serving model, change its weights, and resume: rollouts wait meanwhile, none is "
-        "lost.",
+        "weights": "Pause a serving model, change its weights, and resume: rollouts wait meanwhile, and "
+        "no rollout is lost.",
     },
 }
 """The engine's commands by the part of the help that shows them, with the first sentence of their docstrings.
