@@ -11,7 +11,8 @@ real clock:
 3. After that the loop is stopped, which raises an error in what waits for it; a test without a loop is ended
    by a signal, which raises in the main thread while that is in the test or in its fixtures.
 
-pytest-timeout, which ends the whole run, stands behind that for what blocks the interpreter itself.
+Behind that are two ends of the whole process, which pytest-xdist starts again: pytest-timeout, and for what
+holds the interpreter's lock, so that no thread runs, faulthandler, which needs no lock. Both print all stacks.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Any
 
 import anyio.pytest_plugin
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 COROUTINE_S = 20.0
 WHOLE_S = 60.0
@@ -154,9 +156,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     watch = _watches[item.nodeid] = Watch(_marked_s(item))
+    faulthandler.dump_traceback_later(
+        _marked_s(item) * BUSY_AT_MOST + 2 * LAST_RESORT_S,
+        exit=True,
+        file=item.config.stash[fault_handler_stderr_fd_key],
+    )
     try:
         return (yield)
     finally:
+        faulthandler.cancel_dump_traceback_later()
         watch.end()
         del _watches[item.nodeid]
         if watch.late and watch.loop is not None and watch.loop.is_closed():
