@@ -12,7 +12,7 @@ real clock:
    by a signal, which raises in the main thread while that is in the test or in its fixtures.
 
 Behind that are two ends of the whole process, which pytest-xdist starts again: pytest-timeout, and for what
-holds the interpreter's lock, so that no thread runs, faulthandler, which needs no lock. Both print all stacks.
+holds the interpreter's lock, so that no thread runs, faulthandler, which needs no lock. Both print stacks.
 """
 
 from __future__ import annotations

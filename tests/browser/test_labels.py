@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import anyio
 import pytest
 from browser.chromium import Chromium
 from browser.test_pages import opened, to
@@ -22,7 +23,10 @@ async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path
         await page.press("Tab")
         await page.eval("document.activeElement.blur()")
         await page.until("document.querySelector('.label small').innerText === 'stored'")
-        (stored,) = json.loads((tmp_path / "quiz_labels.json").read_text()).values()
+        with anyio.fail_after(20):
+            # The label is stored when the note is begun, and the note after it.
+            while "note" not in (stored := _stored(tmp_path / "quiz_labels.json")):
+                await anyio.sleep(0.02)
         assert (stored["label"], stored["note"]) == ("wrong verdict", "B is <b>right</b>")
         await to(page, "#/run/quiz/rollouts", "!document.querySelector('form.label')")
         await page.fill("#query", 'label="wrong verdict" note="*right*"')
@@ -30,3 +34,8 @@ async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path
         assert await page.text(".row .c-more") == "wrong verdict"
         await page.click(".row")
         await page.until("document.querySelector('.label [name=note]')?.value === 'B is <b>right</b>'")
+
+
+def _stored(path: Path) -> dict[str, str]:
+    (stored,) = json.loads(path.read_text()).values()
+    return stored

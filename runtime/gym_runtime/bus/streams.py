@@ -388,9 +388,7 @@ class Streams:
     async def store(
         self, subject: str, payload: bytes, headers: Headers = NO_HEADERS, *, expect: int | None = None
     ) -> int | None:
-        """Store a message, and return its sequence.
-
-        None if the subject's newest message has another sequence than ``expect``.
+        """Store a message; its sequence, or None if the subject's newest has another one than ``expect``.
 
         Raises:
             UsageError: No stream has the subject.
