@@ -147,9 +147,12 @@ ODD = (0.0, -1.0, 1e308, -1e308, 5e-324, 1e18)
 def test_no_number_breaks_or_delays_an_experiment(module: str, system: System) -> None:
     found = law(module, "hard", "v2")
     for name, value in itertools.product(APPARATUS[module].sets, ODD):
-        started_s = time.thread_time()
-        shown = measure(module, system, found, given(module, **{name: value}), noise_level=0.01, seed="s")
-        assert time.thread_time() - started_s < 0.05
+        took_s: list[float] = []
+        for _ in range(3):  # the least counts: a run of the garbage collector is none of it
+            started_s = time.thread_time()
+            shown = measure(module, system, found, given(module, **{name: value}), noise_level=0.01, seed="s")
+            took_s.append(time.thread_time() - started_s)
+        assert min(took_s) < 0.05
         assert len(json.dumps(shown)) < 10_000
     everything = dict.fromkeys(APPARATUS[module].sets, 1e308)
     measure(module, system, found, everything, noise_level=10, seed="s")
