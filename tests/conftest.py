@@ -24,6 +24,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # pytest-xdist sets a width, and tables would be cut to it.
 os.environ.pop("COLUMNS", None)
+os.environ.pop("GYM_NATS_URL", None)
 # A busy machine takes longer, which is no fault.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
@@ -104,6 +105,12 @@ def logs_as_they_were() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     logging.basicConfig(force=True)
+
+
+@pytest.fixture(autouse=True)
+def no_broker_is_named() -> None:
+    """No test before this one has left the name of its broker, which commands in this process would join."""
+    assert "GYM_NATS_URL" not in os.environ
 
 
 @pytest.fixture(autouse=True)

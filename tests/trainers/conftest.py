@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,11 +11,16 @@ from trainers.trainers_engine import COUNTER
 
 
 @pytest.fixture(scope="package")
-def system() -> Iterator[SyncClient]:
-    """It runs as long as the tests of this folder; ``GYM_NATS_URL`` names it."""
+def started() -> Iterator[SyncClient]:
+    """It runs as long as the tests of this folder."""
     with connect_sync(model="scripted/tool-then-message", environments=[COUNTER, "mcqa"]) as gym:
-        os.environ["GYM_NATS_URL"] = gym.urls[0]
         yield gym
         if rollout_source._client.cache_info().currsize:
             rollout_source._client().close()
-        del os.environ["GYM_NATS_URL"]
+
+
+@pytest.fixture
+def system(started: SyncClient, monkeypatch: pytest.MonkeyPatch) -> SyncClient:
+    """The system, which ``GYM_NATS_URL`` names during a test: what it names later, `view` would join."""
+    monkeypatch.setenv("GYM_NATS_URL", started.urls[0])
+    return started
