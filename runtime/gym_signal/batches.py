@@ -17,7 +17,7 @@ from gym_runtime import Client, RolloutSettings
 from gym_runtime.client import AnyRow, StandingRun, background
 from gym_runtime.errors import GymError, TaskError, UsageError
 from gym_runtime.logs import logger
-from gym_runtime.messages import Failed, RolloutRecord
+from gym_runtime.messages import Cancelled, Failed, RolloutRecord
 from gym_runtime.training import Group
 
 from gym_signal.curricula import Curriculum, CurriculumName, curriculum
@@ -102,7 +102,7 @@ async def signal_batches(
         background() as tasks,
         gym.standing_run(settings, environment=environment, **keywords) as run,
     ):
-        batches = SignalBatches(plan, run, tasks, rows, want, stored)
+        batches = SignalBatches(gym, plan, run, tasks, rows, want, stored)
         batches.start_due()
         yield batches
 
@@ -120,6 +120,7 @@ class SignalBatches:
 
     def __init__(
         self,
+        gym: Client,
         plan: Plan,
         run: StandingRun,
         tasks: TaskGroup,
@@ -129,7 +130,8 @@ class SignalBatches:
     ) -> None:
         self.useful = Useful()
         self._plan, self._run, self._tasks, self._rows, self._stored = plan, run, tasks, rows, stored
-        self._want = want
+        self._gym, self._want = gym, want
+        self._cancelled = False
         self._made: dict[Drawn, _Made] = {}
         self._handed_over: dict[int, Drawn] = {}
         self._changed = anyio.Event()
@@ -148,7 +150,7 @@ class SignalBatches:
         while (chosen := self._plan.take()) is None:
             if self._failed >= NONE_CAME * self._want:
                 raise GymError(f"the last {self._failed} groups failed: {self._last_failure}")
-            self._run.require_open()
+            self._require_open()
             self._changed = anyio.Event()
             await self._changed.wait()
         if self._stored is not None:
@@ -182,8 +184,14 @@ class SignalBatches:
 
     def start_due(self) -> None:
         """Start what is to be started now."""
-        for order in self._plan.due():
-            self._start(order)
+        if not self._cancelled:
+            for order in self._plan.due():
+                self._start(order)
+
+    def _require_open(self) -> None:
+        if self._cancelled:
+            raise GymError(f"run {self._run.run} is over: it was cancelled")
+        self._run.require_open()
 
     def _start(self, order: Order) -> None:
         made = self._made.get(order.group)
@@ -200,6 +208,10 @@ class SignalBatches:
                 raise
             self._changed.set()  # `next` raises it
             return
+        # Nothing more may be started for a cancelled run; one rollout may also be cancelled alone.
+        if isinstance(record.outcome, Cancelled) and not self._cancelled:
+            self._cancelled = (await self._gym.driver.run(self._run.run)).state != "active"
+            self._changed.set()
         fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
         tokens = int(record.numbers.get("output_tokens", 0))
         self.useful.sampled += tokens
