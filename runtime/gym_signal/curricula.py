@@ -186,7 +186,7 @@ class Posterior(Uniform):
         seed: int = 0,
         explore: float = 0.1,
         prior: float = 0.3,
-        half_life: float = 40.0,
+        half_life: float = 80.0,
         lowest: float = 0.0,
         highest: float = 1.0,
     ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import anyio
 import msgspec
 from gym_runtime.bus import Bus
 from gym_runtime.errors import UsageError
@@ -37,6 +38,7 @@ class StoredCurriculum:
         self._subject = f"runs.curriculum.{token(name, 'curriculum')}"
         self._number = self._sequence = 0
         self._waiting: list[tuple[int, Seen]] = []
+        self._storing = anyio.Lock()
 
     def next(self, count: int) -> list[tuple[int, int]]:
         """See `Curriculum.next`."""
@@ -89,11 +91,15 @@ class StoredCurriculum:
         Raises:
             UsageError: another trainer has stored its state under this name meanwhile.
         """
-        waiting, self._waiting = self._waiting, []
-        if not whole:
-            for number, seen in waiting:
+        # One at a time: an observation must not be forgotten before it is in the stored state.
+        async with self._storing:
+            waiting, self._waiting = self._waiting, []
+            if whole:
+                await self._store_state()
+            for number, seen in () if whole else waiting:
                 await self._bus.append(f"{self._subject}.{number}", msgspec.msgpack.encode(seen))
-            return
+
+    async def _store_state(self) -> None:
         stored = _Stored(self._curriculum.state(), self._number)
         payload = msgspec.msgpack.encode(stored)
         sequence = await self._bus.append(self._subject, payload, expect=self._sequence)

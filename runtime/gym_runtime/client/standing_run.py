@@ -70,7 +70,8 @@ class StandingRun:
         return StandingTask(self, spec)
 
     def require_open(self) -> None:
-        """
+        """Check that the run is open.
+
         Raises:
             GymError: the run is over.
         """
