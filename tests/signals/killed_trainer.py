@@ -22,12 +22,13 @@ class Logged(Posterior):
 
     def __init__(self, log: Any) -> None:
         super().__init__(TASKS, 4)
-        self.loaded = False
+        self.loaded, self.seen = False, 0
         self._log = log
 
     def observe(self, seen: Seen) -> None:
         super().observe(seen)
         if self.loaded:
+            self.seen += 1
             self.note({"seen": msgspec.to_builtins(seen)})
 
     def note(self, what: dict[str, Any]) -> None:
@@ -50,9 +51,10 @@ async def main(url: str, log: Any) -> None:
         curriculum.loaded = True
 
     async def noted_store(self: Any, *, whole: bool) -> None:
-        # What it takes along is seen by now; it is counted as stored when that is certain.
+        before = curriculum.seen
         await store(self, whole=whole)
-        curriculum.note({"stored": True})
+        # What is seen meanwhile may be stored by the next call only.
+        curriculum.note({"stored": before})
 
     stored_module.StoredCurriculum.load = noted_load
     stored_module.StoredCurriculum.store = noted_store
