@@ -25,6 +25,7 @@ CHAPTERS: tuple[tuple[str, str, str], ...] = (
     ("Token ids, packed", "gym_runtime.messages", "gym_runtime.messages.call_tokens"),
     ("Files that are not shipped", "gym_runtime", "gym_runtime.assets"),
     ("Errors", "gym_runtime", "gym_runtime.errors"),
+    ("Groups with signal", "gym_signal", ""),
     ("Trainers", "gym_trainers", ""),
 )
 BOUND = "a decoder's method"

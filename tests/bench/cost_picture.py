@@ -5,6 +5,7 @@ python tests/bench/cost_picture.py > docs/images/cost.svg
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -28,22 +29,26 @@ def costs(page: str) -> list[tuple[str, float]]:
 
 def drawing(page: str) -> str:
     """The picture."""
-    found = costs(page)
-    height = TOP + STEP * len(found) + 8
+    title = "CPU per rollout: two model calls, a tool call, a verification; bare loop = 1"
+    return bars(title, costs(page), ours={"gym-runtime"})
+
+
+def bars(title: str, found: Sequence[tuple[str, float]], *, ours: Collection[str], left: int = LEFT) -> str:
+    """Figures as bars with their names, from top to bottom; ``ours`` are in another colour."""
+    height, most = TOP + STEP * len(found) + 8, max(figure for _, figure in found)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         f'<style>{_STYLE}</style>\n<rect class="page" width="{WIDTH}" height="{height}" rx="10"/>',
-        '<text class="title" x="20" y="30">CPU per rollout: two model calls, a tool call, a verification; '
-        "bare loop = 1</text>",
+        f'<text class="title" x="20" y="30">{escape(title)}</text>',
     ]
     for row, (name, figure) in enumerate(found):
         y = TOP + STEP * row
-        length = (WIDTH - LEFT - 60) * figure / found[-1][1]
-        kind = "bar ours" if name == "gym-runtime" else "bar"
+        length = (WIDTH - left - 80) * figure / most
+        kind = "bar ours" if name in ours else "bar"
         lines += [
-            f'<text class="name" x="{LEFT - 12}" y="{y + 17}">{escape(name.replace("`", ""))}</text>',
-            f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3"/>',
-            f'<text x="{LEFT + length + 8:.1f}" y="{y + 17}">{figure:g}</text>',
+            f'<text class="name" x="{left - 12}" y="{y + 17}">{escape(name.replace("`", ""))}</text>',
+            f'<rect class="{kind}" x="{left}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3"/>',
+            f'<text x="{left + length + 8:.1f}" y="{y + 17}">{figure:g}</text>',
         ]
     return "\n".join([*lines, "</svg>\n"])
 

@@ -56,14 +56,31 @@ class StandingRun:
             TaskError, UsageError: the row or a setting is wrong.
             GymError: the run is over, or the connection is.
         """
-        if self.over:
-            raise GymError(f"run {self.run} is over: {self._why_over}")
+        return await self.task(row, **sampling).rollout(0)
+
+    def task(self, row: AnyRow, **sampling: Any) -> StandingTask:
+        """A task whose rollouts are run one by one; the arguments and errors are those of `rollout`."""
+        self.require_open()
         (spec,) = self._expand(row, sampling)
         if spec.group is not None:
             raise UsageError(
                 f"environment '{spec.environment}' compares the rollouts of a row: use rollouts or groups, "
                 "with repeats of at least 2"
             )
+        return StandingTask(self, spec)
+
+    def require_open(self) -> None:
+        """Check that the run is open.
+
+        Raises:
+            GymError: the run is over.
+        """
+        if self.over:
+            raise GymError(f"run {self.run} is over: {self._why_over}")
+
+    async def record_of(self, spec: RolloutSpec) -> RolloutRecord:
+        """Run one rollout, and return its record; see `rollout`."""
+        self.require_open()
         name = spec.task_index, spec.rollout_index
         # Before it is published: its record may come before `publish_one` returns.
         awaited = self._awaited[name] = asyncio.get_running_loop().create_future()
@@ -110,6 +127,23 @@ class StandingRun:
             # They wake up without a record, and raise why.
             if not awaited.done():
                 awaited.set_result(None)
+
+
+class StandingTask:
+    """A task of a standing run. Made by `StandingRun.task`.
+
+    Attributes:
+        task_index: its number in the run.
+        environment: its name.
+    """
+
+    def __init__(self, run: StandingRun, spec: RolloutSpec) -> None:
+        self.task_index, self.environment = spec.task_index, spec.environment
+        self._run, self._spec = run, spec
+
+    async def rollout(self, rollout_index: int) -> RolloutRecord:
+        """Run the rollout of this index, which is used once; as `StandingRun.rollout`."""
+        return await self._run.record_of(msgspec.structs.replace(self._spec, rollout_index=rollout_index))
 
 
 @asynccontextmanager

@@ -28,6 +28,8 @@ from .names import NUMBERS as NUMBERS
 from .names import SHOWN_CHARS as SHOWN_CHARS
 from .names import is_mark as is_mark
 from .names import is_own as is_own
+from .names import token as token
+from .outcomes import Cancelled as Cancelled
 from .outcomes import Failed as Failed
 from .outcomes import RolloutRecord as RolloutRecord
 from .outcomes import read_record as read_record

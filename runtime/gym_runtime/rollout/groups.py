@@ -52,6 +52,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         failed: why the group has failed; empty if it has not.
         row: the dataset row, as the caller gave it.
         key: the caller's name for the row; None if it gave none.
+        weight: how often its advantages count: more than once for a group that was likelier to be stopped.
     """
 
     run: str
@@ -62,6 +63,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     failed: str = ""
     row: Any = None
     key: Any = None
+    weight: float = 1.0
 
     @property
     def rewards(self) -> list[float | None]:

@@ -1,0 +1,9 @@
+from .batches import SignalBatches as SignalBatches
+from .batches import signal_batches as signal_batches
+from .curricula import Curriculum as Curriculum
+from .curricula import Filter as Filter
+from .curricula import Posterior as Posterior
+from .curricula import Seen as Seen
+from .curricula import Uniform as Uniform
+from .plan import Bet as Bet
+from .useful import Useful as Useful

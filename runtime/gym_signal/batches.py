@@ -1,0 +1,275 @@
+"""Batches of groups with signal, for a trainer: `signal_batches`.
+
+plan ──orders──▶ rollouts of a standing run ──records──▶ plan ──groups with signal──▶ next()
+  ▲                                                        │
+  └──────────── curriculum (its state at the broker) ◀─────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from gym_runtime import Client, RolloutSettings
+from gym_runtime.client import AnyRow, StandingRun, background
+from gym_runtime.errors import GymError, TaskError, UsageError
+from gym_runtime.logs import logger
+from gym_runtime.messages import Cancelled, Failed, RolloutRecord
+from gym_runtime.training import Group
+
+from gym_signal.curricula import Curriculum, CurriculumName, curriculum
+from gym_signal.plan import Bet, Drawn, Order, Plan
+from gym_signal.stored import StoredCurriculum
+from gym_signal.useful import Useful
+
+NONE_CAME = 10
+"""After so many batches' worth of groups without one for the batch the log says so; if all of them failed,
+sampling ends with an error."""
+
+
+@asynccontextmanager
+async def signal_batches(
+    gym: Client,
+    rows: Sequence[AnyRow],
+    settings: RolloutSettings | None = None,
+    *,
+    want: int,
+    repeats: int = 8,
+    curriculum: CurriculumName | Curriculum = "posterior",
+    name: str = "",
+    waves: Sequence[int] = (),
+    bet: Bet | None = None,
+    signal: bool = True,
+    staleness: int | None = None,
+    ahead: int | None = None,
+    in_flight: int = 1024,
+    environment: str | None = None,
+    **keywords: Any,
+) -> AsyncGenerator[SignalBatches]:
+    """Sample groups with signal for as long as the context lasts; `SignalBatches.next` returns each batch.
+
+    Rollouts in progress at the end are cancelled, down to the engine.
+
+    Args:
+        rows: dataset rows, as mappings or JSON text.
+        want: groups in a batch.
+        repeats: rollouts in a group.
+        curriculum: ``uniform``, ``filter``, ``posterior``, or an object with the four methods of
+            `Curriculum`, whose tasks are the rows' positions.
+        name: of this training run: the curriculum's state is stored at the broker under it, and a trainer
+            that starts again with the name and the rows goes on from there.
+        waves: sample a group in waves of so many rollouts, such as ``(2, 2, 4)``, and stop it between two
+            waves if its rewards are equal and will probably stay so; by default no group is stopped.
+        bet: when it is stopped; see `Bet`. A group that was likelier to be stopped counts `Group.weight`
+            times: multiply its advantages by it.
+        signal: False returns groups whose rewards are equal, too.
+        staleness: no group is older than so many versions of the weights when it is in a batch. Nothing is
+            thrown away for it; sampling waits. None for no bound.
+        ahead: batches that are sampled beyond the next one; by default ``staleness``, or 1 without a bound.
+        in_flight: groups in progress at most.
+        environment: for rows without an ``agent_ref``.
+        keywords: as in `Client.rollouts`.
+
+    Raises:
+        TaskError, UsageError: a row, a name or a value is wrong.
+    """
+    if keywords.get("seed_repeats") or (settings is not None and settings.seed_repeats):
+        raise UsageError("groups with signal take no seed_repeats: leave the seed to the engine")
+    if repeats < 2 and signal:
+        raise UsageError(
+            f"repeats is {repeats}: a group needs 2 rollouts to have signal; or give signal=False"
+        )
+    named = _named(curriculum, len(rows), repeats)
+    stored = StoredCurriculum(named, gym.driver.bus, name) if name else None
+    if stored is not None:
+        await stored.load()
+    plan = Plan(
+        stored or named,
+        want,
+        waves=waves,
+        bet=bet,
+        chance=getattr(named, "chance", None),
+        signal=signal,
+        in_flight=in_flight,
+        staleness=staleness,
+        ahead=ahead,
+    )
+    # The run ends first, so that its rollouts are cancelled together.
+    async with (
+        background() as tasks,
+        gym.standing_run(settings, environment=environment, **keywords) as run,
+    ):
+        batches = SignalBatches(gym, plan, run, tasks, rows, want, stored)
+        batches.start_due()
+        yield batches
+
+
+def _named(chosen: CurriculumName | Curriculum, tasks: int, size: int) -> Curriculum:
+    return curriculum(chosen, tasks, size) if isinstance(chosen, str) else chosen
+
+
+class SignalBatches:
+    """Batches of groups. Made by `signal_batches`.
+
+    Attributes:
+        useful: what became of the tokens that were sampled.
+    """
+
+    def __init__(
+        self,
+        gym: Client,
+        plan: Plan,
+        run: StandingRun,
+        tasks: TaskGroup,
+        rows: Sequence[AnyRow],
+        want: int,
+        stored: StoredCurriculum | None,
+    ) -> None:
+        self.useful = Useful()
+        self._plan, self._run, self._tasks, self._rows, self._stored = plan, run, tasks, rows, stored
+        self._gym, self._want = gym, want
+        self._cancelled = False
+        self._made: dict[Drawn, _Made] = {}
+        self._handed_over: dict[int, Drawn] = {}
+        self._changed = anyio.Event()
+        self._without = self._failed = 0
+        self._last_failure = ""
+
+    async def next(self) -> list[Group]:
+        """The next batch, oldest groups first.
+
+        The weights trained on all batches before are taken as installed; `installed` says so earlier.
+
+        Raises:
+            GymError: the run is over; or all groups failed, and the message says why.
+        """
+        self.installed()
+        while (chosen := self._plan.take()) is None:
+            if self._failed >= NONE_CAME * self._want:
+                raise GymError(f"the last {self._failed} groups failed: {self._last_failure}")
+            self._require_open()
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        if self._stored is not None:
+            await self._stored.store(whole=True)
+        self.start_due()
+        self._handed_over = {}
+        return [self._group(drawn) for drawn in chosen]
+
+    def installed(self) -> None:
+        """The weights trained on all batches so far are installed: rollouts that start now have them."""
+        self._plan.installed()
+        self.start_due()
+
+    def refuse(self, group: Group) -> None:
+        """Count a group of the last batch as not trained on, in `useful`.
+
+        Raises:
+            UsageError: it is not in the last batch.
+        """
+        drawn = self._handed_over.pop(group.task_index, None)
+        if drawn is None:
+            raise UsageError(f"group {group.task_index} is not in the last batch, or was refused before")
+        self.useful.refuse(drawn)
+
+    @property
+    def free_staleness(self) -> int | None:
+        """The smallest ``staleness`` under which engines would not wait; None before a group has ended."""
+        return self._plan.free_staleness
+
+    # -- sampling -------------------------------------------------------------------------------------
+
+    def start_due(self) -> None:
+        """Start what is to be started now."""
+        if not self._cancelled:
+            for order in self._plan.due():
+                self._start(order)
+
+    def _require_open(self) -> None:
+        if self._cancelled:
+            raise GymError(f"run {self._run.run} is over: it was cancelled")
+        self._run.require_open()
+
+    def _start(self, order: Order) -> None:
+        made = self._made.get(order.group)
+        if made is None:
+            made = self._made[order.group] = _Made(self._run, self._rows[order.group.task])
+        for member in order.members:
+            self._tasks.start_soon(self._member, order.group, made, member)
+
+    async def _member(self, group: Drawn, made: _Made, member: int) -> None:
+        try:
+            record = await made.rollout(member)
+        except GymError:
+            if not self._run.over:
+                raise
+            self._changed.set()  # `next` raises it
+            return
+        # Nothing more may be started for a cancelled run; one rollout may also be cancelled alone.
+        if isinstance(record.outcome, Cancelled) and not self._cancelled:
+            self._cancelled = (await self._gym.driver.run(self._run.run)).state != "active"
+            self._changed.set()
+        fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
+        tokens = int(record.numbers.get("output_tokens", 0))
+        self.useful.sampled += tokens
+        if fault is not None:
+            self._last_failure = fault.message
+        # A cancelled rollout is wanted no more.
+        hopeless = record.reward is None and (fault is None or fault.kind == TaskError.kind)
+        order = self._plan.finished(group, member, record.reward, tokens, hopeless=hopeless)
+        if order is not None:
+            self._start(order)
+        if group.ended is not None:
+            await self._ended(group)
+
+    async def _ended(self, group: Drawn) -> None:
+        if group.ended == "signal":
+            self._without = self._failed = 0
+        else:
+            del self._made[group]
+            self.useful.left_out(group)
+            self._without += 1
+            self._failed = self._failed + 1 if group.ended == "failed" else 0
+            if self._without % (NONE_CAME * self._want) == 0:
+                logger().warning(
+                    "no group with signal came",
+                    groups=self._without,
+                    failed=self._failed,
+                    remedy="mix in tasks of other difficulty, or give signal=False",
+                )
+        if self._stored is not None:
+            await self._stored.store(whole=False)
+        self.start_due()
+        self._changed.set()
+
+    def _group(self, drawn: Drawn) -> Group:
+        made = self._made.pop(drawn)
+        self.useful.taken(drawn)
+        self._handed_over[made.task.task_index] = drawn
+        records = sorted(made.records, key=lambda record: record.rollout_index)
+        return Group(
+            run=self._run.run,
+            task_index=made.task.task_index,
+            environment=made.task.environment,
+            rollouts=[record for record in records if record.reward is not None],
+            failures=[record for record in records if record.reward is None],
+            row=made.row,
+            key=drawn.task,
+            weight=drawn.weight,
+        )
+
+
+class _Made:
+    """The rollouts of one group."""
+
+    def __init__(self, run: StandingRun, row: AnyRow) -> None:
+        self.row, self.task = row, run.task(row)
+        self.records: list[RolloutRecord] = []
+
+    async def rollout(self, member: int) -> RolloutRecord:
+        record = await self.task.rollout(member)
+        self.records.append(record)
+        return record

@@ -1,0 +1,293 @@
+"""Which tasks are sampled next, by what their groups have shown so far.
+
+A `Curriculum` has four methods. Three are in the box:
+
+=============  ============================================================================================
+``uniform``    all tasks in random order, then again
+``filter``     as ``uniform``, but a task whose last ``z`` groups had no signal is skipped with probability
+               ``1 - 0.5 ** z``, at most 0.9 (after GRESO, https://arxiv.org/abs/2506.02177)
+``posterior``  tasks whose rewards will probably differ: a posterior of each task's pass rate, Thompson
+               sampling, and a share of random tasks
+=============  ============================================================================================
+
+Tasks are numbers from 0. A curriculum that is restored continues exactly as it would have continued.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Literal, Protocol, get_args
+
+import msgspec
+from gym_runtime.errors import UsageError
+
+CurriculumName = Literal["uniform", "filter", "posterior"]
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group has shown.
+
+    Attributes:
+        task: its number.
+        rewards: of its rollouts that have one, in any order.
+        tokens: how many tokens each of them sampled.
+        version: of the weights when the group started.
+    """
+
+    task: int
+    rewards: list[float]
+    tokens: list[int] = []
+    version: int = 0
+
+
+class Curriculum(Protocol):
+    """Decides which tasks are sampled. Its methods return at once and are called by one thread."""
+
+    def next(self, count: int) -> list[tuple[int, int]]:
+        """The next tasks, as (task, rollouts in its group). May return fewer than ``count``."""
+        ...
+
+    def observe(self, seen: Seen) -> None:
+        """A group has ended. Each task that `next` returned is observed once, also if all rollouts failed."""
+        ...
+
+    def state(self) -> bytes:
+        """All that the curriculum has learned, and its place in the tasks."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Continue from a state.
+
+        Raises:
+            UsageError: it is the state of another curriculum, or of other tasks.
+        """
+        ...
+
+
+def has_signal(rewards: Sequence[float]) -> bool:
+    """Whether rewards differ by more than a millionth of the largest one (at least of 1).
+
+    >>> has_signal([0.0, 1.0]), has_signal([0.3, 0.3 + 1e-9]), has_signal([1.0])
+    (True, False, False)
+    """
+    if len(rewards) < 2:
+        return False
+    return max(rewards) - min(rewards) > 1e-6 * max(1.0, *map(abs, rewards))
+
+
+class _Saved(msgspec.Struct, kw_only=True):
+    kind: str
+    tasks: int
+    calls: int = 0
+    order: list[int] = []
+    flat: dict[int, int] = {}
+    beliefs: dict[int, tuple[float, float, int]] = {}
+    busy: list[int] = []
+    best: list[int] = []
+    best_for: int = -1
+    version: int = 0
+
+
+class Uniform:
+    """All tasks in random order, then again in another order."""
+
+    kind = "uniform"
+
+    def __init__(self, tasks: int, size: int = 8, *, seed: int = 0) -> None:
+        if tasks < 1:
+            raise UsageError("there are no tasks: rows is empty")
+        self._size, self._seed = size, seed
+        self._saved = _Saved(kind=self.kind, tasks=tasks)
+
+    def next(self, count: int) -> list[tuple[int, int]]:
+        """See `Curriculum.next`."""
+        return [(self._drawn(), self._size) for _ in range(count)]
+
+    def _drawn(self) -> int:
+        if not self._saved.order:
+            self._saved.order = self._chance().sample(range(self._saved.tasks), self._saved.tasks)
+        return self._saved.order.pop()
+
+    def _chance(self) -> random.Random:
+        """A generator that depends on the seed and the state only."""
+        self._saved.calls += 1
+        return random.Random(f"{self._seed}.{self._saved.calls}")
+
+    def observe(self, seen: Seen) -> None:
+        """See `Curriculum.observe`."""
+
+    def state(self) -> bytes:
+        """See `Curriculum.state`."""
+        return msgspec.msgpack.encode(self._saved)
+
+    def restore(self, state: bytes) -> None:
+        """See `Curriculum.restore`."""
+        try:
+            saved = msgspec.msgpack.decode(state, type=_Saved)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"this is not the state of a curriculum: {error}") from error
+        mine = self._saved
+        if (saved.kind, saved.tasks) != (mine.kind, mine.tasks):
+            raise UsageError(
+                f"the state is that of curriculum '{saved.kind}' over {saved.tasks} tasks, and this is "
+                f"'{mine.kind}' over {mine.tasks}: use the same curriculum and rows, or another name"
+            )
+        self._saved = saved
+
+
+class Filter(Uniform):
+    """As `Uniform`, without most of the tasks whose groups had no signal."""
+
+    kind = "filter"
+    most_skipped = 0.9
+
+    def _drawn(self) -> int:
+        # It ends: each look draws a task anew, and none is skipped for certain.
+        while True:
+            task = super()._drawn()
+            flat = self._saved.flat.get(task, 0)
+            if not flat or self._chance().random() >= min(self.most_skipped, 1 - 0.5**flat):
+                return task
+
+    def observe(self, seen: Seen) -> None:
+        """See `Curriculum.observe`."""
+        if has_signal(seen.rewards):
+            self._saved.flat.pop(seen.task, None)
+        elif seen.rewards:
+            self._saved.flat[seen.task] = self._saved.flat.get(seen.task, 0) + 1
+
+
+class Posterior(Uniform):
+    """Tasks whose rewards will probably differ.
+
+    Each task has a Beta posterior of its pass rate, which fades as the weights change. A reward between
+    ``lowest`` and ``highest`` counts as that share of a success, so that 0 and 1 need no mention. The task
+    with the largest chance of different rewards, for a pass rate that is drawn from its posterior (Thompson
+    sampling), comes first; of many tasks, the best of `LOOKED_AT` random ones.
+
+    Args:
+        tasks: how many there are.
+        size: rollouts in a group.
+        explore: this share of tasks is drawn at random from all.
+        prior: the posterior of a task that was never sampled, Beta(prior, prior).
+        half_life: after so many versions of the weights, half of what was seen of a task is forgotten.
+        lowest, highest: the range of rewards.
+    """
+
+    kind = "posterior"
+
+    def __init__(
+        self,
+        tasks: int,
+        size: int = 8,
+        *,
+        seed: int = 0,
+        explore: float = 0.1,
+        prior: float = 0.3,
+        half_life: float = 80.0,
+        lowest: float = 0.0,
+        highest: float = 1.0,
+    ) -> None:
+        super().__init__(tasks, size, seed=seed)
+        if not (0 <= explore <= 1 and prior > 0 and half_life > 0 and lowest < highest):
+            raise UsageError(
+                "explore must be from 0 to 1, prior and half_life above 0, and lowest below highest"
+            )
+        self._explore, self._prior, self._fade = explore, prior, 0.5 ** (1 / half_life)
+        self._lowest, self._range = lowest, highest - lowest
+
+    def next(self, count: int) -> list[tuple[int, int]]:
+        """See `Curriculum.next`. A task is not drawn while a group of it runs."""
+        busy = set(self._saved.busy)
+        drawn: list[int] = []
+        while len(drawn) < min(count, self._saved.tasks - len(self._saved.busy)):
+            task = self._drawn() if self._chance().random() < self._explore else self._promising()
+            if task not in busy:
+                busy.add(task)
+                drawn.append(task)
+        self._saved.busy += drawn
+        return [(task, self._size) for task in drawn]
+
+    def _promising(self) -> int:
+        # Half of what was looked at is used, then the posteriors are drawn again.
+        saved = self._saved
+        if not saved.best or saved.best_for != saved.version:
+            saved.best_for = saved.version
+            chance, tasks = self._chance(), saved.tasks
+            looked_at = range(tasks) if tasks <= LOOKED_AT else chance.sample(range(tasks), LOOKED_AT)
+            worth = {task: self._worth(chance.betavariate(*self._belief(task))) for task in looked_at}
+            saved.best = sorted(worth, key=worth.__getitem__)[len(worth) // 2 :]
+        return saved.best.pop()
+
+    def _worth(self, rate: float) -> float:
+        """The chance that rewards of 0 and 1 differ within a group."""
+        return 1 - rate**self._size - (1 - rate) ** self._size
+
+    def _belief(self, task: int) -> tuple[float, float]:
+        wins, losses, version = self._saved.beliefs.get(task, (0.0, 0.0, 0))
+        kept = self._fade ** max(0, self._saved.version - version)
+        return self._prior + kept * wins, self._prior + kept * losses
+
+    def observe(self, seen: Seen) -> None:
+        """See `Curriculum.observe`."""
+        saved = self._saved
+        saved.version = max(saved.version, seen.version)
+        if seen.task in saved.busy:
+            saved.busy.remove(seen.task)
+        if not seen.rewards:
+            return
+        wins, losses = self._belief(seen.task)
+        shares = [min(1.0, max(0.0, (reward - self._lowest) / self._range)) for reward in seen.rewards]
+        won = sum(shares)
+        saved.beliefs[seen.task] = (
+            wins - self._prior + won,
+            losses - self._prior + len(shares) - won,
+            saved.version,
+        )
+
+    def restore(self, state: bytes) -> None:
+        """See `Curriculum.restore`."""
+        super().restore(state)
+        # The groups in progress ended with the process that ran them.
+        self._saved.busy = []
+
+    def chance(self, task: int, rewards: Sequence[float], more: int) -> float:
+        """The chance that ``more`` further rewards of a task differ from equal ones: see `differing`."""
+        return differing(
+            *self._belief(task), [(reward - self._lowest) / self._range for reward in rewards], more
+        )
+
+
+LOOKED_AT = 2048
+"""Of more tasks than this, so many random ones are compared: 20 ms at most."""
+
+
+def differing(wins: float, losses: float, rewards: Sequence[float], more: int) -> float:
+    """The chance that ``more`` further 0/1 rewards are not all equal to the first ones, which are equal.
+
+    Args:
+        wins, losses: the Beta posterior of the pass rate before the first ones.
+
+    >>> round(differing(0.3, 0.3, [0.0] * 4, 4), 2)
+    0.19
+    """
+    count = len(rewards)
+    won = bool(rewards) and rewards[0] > 0.5
+    a, b = (wins + count, losses) if won else (losses + count, wins)
+    return 1 - prod((a + i) / (a + b + i) for i in range(more))
+
+
+def curriculum(name: CurriculumName, tasks: int, size: int) -> Curriculum:
+    """A curriculum of the box, by its name.
+
+    Raises:
+        UsageError: there is no such curriculum, or there are no tasks.
+    """
+    makers: dict[str, Callable[[int, int], Curriculum]] = {
+        made.kind: made for made in (Uniform, Filter, Posterior)
+    }
+    if name not in makers:
+        raise UsageError(f"there is no curriculum '{name}': use one of {', '.join(get_args(CurriculumName))}")
+    return makers[name](tasks, size)

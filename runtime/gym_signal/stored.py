@@ -1,0 +1,112 @@
+"""A curriculum's state at the broker: a trainer that was killed goes on with all that its groups have shown.
+
+The state is stored with each batch, and what was seen since then beside it. So the state after a crash is
+that of the last batch, with all groups that have ended since then; what was in progress is drawn again.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import anyio
+import msgspec
+from gym_runtime.bus import Bus
+from gym_runtime.errors import UsageError
+from gym_runtime.messages import token
+
+from gym_signal.curricula import Curriculum, Seen
+
+Kind = TypeVar("Kind")
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """As it is stored: the state, and the number of the last observation that is in it."""
+
+    state: bytes
+    seen: int
+
+
+class StoredCurriculum:
+    """A curriculum whose state is stored under a name.
+
+    Args:
+        name: of the training run; two trainers must not use one name at the same time.
+    """
+
+    def __init__(self, curriculum: Curriculum, bus: Bus, name: str) -> None:
+        self._curriculum, self._bus = curriculum, bus
+        self._subject = f"runs.curriculum.{token(name, 'curriculum')}"
+        self._number = self._sequence = 0
+        self._waiting: list[tuple[int, Seen]] = []
+        self._storing = anyio.Lock()
+
+    def next(self, count: int) -> list[tuple[int, int]]:
+        """See `Curriculum.next`."""
+        return self._curriculum.next(count)
+
+    def observe(self, seen: Seen) -> None:
+        """See `Curriculum.observe`; `store` stores it."""
+        self._curriculum.observe(seen)
+        self._number += 1
+        self._waiting.append((self._number, seen))
+
+    def state(self) -> bytes:
+        """See `Curriculum.state`."""
+        return self._curriculum.state()
+
+    def restore(self, state: bytes) -> None:
+        """See `Curriculum.restore`."""
+        self._curriculum.restore(state)
+
+    async def load(self) -> None:
+        """Continue from what is stored, if anything is.
+
+        Raises:
+            UsageError: it is the state of another curriculum or of other rows, or cannot be read.
+        """
+        found = await self._bus.latest(self._subject)
+        if found:
+            stored = self._read(found[0].payload, _Stored)
+            self._curriculum.restore(stored.state)
+            self._number, self._sequence = stored.seen, found[0].sequence
+        later = {
+            int(one.subject.rpartition(".")[2]): one for one in await self._bus.latest(f"{self._subject}.*")
+        }
+        for number in sorted(number for number in later if number > self._number):
+            self._curriculum.observe(self._read(later[number].payload, Seen))
+            self._number = number
+
+    def _read(self, payload: bytes, kind: type[Kind]) -> Kind:
+        try:
+            return msgspec.msgpack.decode(payload, type=kind)
+        except msgspec.DecodeError as error:
+            raise UsageError(
+                f"what the broker stores for curriculum '{self._subject.rpartition('.')[2]}' cannot be read "
+                f"({error}): use another name"
+            ) from error
+
+    async def store(self, *, whole: bool) -> None:
+        """Store what was seen since the last call; with ``whole`` the state too, which replaces all before.
+
+        Raises:
+            UsageError: another trainer has stored its state under this name meanwhile.
+        """
+        # One at a time: an observation must not be forgotten before it is in the stored state.
+        async with self._storing:
+            waiting, self._waiting = self._waiting, []
+            if whole:
+                await self._store_state()
+            for number, seen in () if whole else waiting:
+                await self._bus.append(f"{self._subject}.{number}", msgspec.msgpack.encode(seen))
+
+    async def _store_state(self) -> None:
+        stored = _Stored(self._curriculum.state(), self._number)
+        payload = msgspec.msgpack.encode(stored)
+        sequence = await self._bus.append(self._subject, payload, expect=self._sequence)
+        if sequence is None:
+            raise UsageError(
+                f"another trainer uses the curriculum '{self._subject.rpartition('.')[2]}' now: give each "
+                "training run a name of its own"
+            )
+        self._sequence = sequence
+        await self._bus.forget(f"{self._subject}.*")

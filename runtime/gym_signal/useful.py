@@ -1,0 +1,90 @@
+"""Useful tokens per sampled token: how much of what the engine sampled taught the policy something.
+
+    U = tokens of rollouts that were trained on with an advantage other than 0 / all sampled tokens
+
+What is not useful is one of these, and together they are all tokens that are not pending:
+
+============  ==============================================================================================
+``flat``      of groups whose rewards do not differ
+``stopped``   of groups that were stopped because their rewards would probably not differ
+``failed``    of rollouts without a reward, and of groups with too few rewards
+``refused``   of groups that the trainer did not take
+``zero``      of rollouts whose reward is the mean of their group, so that their advantage is 0
+============  ==============================================================================================
+
+Tokens count when their rollout ends. Those of groups that wait for a batch are ``pending``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gym_signal.plan import Drawn
+
+
+class Useful(msgspec.Struct):
+    """Tokens that the policy sampled, by what became of them.
+
+    Attributes:
+        sampled: all of them, of rollouts that have ended.
+        groups: how many groups were in batches.
+    """
+
+    sampled: int = 0
+    useful: int = 0
+    flat: int = 0
+    stopped: int = 0
+    failed: int = 0
+    refused: int = 0
+    zero: int = 0
+    groups: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Tokens of rollouts that have ended and are in no batch yet."""
+        return self.sampled - (
+            self.useful + self.flat + self.stopped + self.failed + self.refused + self.zero
+        )
+
+    @property
+    def share(self) -> float | None:
+        """Useful tokens per sampled token, without those that are pending; None before there are any."""
+        settled = self.sampled - self.pending
+        return self.useful / settled if settled else None
+
+    def left_out(self, group: Drawn) -> None:
+        """A group has ended, and will be in no batch."""
+        spent = sum(group.tokens.values())
+        match group.ended:
+            case "flat":
+                self.flat += spent
+            case "stopped":
+                self.stopped += spent
+            case _:
+                self.failed += spent
+
+    def taken(self, group: Drawn) -> None:
+        """A group is in a batch."""
+        self.groups += 1
+        for kind, tokens in _kinds(group):
+            setattr(self, kind, getattr(self, kind) + tokens)
+
+    def refuse(self, group: Drawn) -> None:
+        """The trainer does not train on a group of its batch."""
+        self.groups -= 1
+        for kind, tokens in _kinds(group):
+            setattr(self, kind, getattr(self, kind) - tokens)
+            self.refused += tokens
+
+
+def _kinds(group: Drawn) -> Iterable[tuple[str, int]]:
+    scored = group.scored
+    average = sum(scored) / len(scored) if scored else 0.0
+    for member, tokens in group.tokens.items():
+        reward = group.rewards[member]
+        if reward is None:
+            yield "failed", tokens
+        else:
+            yield ("zero" if abs(reward - average) <= 1e-8 else "useful"), tokens

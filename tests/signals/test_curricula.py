@@ -1,0 +1,143 @@
+"""Which tasks come next; and a curriculum that is restored goes on as it would have gone on."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from gym_runtime import UsageError
+from gym_signal import Curriculum, Filter, Posterior, Seen, Uniform
+from gym_signal.curricula import curriculum, differing, has_signal
+
+MAKERS: list[Callable[[int], Curriculum]] = [Uniform, Filter, Posterior]
+
+
+def played(tasks: Curriculum, chance: random.Random, rounds: int) -> list[tuple[int, int]]:
+    """Draw and observe; task n is always solved if n is even, else every second time."""
+    drawn = list[tuple[int, int]]()
+    for version in range(rounds):
+        some = tasks.next(5)
+        drawn += some
+        for task, size in some:
+            rewards = [1.0 if task % 2 == 0 else float(chance.random() < 0.5) for _ in range(size)]
+            tasks.observe(Seen(task=task, rewards=rewards, tokens=[10] * size, version=version))
+    return drawn
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_restored_curriculum_goes_on_as_the_first_one(make: Callable[[int], Curriculum]) -> None:
+    first, second = make(50), make(50)
+    played(first, random.Random(1), 30)
+    second.restore(first.state())
+    assert played(second, random.Random(2), 30) == played(first, random.Random(2), 30)
+    assert second.state() == first.state()
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_task_comes_and_each_pass_is_in_another_order(make: Callable[[int], Curriculum]) -> None:
+    tasks = make(20)
+    drawn = [task for task, _ in played(tasks, random.Random(3), 40)]
+    assert set(drawn) == set(range(20))
+    assert drawn[:20] != drawn[20:40]
+
+
+def test_uniform_draws_all_tasks_before_any_comes_again() -> None:
+    tasks = Uniform(7, 4)
+    assert sorted(tasks.next(7)) == [(task, 4) for task in range(7)]
+
+
+@pytest.mark.parametrize("make", [Filter, Posterior])
+def test_tasks_with_signal_come_more_often(make: Callable[[int], Curriculum]) -> None:
+    counts = Counter(task % 2 for task, _ in played(make(100), random.Random(4), 200))
+    assert counts[1] > 1.5 * counts[0]
+
+
+def test_the_posterior_forgets_as_the_weights_change() -> None:
+    tasks = Posterior(1, half_life=10)
+    tasks.observe(Seen(task=0, rewards=[1.0] * 8, version=0))
+    sure = tasks.chance(0, [1.0] * 4, 4)
+    tasks.observe(Seen(task=0, rewards=[], version=40))  # a group that failed says only what the version is
+    assert tasks.chance(0, [1.0] * 4, 4) > 2 * sure
+
+
+def test_a_task_is_not_drawn_while_a_group_of_it_runs() -> None:
+    tasks = Posterior(3)
+    assert sorted(task for task, _ in tasks.next(10)) == [0, 1, 2]
+    assert tasks.next(1) == []
+    tasks.observe(Seen(task=1, rewards=[]))
+    assert tasks.next(10) == [(1, 8)]
+
+
+def test_groups_in_progress_at_a_crash_do_not_block_their_tasks() -> None:
+    tasks, again = Posterior(2), Posterior(2)
+    tasks.next(2)
+    again.restore(tasks.state())
+    assert len(again.next(2)) == 2
+
+
+def test_rewards_of_another_range() -> None:
+    tasks = Posterior(1, lowest=-1, highest=1)
+    tasks.observe(Seen(task=0, rewards=[-1.0] * 8))
+    assert tasks.chance(0, [-1.0] * 4, 4) < 0.2 < tasks.chance(0, [1.0] * 4, 4)
+
+
+def test_a_million_tasks_are_drawn_from_without_delay() -> None:
+    tasks = Posterior(1_000_000)
+    tasks.next(1)
+    started_s = time.process_time()
+    for _ in range(100):
+        tasks.next(1)
+    assert time.process_time() - started_s < 2.0  # 0.1 s on a quiet machine
+
+
+def test_the_chance_that_further_rewards_differ() -> None:
+    assert differing(0.3, 0.3, [0.0] * 2, 6) == pytest.approx(0.34, abs=0.01)
+    assert differing(0.3, 0.3, [1.0] * 6, 2) == pytest.approx(0.08, abs=0.01)
+    assert differing(1, 1, [1.0] * 2, 6) == pytest.approx(0.67, abs=0.01)
+    assert differing(1, 1, [], 1) == pytest.approx(0.5)
+
+
+def test_rewards_that_differ_by_less_than_a_millionth_have_no_signal() -> None:
+    assert not has_signal([])
+    assert not has_signal([1.0])
+    assert not has_signal([1000.0, 1000.0005])
+    assert has_signal([1000.0, 1000.5])
+
+
+@pytest.mark.parametrize("state", [b"", b"\x81", b"\x93\x01\x02\x03", msgspec.msgpack.encode({"kind": 3})])
+def test_a_damaged_state_is_refused(state: bytes) -> None:
+    with pytest.raises(UsageError, match="not the state of a curriculum"):
+        Uniform(3).restore(state)
+
+
+def test_the_state_of_other_tasks_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'uniform' over 3 tasks, and this is 'posterior' over 3"):
+        Posterior(3).restore(Uniform(3).state())
+    with pytest.raises(UsageError, match="over 3 tasks"):
+        Uniform(4).restore(Uniform(3).state())
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(UsageError, match="no curriculum 'hard': use one of uniform, filter, posterior"):
+        curriculum("hard", 3, 8)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UsageError, match="rows is empty"):
+        curriculum("uniform", 0, 8)
+    with pytest.raises(UsageError, match="lowest below highest"):
+        Posterior(3, lowest=1)
+
+
+def test_old_states_are_read() -> None:
+    """As the first version wrote it; the bytes are kept here."""
+    old = bytes.fromhex(
+        "8aa46b696e64a9706f73746572696f72a57461736b7303a563616c6c7304a56f7264657290a4666c617480a762"
+        "656c69656673810193cb3ff0000000000000cb401c00000000000002a4627573799100a46265737490a8626573"
+        "745f666f72ffa776657273696f6e02"
+    )
+    tasks = Posterior(3)
+    tasks.restore(old)
+    assert tasks.chance(1, [0.0] * 4, 4) == pytest.approx(0.323, abs=0.001)
+    assert len(tasks.next(3)) == 3

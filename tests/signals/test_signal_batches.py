@@ -1,0 +1,253 @@
+"""Batches of groups with signal from a whole system: agents, an environment and a model at work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from gym_runtime import Client, Environment, Reply, Task, UsageError, Verdict
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
+from gym_runtime.errors import GymError, ModelRefused, TaskError
+from gym_signal import Bet, Posterior, Seen, SignalBatches, signal_batches
+from gym_signal.stored import StoredCurriculum
+from gym_testing.background import hosting
+from gym_testing.small_system import Engine, Hang, SmallSystem, answer, environment, small_system
+
+pytestmark = pytest.mark.anyio
+
+
+class GuessTask(Task):
+    number: int
+
+
+async def verify(task: GuessTask, reply: Reply) -> Verdict:
+    return Verdict(float(reply.text == "right"))
+
+
+GUESS = environment(Environment(resource=verify, description="Guess."), "guess")
+
+
+class Policy(Engine):
+    """Right on tasks below 10, wrong on those from 20 on, every second time right between.
+
+    Attributes:
+        asked: how often each task was asked.
+        hanging: no answer comes while this is set.
+        fault: raised instead of an answer, if there is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Hang())
+        self.asked = Counter[int]()
+        self.hanging = False
+        self.fault: GymError | None = None
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        if self.hanging:
+            return await super().respond(call, context)
+        if self.fault is not None:
+            raise self.fault
+        number = int(msgspec.json.decode(call.input[-1])["content"])
+        self.asked[number] += 1
+        right = number < 10 or (number < 20 and self.asked[number] % 2 == 0)
+        await anyio.sleep(1 + self.asked[number] % 3)
+        return answer("right" if right else "wrong")
+
+
+def rows(count: int = 40) -> list[dict[str, Any]]:
+    return [{"responses_create_params": {"input": str(n)}, "number": n} for n in range(count)]
+
+
+class Running:
+    def __init__(self, system: SmallSystem, policy: Policy) -> None:
+        self.system, self.policy, self.gym = system, policy, system.client
+
+    def batches(self, gym: Client | None = None, **how: Any) -> AbstractAsyncContextManager[SignalBatches]:
+        how = {"want": 4, "repeats": 4, "environment": "guess", **how}
+        return signal_batches(gym or self.gym, how.pop("rows", rows()), **how)
+
+    @asynccontextmanager
+    async def another(self) -> AsyncGenerator[Client]:
+        """A client with a connection of its own."""
+        async with self.system.broker.connect() as bus, hosting() as tasks:
+            yield Client(bus, tasks)
+
+
+@asynccontextmanager
+async def running() -> AsyncGenerator[Running]:
+    policy = Policy()
+    async with small_system() as system:
+        await system.add_resource(GUESS)
+        await system.add_model(policy, capacity=1000)
+        await system.add_agent(slots=200)
+        yield Running(system, policy)
+
+
+async def test_each_batch_has_as_many_groups_with_signal() -> None:
+    async with running() as here, here.batches(curriculum="uniform") as batches:
+        for _ in range(6):
+            groups = await batches.next()
+            assert len(groups) == 4
+            for group in groups:
+                assert len(group.rollouts) == 4
+                assert len(set(group.rewards)) == 2
+                assert 10 <= group.key < 20
+                assert group.row == rows()[group.key]
+                assert [one.rollout_index for one in group.rollouts] == [0, 1, 2, 3]
+        useful = batches.useful
+        assert useful.sampled == sum(here.policy.asked.values())
+        assert useful.useful == 6 * 4 * 4
+        assert useful.flat > useful.useful
+        assert useful.groups == 24
+        assert useful.share == useful.useful / (useful.useful + useful.flat)
+
+
+async def test_the_posterior_samples_less_than_all_in_turn() -> None:
+    async with running() as here:
+        spent = dict[str, int]()
+        for name in ("uniform", "posterior"):
+            before = sum(here.policy.asked.values())
+            async with here.batches(curriculum=name, want=2, ahead=0) as batches:
+                for _ in range(40):
+                    await batches.next()
+            spent[name] = sum(here.policy.asked.values()) - before
+        assert spent["posterior"] < 0.6 * spent["uniform"]
+
+
+async def test_a_group_is_stopped_between_waves() -> None:
+    async with (
+        running() as here,
+        here.batches(repeats=8, curriculum=Posterior(40, 8), waves=(4, 4), bet=Bet(below=0.9)) as batches,
+    ):
+        for _ in range(5):
+            await batches.next()
+        assert batches.useful.stopped > batches.useful.flat
+
+
+async def test_leaving_cancels_what_is_in_progress_down_to_the_engine() -> None:
+    async with running() as here:
+        here.policy.hanging = True
+        async with here.batches():
+            await here.policy.calls.until(8)
+        await here.policy.cancelled.until(8)
+        (info,) = await here.gym.runs()
+        assert info.state == "cancelled"
+
+
+async def test_a_run_that_is_cancelled_by_another_client_ends_the_waiting() -> None:
+    async with running() as here, here.another() as gym, here.batches() as batches:
+        here.policy.hanging = True
+        await here.policy.calls.until(8)
+        (info,) = await gym.runs()
+        await gym.cancel(info.run)
+        with pytest.raises(GymError, match="is over: it was cancelled"):
+            await batches.next()
+
+
+async def test_a_bound_holds_sampling_back_until_the_weights_are_installed() -> None:
+    async with running() as here, here.batches(staleness=0, signal=False, curriculum="uniform") as batches:
+        await batches.next()
+        asked = sum(here.policy.asked.values())
+        await anyio.sleep(60)
+        assert sum(here.policy.asked.values()) == asked == 16
+        batches.installed()
+        await anyio.sleep(60)
+        assert sum(here.policy.asked.values()) == 32
+        assert batches.free_staleness is not None
+
+
+async def test_a_refused_group_is_counted_once() -> None:
+    async with running() as here, here.batches() as batches:
+        group, *_ = await batches.next()
+        batches.refuse(group)
+        useful = batches.useful
+        assert useful.refused == 4
+        assert useful.useful == 12
+        assert useful.groups == 3
+        with pytest.raises(UsageError, match="not in the last batch"):
+            batches.refuse(group)
+
+
+async def test_an_engine_that_always_fails_ends_sampling_with_its_message() -> None:
+    async with running() as here:
+        here.policy.fault = ModelRefused("bad key")
+        async with here.batches(want=1, max_attempts=1) as batches:
+            with pytest.raises(GymError, match=r"the last \d+ groups failed: bad key"):
+                await batches.next()
+
+
+async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> None:
+    async with running() as here:
+        for wrong, error, message in (
+            ({"rows": [{"responses_create_params": {"input": "1"}}]}, TaskError, "number"),
+            ({"rows": []}, UsageError, "rows is empty"),
+            ({"seed_repeats": True}, UsageError, "no seed_repeats"),
+            ({"repeats": 1}, UsageError, "a group needs 2 rollouts"),
+            ({"temprature": 1}, UsageError, "did you mean 'temperature'"),
+            ({"name": "a.b"}, UsageError, "a.b"),
+            ({"curriculum": "hard"}, UsageError, "no curriculum 'hard'"),
+        ):
+            with pytest.raises(error, match=message):
+                async with here.batches(**wrong) as batches:  # pyright: ignore[reportArgumentType]
+                    await batches.next()
+        assert not here.policy.asked
+
+
+async def test_a_trainer_that_starts_again_goes_on_with_what_was_seen() -> None:
+    async with running() as here:
+        spent = list[int]()
+        for start in ("cold", "warm"):
+            async with here.another() as gym, here.batches(gym, name="exp", want=2, ahead=0) as batches:
+                for _ in range(4 if start == "warm" else 40):
+                    before = sum(here.policy.asked.values())
+                    await batches.next()
+                    spent.append(sum(here.policy.asked.values()) - before)
+        # It knows which tasks have signal.
+        assert sum(spent[-4:]) < 0.7 * sum(spent[:4])
+
+
+async def test_two_trainers_of_one_name_are_told() -> None:
+    async with (
+        running() as here,
+        here.another() as gym,
+        here.batches(name="exp") as one,
+        here.batches(gym, name="exp") as two,
+    ):
+        await one.next()
+        with pytest.raises(UsageError, match="another trainer uses the curriculum 'exp'"):
+            await two.next()
+        await one.next()
+
+
+async def test_another_curriculum_under_the_same_name_is_refused() -> None:
+    async with running() as here:
+        async with here.batches(name="exp", curriculum="uniform") as batches:
+            await batches.next()
+        with pytest.raises(UsageError, match="'uniform' over 40 tasks, and this is 'posterior'"):
+            async with here.batches(name="exp"):
+                raise AssertionError
+
+
+async def test_the_state_at_the_broker_is_exact() -> None:
+    """All that was observed is there, at any moment and after any crash between two writes."""
+    async with running() as here:
+        bus = here.gym.driver.bus
+        for crash_after in range(12):
+            name = f"exp-{crash_after}"
+            kept = Posterior(5)
+            stored = StoredCurriculum(kept, bus, name)
+            await stored.load()
+            expected = Posterior(5)
+            for step in range(crash_after):
+                seen = Seen(task=step % 5, rewards=[float(step % 2)] * 3, version=step)
+                stored.observe(seen)
+                expected.observe(seen)
+                await stored.store(whole=step % 4 == 3)
+            again = Posterior(5)
+            await StoredCurriculum(again, bus, name).load()
+            assert again.state() == expected.state()
