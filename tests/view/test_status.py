@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 import subprocess
 from pathlib import Path
 
@@ -127,6 +129,8 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", waiting, "--task", "1", "--rollout", "0") == (
             f"cancelled {waiting}.1.0\n"
         )
+        me = f"{getpass.getuser()}@{socket.gethostname()}"
+        assert f"{waiting}.1.0 cancelled by {me} at 20" in output(capsys, "status", waiting)
         assert main.run(["cancel", waiting, "--task", "99"]) == 0
         assert f"run {waiting} has 5 rollouts: unless it was resumed" in capsys.readouterr().err
         collect = [SCRIPT, "collect", waiting, "-o", str(tmp_path / "none.jsonl")]
@@ -143,6 +147,16 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert "is cancelled, and its records are not stored any more" in stopped["error"]["message"]
         cancelled = json.loads(output(capsys, "ls", "runs", "--json"))[1]
         assert (cancelled["state"], cancelled["done"]) == ("cancelled", 0)
+        assert cancelled["cancelled_by"] == me
+        assert cancelled["created_s"] < cancelled["cancelled_s"] < clock.now()
+        shown = output(capsys, "status", waiting)
+        assert f"\ncancelled by {me} at 20" in shown
+        assert run not in shown
+        told = json.loads(output(capsys, "status", waiting, "--json"))
+        assert (told["state"], told["cancelled_by"], told["cancelled_parts"]) == ("cancelled", me, {})
+        assert "cancelled" not in output(capsys, "status", run)
+        assert main.run(["status", "no-such-run"]) == 2
+        assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")
         anyio.run(open_a_run, started.url)
         assert output(capsys, "cancel", "open") == "cancelled open\n"
         assert main.run(["cancel", "no-such-run"]) == 2
