@@ -161,3 +161,30 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", "open") == "cancelled open\n"
         assert main.run(["cancel", "no-such-run"]) == 2
         assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_run_that_another_user_cancelled_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "rows.jsonl"
+    with Started(tmp_path, "model", "--model", "scripted/message") as started:
+        monkeypatch.setenv("GYM_NATS_URL", started.url)
+        config = tmp_path / "system.toml"
+        model = 'provider = "scripted"\nname = "message"\noptions = {latency_s = 600}\n'
+        config.write_text(f'[[pools]]\nkind = "model"\n[pools.model]\n{model}')
+        command = [SCRIPT, "run", "mcqa", "-o", str(out), "--config", str(config)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while not (known := json.loads(output(capsys, "ls", "runs", "--json"))):
+                assert process.poll() is None
+            monkeypatch.setenv("LOGNAME", "ann")
+            output(capsys, "cancel", known[0]["run"])
+            _, said = process.communicate(timeout=40)
+        ann = f"ann@{socket.gethostname()}"
+        assert f"run {known[0]['run']} was cancelled by {ann} at 20" in said
+        manifest = json.loads(out.with_name("rows_run.json").read_text())
+        assert manifest["cancelled_by"] == ann
+        assert manifest["started_s"] < manifest["cancelled_s"] < clock.now()
+        [cancelled] = json.loads(output(capsys, "ls", "runs", "--json"))
+        assert (cancelled["state"], cancelled["cancelled_by"]) == ("cancelled", ann)

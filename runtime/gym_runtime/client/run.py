@@ -30,7 +30,7 @@ from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, is_comparison
 from gym_runtime.messages.stored_records import RUNS, RunInfo, asked_here
 from gym_runtime.rollout.comparisons import Comparisons
@@ -154,6 +154,7 @@ class Run:
         self._total, self._more, self._window = total, more, window
         self._comparisons = Comparisons(settled, resumed=settled is not None)
         self._handed_over = self._shed_before = 0
+        self._some_cancelled = False
         self._reading: anyio.CancelScope | None = None
         # None while a record is handed over: a reader that takes long must not look like silence.
         self._silent_since_s: float | None = None
@@ -206,8 +207,8 @@ class Run:
         finally:
             # The error that ended the run is what the caller must see, not a failure to close the run.
             with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
-                state = "finished" if self.finished else "cancelled"
                 info = self.counter.told(self.info)
+                state = "finished" if self.finished and not info.cancelled_by else "cancelled"
                 if state == "cancelled" and not info.cancelled_by:
                     here = asked_here()
                     info = replace(info, cancelled_by=here.by, cancelled_s=here.at_s)
@@ -268,7 +269,7 @@ class Run:
                     if self._complete:
                         break
                     self._silent_since_s = anyio.current_time()
-        if not self._complete:
+        if not self._complete or self._some_cancelled:
             now = await self._runs.known(RunInfo(run=run, total=0))
             if now.state == "cancelled":
                 self.info = replace(self.info, cancelled_by=now.cancelled_by, cancelled_s=now.cancelled_s)
@@ -345,6 +346,7 @@ class Run:
         if self._settled is not None and self._settled(record.task_index, record.rollout_index):
             return
         self.counter.add(record)
+        self._some_cancelled |= isinstance(record.outcome, Cancelled)
         taken = self._take(record)
         if taken is not None:
             await taken
