@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from gym_runtime import clock
-from gym_runtime.cli import BROKER, AsJson, Broker, ask, formatting, terminal, unserved
+from gym_runtime.cli import BROKER, HIDDEN_DEFAULT, AsJson, Broker, ask, formatting, terminal, unserved
 
 if TYPE_CHECKING:
     from gym_runtime import Client
@@ -16,7 +16,9 @@ RATES = ("per s", "p50", "p99", "core")
 """Columns that need two readings: ``top --once`` has them."""
 
 
-def status(run: str = "", /, *, json: AsJson = False, broker: Broker = BROKER) -> None:
+def status(
+    run: Annotated[str, HIDDEN_DEFAULT] = "", /, *, json: AsJson = False, broker: Broker = BROKER
+) -> None:
     """Show a running system: its workers and their load, what waits, which runs are active.
 
     Args:
