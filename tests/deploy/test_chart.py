@@ -435,6 +435,7 @@ def test_the_default_makes_whole_rollouts(tmp_path: Path) -> None:
         rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "mcqa.jsonl"
         published = run_command("publish", str(rows), "--environment", "mcqa", *client)
         run_command("collect", published.strip(), "-o", str(out), *client)
+        assert "finished" in run_command("status", published.strip(), *client)
         # What has made rollouts serves, and its probes say so.
         for kind in ("agent", "resource", "model"):
             (container,) = pods[kind]["containers"]
