@@ -103,6 +103,22 @@ def test_a_tree_with_changes_and_a_tag_that_exists_are_refused(tmp_path: Path) -
     assert refused("10.0.1").startswith("release: the working tree has changes")
 
 
+@pytest.mark.slow
+def test_a_release_that_fails_changes_nothing(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    repository(here)
+    monkeypatch.setattr(script, "ROOT", here)
+    monkeypatch.setattr(script, "PYTHONS", ("2.0",))
+    with pytest.raises(script.Refused, match=r"none of the Pythons 2\.0 is here"):
+        script.release("10.0.0")
+    left = subprocess.run(
+        ["git", "-C", str(here), "status", "--porcelain", "--ignored"], capture_output=True, check=True
+    )
+    assert left.stdout == b""
+
+
 def test_an_engine_that_does_not_work_is_said_and_not_used(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
