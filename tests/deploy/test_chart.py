@@ -279,7 +279,8 @@ def test_the_engines_image_is_pinned(chart: Path, image: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "image", ["vllm/vllm-openai", "vllm/vllm-openai:latest", "host:5000/vllm", "vllm@sha256:12", ""]
+    "image",
+    ["vllm/vllm-openai", "vllm/vllm-openai:latest", "vllm:nightly", "host:5000/vllm", "vllm@sha256:12", ""],
 )
 def test_an_image_that_may_move_is_refused(chart: Path, image: str) -> None:
     with pytest.raises(Exception, match=r"name its version, such as .*, or its digest"):
