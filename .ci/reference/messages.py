@@ -32,6 +32,11 @@ CHAPTERS = {
         (outcomes.Cancelled, ""),
         (Fault, ""),
         (stored_records.RunInfo, "`runs.<run>` in the stream RUNS"),
+        (
+            stored_records.Asked,
+            "the payload of `cancel.<run>…` and `drain.<kind>.<worker>`, and `runs.<run>.cancelled.<task>…` "
+            "in the stream RUNS; an empty one says nothing",
+        ),
         (stored_records.CurrentWeights, "`runs.weights.<pool>` in the stream RUNS"),
     ],
     "Requests": [

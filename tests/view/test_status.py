@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 import subprocess
 from pathlib import Path
 
@@ -127,6 +129,8 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", waiting, "--task", "1", "--rollout", "0") == (
             f"cancelled {waiting}.1.0\n"
         )
+        me = f"{getpass.getuser()}@{socket.gethostname()}"
+        assert f"{waiting}.1.0 cancelled by {me} at 20" in output(capsys, "status", waiting)
         assert main.run(["cancel", waiting, "--task", "99"]) == 0
         assert f"run {waiting} has 5 rollouts: unless it was resumed" in capsys.readouterr().err
         collect = [SCRIPT, "collect", waiting, "-o", str(tmp_path / "none.jsonl")]
@@ -143,7 +147,44 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert "is cancelled, and its records are not stored any more" in stopped["error"]["message"]
         cancelled = json.loads(output(capsys, "ls", "runs", "--json"))[1]
         assert (cancelled["state"], cancelled["done"]) == ("cancelled", 0)
+        assert cancelled["cancelled_by"] == me
+        assert cancelled["created_s"] < cancelled["cancelled_s"] < clock.now()
+        shown = output(capsys, "status", waiting)
+        assert f"\ncancelled by {me} at 20" in shown
+        assert run not in shown
+        told = json.loads(output(capsys, "status", waiting, "--json"))
+        assert (told["state"], told["cancelled_by"], told["cancelled_parts"]) == ("cancelled", me, {})
+        assert "cancelled" not in output(capsys, "status", run)
+        assert main.run(["status", "no-such-run"]) == 2
+        assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")
         anyio.run(open_a_run, started.url)
         assert output(capsys, "cancel", "open") == "cancelled open\n"
         assert main.run(["cancel", "no-such-run"]) == 2
         assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_run_that_another_user_cancelled_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "rows.jsonl"
+    with Started(tmp_path, "model", "--model", "scripted/message") as started:
+        monkeypatch.setenv("GYM_NATS_URL", started.url)
+        config = tmp_path / "system.toml"
+        model = 'provider = "scripted"\nname = "message"\noptions = {latency_s = 600}\n'
+        config.write_text(f'[[pools]]\nkind = "model"\n[pools.model]\n{model}')
+        command = [SCRIPT, "run", "mcqa", "-o", str(out), "--config", str(config)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while not (known := json.loads(output(capsys, "ls", "runs", "--json"))):
+                assert process.poll() is None
+            monkeypatch.setenv("LOGNAME", "ann")
+            output(capsys, "cancel", known[0]["run"])
+            _, said = process.communicate(timeout=40)
+        ann = f"ann@{socket.gethostname()}"
+        assert f"run {known[0]['run']} was cancelled by {ann} at 20" in said
+        manifest = json.loads(out.with_name("rows_run.json").read_text())
+        assert manifest["cancelled_by"] == ann
+        assert manifest["started_s"] < manifest["cancelled_s"] < clock.now()
+        [cancelled] = json.loads(output(capsys, "ls", "runs", "--json"))
+        assert (cancelled["state"], cancelled["cancelled_by"]) == ("cancelled", ann)

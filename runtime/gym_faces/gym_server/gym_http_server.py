@@ -6,6 +6,7 @@
     POST /aggregate_metrics                      result rows in, metrics out
     POST /seed_session, /TOOL, /verify           a session, known by its cookie
     GET  /                                       alive
+    GET  /health                                 alive, without the key: for the probes of a platform
 
 The paths of ``POST`` may begin with an environment's name, as in ``/mcqa/verify``; else the row's
 ``agent_ref`` or the session's cookie decides, or there is only one. As the gateway, it refuses web pages,
@@ -46,6 +47,7 @@ from gym_faces.gym_server.served_environments import Asked, Served
 CAPACITY = 65_536
 """Requests in progress. NeMo Gym's collection begins with all rollouts of a job at once."""
 USER = "gym"
+HEALTH = "/health"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Take = Callable[[web.Request, Place, bytes], Awaitable[web.StreamResponse]]
 _decode_body = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -107,6 +109,7 @@ class GymServer:
         """The routes."""
         app = web.Application(middlewares=[self._guard])
         get, post = app.router.add_get, app.router.add_post
+        get(HEALTH, self._show_health)
         get("/global_config_dict_yaml", self._show_config)
         get("/server_instances", self._show_instances)
         takes: dict[str, Take] = {
@@ -130,7 +133,9 @@ class GymServer:
         """Refuse web pages and requests without the key; write every error in the same form."""
         try:
             check_caller(request, self._hosts)
-            if self._key and not hmac.compare_digest(_key(request), self._key.encode()):
+            # Only GET: a POST there calls a tool of that name.
+            open_to_all = (request.method, request.path) == ("GET", HEALTH)
+            if self._key and not open_to_all and not hmac.compare_digest(_key(request), self._key.encode()):
                 message = "this server needs its key: Authorization: Bearer KEY, or gym:KEY@HOST as its host"
                 raise Refusal(Problem(kind="unauthorized", message=message))
             return await handler(request)
@@ -160,6 +165,9 @@ class GymServer:
 
     async def _show_instances(self, request: web.Request) -> web.Response:
         return Answer(200, b"[]").response()
+
+    async def _show_health(self, request: web.Request) -> web.Response:
+        return Answer(200, b'{"status":"ok"}').response()
 
     async def _show_alive(self, request: web.Request) -> web.Response:
         name = request.match_info.get("environment")

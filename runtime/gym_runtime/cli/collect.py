@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from gym_runtime.cli import result, terminal
+from gym_runtime.cli import formatting, result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
 from gym_runtime.cli.options import BROKER, AsJson, Broker, FailuresAsZero, RequiredOutput
@@ -59,7 +59,7 @@ def collect(
 
     async def main() -> None:
         async with connect(urls, prefix=broker.prefix) as gym:
-            info = await gym.driver.stored_run(run)
+            info = now = await gym.driver.stored_run(run)
             workers = await gym.workers() if info.state == "active" else None
             with ResultWriter(files) as writer, Display(info.total, metrics, label=run) as display:
 
@@ -102,6 +102,10 @@ def collect(
                 wall_s=display.wall_s,
                 as_json=json,
             )
+            if now.state == "cancelled":
+                terminal.errors().print(
+                    f"run {run} was {formatting.cancelled(now.cancelled_by, now.cancelled_s)}", soft_wrap=True
+                )
 
     with files.lock():
         had = read_collected(files, run, metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 
@@ -50,6 +51,21 @@ def share(value: float, error: float | None = None) -> str:
     ('50.0%', '50.0% ± 2.1%')
     """
     return f"{value:.1%}" if error is None else f"{value:.1%} ± {error:.1%}"
+
+
+def cancelled(by: str, at_s: float) -> str:
+    """Who cancelled something and when, as others have stored it.
+
+    >>> cancelled("ann@node7", float("inf")), cancelled("", 0.0)
+    ('cancelled by ann@node7', 'cancelled; by whom is not known')
+    """
+    if not by:
+        return "cancelled; by whom is not known"
+    try:
+        when = time.strftime(" at %Y-%m-%d %H:%M:%S", time.localtime(at_s))
+    except (ValueError, OverflowError, OSError):
+        when = ""
+    return f"cancelled by {shorten(by, 100)}{when}"
 
 
 def breakdown(counts: Mapping[str, int]) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from gym_runtime import logs, tracing
-from gym_runtime.cli import result, terminal
+from gym_runtime.cli import formatting, result, terminal
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, held_back, terminable
@@ -326,6 +326,9 @@ class WholeRun:
         )
         if self._tracking is not None:
             self._tracking.close(summary, failed=interrupted)
+        if recorded.manifest.cancelled_by:
+            who = formatting.cancelled(recorded.manifest.cancelled_by, recorded.manifest.cancelled_s)
+            display.note(f"run {recorded.run} was {who}")
         if self._over_budget:
             display.note(f"{self._over_budget}; with a larger budget, {MORE}")
             return 1

@@ -43,7 +43,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.stored_records import RunInfo, new_run_id
+from gym_runtime.messages.stored_records import RunInfo, asked_here, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
 from gym_runtime.rpc.members import Heartbeat, all_workers, drain, named
 from gym_runtime.workers.adapter import ModelSettings
@@ -484,10 +484,12 @@ class Client:
     async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
         """Stop a run, one of its groups, or one rollout: waiting tasks are dropped, running ones stopped.
 
+        What is known of the run then names this process's user and host, and the time.
+
         Raises:
             UsageError: there is no such run, or a rollout is named without its task.
         """
-        await self.driver.cancel(run, task_index, rollout_index)
+        await self.driver.cancel(run, task_index, rollout_index, asked=asked_here())
 
     def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
         """The records of a run that was published elsewhere, until it is finished or cancelled.

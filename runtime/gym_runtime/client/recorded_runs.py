@@ -58,6 +58,7 @@ async def run_recorded(
         remains=remains,
         settled=progress.settled if progress.previous is not None else None,
         keeping=_writing(recorded, inputs, closed),
+        over=recorded.note_end,
     )
     try:
         async with aclosing(records):

@@ -30,9 +30,9 @@ from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, is_comparison
-from gym_runtime.messages.stored_records import RUNS, RunInfo
+from gym_runtime.messages.stored_records import RUNS, RunInfo, asked_here
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.members import announce
@@ -154,6 +154,7 @@ class Run:
         self._total, self._more, self._window = total, more, window
         self._comparisons = Comparisons(settled, resumed=settled is not None)
         self._handed_over = self._shed_before = 0
+        self._some_cancelled = False
         self._reading: anyio.CancelScope | None = None
         # None while a record is handed over: a reader that takes long must not look like silence.
         self._silent_since_s: float | None = None
@@ -206,8 +207,12 @@ class Run:
         finally:
             # The error that ended the run is what the caller must see, not a failure to close the run.
             with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
-                state = "finished" if self.finished else "cancelled"
-                await self._runs.close_run(self.counter.told(self.info), state=state)
+                info = self.counter.told(self.info)
+                state = "finished" if self.finished and not info.cancelled_by else "cancelled"
+                if state == "cancelled" and not info.cancelled_by:
+                    here = asked_here()
+                    info = replace(info, cancelled_by=here.by, cancelled_s=here.at_s)
+                await self._runs.close_run(info, state=state)
             # Last: a client that is gone before its run is closed would have its tasks given back, not ended.
             announced.cancel()
 
@@ -264,9 +269,12 @@ class Run:
                     if self._complete:
                         break
                     self._silent_since_s = anyio.current_time()
-        if not self._complete and (await self._runs.known(RunInfo(run=run, total=0))).state == "cancelled":
-            for record in self._comparisons.rest():
-                await self._hand_over(record)
+        if not self._complete or self._some_cancelled:
+            now = await self._runs.known(RunInfo(run=run, total=0))
+            if now.state == "cancelled":
+                self.info = replace(self.info, cancelled_by=now.cancelled_by, cancelled_s=now.cancelled_s)
+                for record in self._comparisons.rest():
+                    await self._hand_over(record)
         return self._complete
 
     def _silent(self, for_s: float = REFUSALS_LOOK_S) -> bool:
@@ -338,6 +346,7 @@ class Run:
         if self._settled is not None and self._settled(record.task_index, record.rollout_index):
             return
         self.counter.add(record)
+        self._some_cancelled |= isinstance(record.outcome, Cancelled)
         taken = self._take(record)
         if taken is not None:
             await taken
@@ -375,6 +384,7 @@ def run_rollouts(
     remains: Remains | None = None,
     settled: Settled | None = None,
     keeping: AbstractAsyncContextManager[Keep] | None = None,
+    over: Callable[[RunInfo], None] = lambda _: None,
 ) -> AsyncGenerator[RolloutRecord]:
     """Run rollouts; yields the record of each one once, in the order of completion.
 
@@ -386,6 +396,7 @@ def run_rollouts(
         settled: rollouts that are not among ``specs``, because an earlier part of the run has run them; by
             default those of ``remains``.
         keeping: lasts as long as the run's work; gets each record before it is yielded.
+        over: called when the run is over, unless it is left early, with what is known of it then.
     """
     stream = ResultStream[RolloutRecord]()
     had = remains.results if remains is not None else KeyCounts()
@@ -411,6 +422,7 @@ def run_rollouts(
                 counter=remains and remains.counted,
             )
             await run.drive(specs)
+            over(run.info)
 
     # Released before the record is yielded: the next rollout starts while the caller works on this one.
     return stream.results(runs.tasks, work, window.release)

@@ -31,7 +31,16 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RESULTS, RolloutRecord, rollout_of
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
-from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, encode_run, leave_out
+from gym_runtime.messages.stored_records import (
+    CLOSED,
+    RUNS,
+    Asked,
+    RunInfo,
+    encode_asked,
+    encode_run,
+    leave_out,
+    read_asked,
+)
 from gym_runtime.rollout.journal import Sweep
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.task_pool import TaskPool
@@ -234,8 +243,18 @@ class Runs:
 
     # -- the end of a run -----------------------------------------------------------------------------
 
-    async def cancel(self, run: str, task_index: int | None = None, rollout_index: int | None = None) -> None:
+    async def cancel(
+        self,
+        run: str,
+        task_index: int | None = None,
+        rollout_index: int | None = None,
+        *,
+        asked: Asked | None = None,
+    ) -> None:
         """Stop a run, one of its groups, or one rollout: what is waiting is dropped, what runs is stopped.
+
+        Args:
+            asked: who cancels it; None for the run's own client, which no log names.
 
         Raises:
             UsageError: there is no such run, or a rollout is named without its task.
@@ -245,19 +264,28 @@ class Runs:
         run = token(run, "run")
         parts = "".join(f".{part:d}" for part in (task_index, rollout_index) if part is not None)
         info = await self.known(RunInfo(run=run, total=0))
+        said = b"" if asked is None else encode_asked(asked)
         if parts:
             # Stored before it is signalled: a worker that starts in between reads it.
-            await self.bus.append(f"runs.{run}.cancelled{parts}", b"")
-            await self.bus.publish(f"cancel.{run}{parts}", b"")
+            await self.bus.append(f"runs.{run}.cancelled{parts}", said)
+            await self.bus.publish(f"cancel.{run}{parts}", said)
             return
         # The queue first, so that no worker begins a task that is about to be cancelled.
         for pattern in tasks_of(run):
             await self.bus.forget(pattern)
+        if asked is not None and not info.cancelled_by:
+            info = msgspec.structs.replace(info, cancelled_by=asked.by, cancelled_s=asked.at_s)
         info = msgspec.structs.replace(info, state="cancelled", done=await self.made(run))
         # Stored before it is signalled: a worker that starts in between reads it.
         await self.bus.append(f"runs.{run}", encode_run(info))
-        await self.bus.publish(f"cancel.{run}", b"")
+        await self.bus.publish(f"cancel.{run}", said)
         await self._close_unless_followed(info)
+
+    async def cancelled_parts(self, run: str) -> dict[str, Asked]:
+        """Who cancelled which tasks (``3``) and rollouts (``3.0``) of a run that is not over."""
+        prefix = f"runs.{token(run, 'run')}.cancelled."
+        stored = await self.bus.latest(f"{prefix}>")
+        return {one.subject.removeprefix(prefix): read_asked(one.payload) for one in stored}
 
     async def finish_run(self, run: RunInfo, *, state: str = "finished") -> None:
         """Say that a run is over. It is closed now, or by the last of the other clients that follow it.

@@ -103,6 +103,12 @@ class RecordedRun:
         self.run = run
         msgspec.structs.replace(self.manifest, run=run).save(self.files.manifest)
 
+    def note_end(self, info: RunInfo) -> None:
+        """The run is over; the manifest will say who cancelled it, if anybody did."""
+        self.manifest = msgspec.structs.replace(
+            self.manifest, cancelled_by=info.cancelled_by, cancelled_s=info.cancelled_s
+        )
+
     def summarize(self) -> Summary:
         """Write the run's results so far: metrics, profiles of the rewards, counts in the manifest.
 

@@ -243,6 +243,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         notes: what may change between its parts, such as file names and URLs. Never a secret.
         counts: rollouts by outcome, once a part of the run has ended.
         started_s: in seconds since the epoch.
+        cancelled_by, cancelled_s: who cancelled this part of the run, ``USER@HOST`` by their own account, and
+            when; empty and 0 if nobody did.
         version: of this runtime.
         format: of this file.
     """
@@ -255,6 +257,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str, Any] = {}
     counts: dict[str, int] = {}
     started_s: float = 0.0
+    cancelled_by: str = ""
+    cancelled_s: float = 0.0
     version: str = ""
     format: int = FORMAT
 

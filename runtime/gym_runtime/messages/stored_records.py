@@ -7,7 +7,10 @@ of, and counts only under the subject of that: ``runs.R`` is of run R, ``join.K.
 
 from __future__ import annotations
 
+import getpass
+import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -15,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
 from gym_runtime.messages.metric_names import Figures
@@ -94,6 +98,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         done, failed: when the run is over, how many rollouts have a result, and how many of these are
             failures; None if not known.
         figures: what its last client has counted, when the run is over.
+        cancelled_by, cancelled_s: who cancelled it and when, as in `Asked`; empty and 0 if it was not
+            cancelled, or if nobody knows, as of a run whose client died.
     """
 
     run: str
@@ -108,7 +114,44 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: int | None = None
     failed: int | None = None
     figures: Figures | None = None
+    cancelled_by: str = ""
+    cancelled_s: float = 0.0
 
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who asked to cancel something or to drain, by their own account: nothing proves it.
+
+    Attributes:
+        by: ``USER@HOST``; empty if not known.
+        at_s: by the asker's clock, in seconds since the epoch.
+    """
+
+    by: str = ""
+    at_s: float = 0.0
+
+
+def asked_here() -> Asked:
+    """A request of this process's user."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    return Asked(by=f"{user}@{socket.gethostname()}", at_s=clock.now())
+
+
+def read_asked(payload: bytes) -> Asked:
+    """Who sent a request; clients of earlier versions do not say it."""
+    try:
+        asked = _decode_asked(payload)
+    except UNREADABLE:
+        return Asked()
+    return msgspec.structs.replace(asked, by=asked.by[:BY_CHARS])
+
+
+BY_CHARS = 200
+"""The longest name of a user and a host that is shown."""
+encode_asked = msgspec.json.Encoder().encode
+_decode_asked = msgspec.json.Decoder(Asked).decode
 
 CLOSED = b"closed"
 """The payload of a whole run's cancellation when the run is closed."""

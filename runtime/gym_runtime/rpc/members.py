@@ -45,7 +45,7 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.names import Token
-from gym_runtime.messages.stored_records import Stored
+from gym_runtime.messages.stored_records import Stored, asked_here, encode_asked, read_asked
 from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S, SLOW_LINK_S, UNASKED_S
 
 MOST_MEMBERS = 8192
@@ -300,7 +300,8 @@ async def drained_on_request(
                 logger().info("a request to drain was not answered", error=str(error))
 
         def asked(incoming: Incoming) -> None:
-            logger().info("asked to drain")
+            # A warning: whoever wonders where a worker has gone reads it without another log level.
+            logger().warning("asked to drain", by=read_asked(incoming.payload).by or "a client")
             leave()
             # The subscription's callback must not wait for the connection.
             tasks.start_soon(answer, incoming)
@@ -345,11 +346,12 @@ async def drain(bus: Bus, workers: Iterable[Heartbeat]) -> dict[str, calls.Drain
     """
     answers: dict[str, calls.Draining] = {}
     failures: list[GymError] = []
+    said = encode_asked(asked_here())
 
     async def ask(worker: Heartbeat) -> None:
         try:
             data = await bus.request(
-                f"drain.{worker.name}", b"", deadline_s=clock.monotonic() + DRAIN_ANSWER_S
+                f"drain.{worker.name}", said, deadline_s=clock.monotonic() + DRAIN_ANSWER_S
             )
             answers[worker.worker] = calls.decode_draining(data)
         except NoWorker:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,6 +17,10 @@ Kind = Literal["agent", "resource", "model"]
 DRAIN_SIGNAL = signal.SIGUSR1
 """How a supervisor tells a worker to drain. Not SIGTERM: schedulers and service managers send that to all
 processes at once, and models and environments must outlast the agents that ask them."""
+
+HEALTH_DIR = "GYM_HEALTH_DIR"
+"""Names a folder for the probes of a platform. Each worker process that serves has a file there, named by the
+process's id. The process's event loop touches the file, so an old file is that of a process that hangs."""
 
 READY_LINE, DRAIN_LINE, WAITING = "ready\n", "drain\n", "waiting for "
 """What a worker writes to its supervisor; the name of what it waits for and a line break follow the last."""
@@ -95,3 +101,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 encode = msgspec.json.Encoder().encode
 decode_system = msgspec.json.Decoder(SystemSpec).decode
 decode_event = msgspec.json.Decoder(Event).decode
+
+
+def health_file(pid: int) -> Path | None:
+    """The file by which a worker process shows that it serves; None if `HEALTH_DIR` names no folder."""
+    folder = os.environ.get(HEALTH_DIR)
+    return Path(folder) / str(pid) if folder else None

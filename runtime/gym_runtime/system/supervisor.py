@@ -37,7 +37,7 @@ from gym_runtime import logs
 from gym_runtime.errors import UNREADABLE, GymError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
-from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode
+from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode, health_file
 from gym_runtime.timing import HASTY_KILL_S, STORE_LOOK_S
 
 HASTY_S = 1.0
@@ -183,6 +183,10 @@ class Supervisor:
 
     def _bury(self, slot: Slot, status: int) -> None:
         end = slot.empty(status)
+        # A process that was killed has left it behind; a folder that is gone as well has none.
+        if (file := health_file(end.pid)) is not None:
+            with contextlib.suppress(OSError):
+                file.unlink()
         if self._stopping:
             return
         if slot.retired:

@@ -10,6 +10,9 @@ regular expression, stops the thread too.
 A worker whose service has ended leaves, and its supervisor starts another one. But what it has to leave may
 hold it up: code that ignores its cancellation keeps its task group for ever. Nothing in the event loop can
 end that, so another thread looks.
+
+A platform such as Kubernetes may watch as well: the event loop touches a file while the worker serves
+(`gym_runtime.system.spec.HEALTH_DIR`).
 """
 
 from __future__ import annotations
@@ -27,9 +30,10 @@ from msgspec.structs import replace
 
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment.blocked_loop import watching
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
+from gym_runtime.system.spec import HEALTH_DIR, health_file
 from gym_runtime.timing import STAND_IN_S
 
 STOOD_IN_AT_MOST_S = 60.0
@@ -109,3 +113,41 @@ def end_when_unserved(serving: Callable[[], bool]) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="unserved", daemon=True).start()
+
+
+HEALTH_S = 5.0
+"""How often a worker's event loop touches its file. Probes allow minutes: a verifier may block the loop."""
+
+
+@asynccontextmanager
+async def shown_as_serving() -> AsyncGenerator[None]:
+    """Keep this process's file fresh while the context lasts, if `HEALTH_DIR` names a folder.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    file = health_file(os.getpid())
+    if file is None:
+        yield
+        return
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except OSError as error:
+        raise UsageError(f"{HEALTH_DIR}={file.parent}: {error.strerror}") from None
+
+    async def touch() -> None:
+        while True:
+            await anyio.sleep(HEALTH_S)
+            with suppress(OSError):  # the file then grows old, which the probe sees
+                file.touch()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(touch)
+            yield
+            tasks.cancel_scope.cancel()
+    finally:
+        with suppress(OSError):
+            file.unlink()

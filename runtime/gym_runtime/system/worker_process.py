@@ -43,7 +43,7 @@ from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
 from gym_runtime.rpc.meter import process_figures
 from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
-from gym_runtime.system.watchdogs import end_when_unserved, standing_in
+from gym_runtime.system.watchdogs import end_when_unserved, shown_as_serving, standing_in
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
 from gym_runtime.workers.adapter import Adapter, ModelSettings
 
@@ -364,8 +364,9 @@ class _Life:
                 tasks.start_soon(drained_on_request, member.bus, beat, self.system.drain_s, self._leave)
             await anyio.lowlevel.checkpoint()  # the signals are handled now
             end_when_unserved(self._serving)
-            self.report(READY_LINE)
-            await self.stop.wait()
+            async with shown_as_serving():
+                self.report(READY_LINE)
+                await self.stop.wait()
             self.draining = True
             with self.limit:
                 # The end of the supervisor may have set a shorter limit.

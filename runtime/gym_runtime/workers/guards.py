@@ -20,7 +20,7 @@ from gym_runtime.errors import UNREADABLE, GymError, NoWorker, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo
+from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, read_asked
 from gym_runtime.rpc.members import decode_heartbeat
 from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, RolloutPlace, RolloutPlaces
 from gym_runtime.rpc.registry import WorkerRegistry
@@ -162,10 +162,15 @@ class NotEnded:
             _remember(self._closed, run)
         else:
             _remember(self._cancelled, prefix)
-        for fate in self._fates.of(run):
-            # With the dots: a cancellation of task 1 must not cover task 10.
-            if f"{fate.task.rollout_id}.".startswith(f"{prefix}."):
-                fate.stop()
+        # With the dots: a cancellation of task 1 must not cover task 10.
+        stopped = [
+            fate for fate in self._fates.of(run) if f"{fate.task.rollout_id}.".startswith(f"{prefix}.")
+        ]
+        # Also where nothing is stopped: what waits here in a queue is dropped later, without a line.
+        if by := read_asked(incoming.payload).by:
+            logger().warning("rollouts are cancelled", what=prefix, by=by, in_flight=len(stopped))
+        for fate in stopped:
+            fate.stop()
 
     def begin(self, fate: Fate) -> None:
         """Stop a rollout that was cancelled before it begins here."""

@@ -1,5 +1,7 @@
 """Serves the metrics of a system at ``/metrics``, and pushes them where the environment asks for it.
 
+``/health`` says only that the server answers, for the probes of a platform.
+
 It refuses requests with a foreign ``Host``: a web page could read the figures with them, by a name
 that resolves to this machine.
 """
@@ -39,7 +41,12 @@ class _Endpoint:
     def app(self) -> web.Application:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/health", self._health)
         return app
+
+    async def _health(self, request: web.Request) -> web.Response:
+        # Also while the broker is away, which ends by itself: a platform need not start this again.
+        return web.Response(text="ok\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if problem := foreign_host(request, self._names):

@@ -41,6 +41,16 @@ async def test_a_header_of_other_bytes_is_the_clients_fault(name: str) -> None:
         assert await status(here, request.replace(b"KEY", b"\xff\xfe")) in (403, 422)
 
 
+async def test_health_needs_no_key_and_all_else_does() -> None:
+    async with running_server(key=KEY) as here:
+        assert (await here.get("/health")).body == {"status": "ok"}
+        assert (await here.get("/health", host="evil.example")).status == 403
+        for path in ("/", "/mcqa", "/health/", "/mcqa/health"):
+            assert (await here.get(path)).status in (401, 404)
+        # A tool of an environment may have the name.
+        assert (await here.post("/health", {})).status == 401
+
+
 @pytest.mark.parametrize("port", ["x", "65536", "99999999999"])
 async def test_a_host_with_a_port_that_is_none_is_refused(port: str) -> None:
     request = f"GET /global_config_dict_yaml HTTP/1.1\r\nhost: localhost:{port}\r\n\r\n".encode()

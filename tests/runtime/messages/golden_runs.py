@@ -22,7 +22,14 @@ from gym_runtime.messages.responses import (
     Response,
     Usage,
 )
-from gym_runtime.messages.stored_records import CurrentWeights, RunInfo, decode_current_weights, decode_run
+from gym_runtime.messages.stored_records import (
+    Asked,
+    CurrentWeights,
+    RunInfo,
+    decode_current_weights,
+    decode_run,
+    read_asked,
+)
 from gym_runtime.rpc.members import Heartbeat, decode_heartbeat
 from msgspec import Raw
 from runtime.messages.examples import Decode
@@ -125,11 +132,14 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             done=2,
             failed=1,
             figures=FIGURES,
+            cancelled_by="ann@node7",
+            cancelled_s=2.5,
         ),
         b'{"run":"r","total":2,"environments":["mcqa"],"agents":["single_turn"],"created_s":1.5,'
         b'"state":"finished","attached":true,"closed":true,"model":"openai/a","done":2,"failed":1,'
-        b'"figures":' + FIGURES_JSON + b"}",
+        b'"figures":' + FIGURES_JSON + b',"cancelled_by":"ann@node7","cancelled_s":2.5}',
     ),
+    (read_asked, Asked(by="ann@node7", at_s=2.5), b'{"by":"ann@node7","at_s":2.5}'),
     (
         decoder(JudgedPending),
         JudgedPending(

@@ -136,6 +136,8 @@ async def test_with_old_figures_the_target_is_down(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr("gym_view.metrics.metrics_server.STALE_S", -1.0)
         async with aiohttp.request("GET", url) as answer:
             assert answer.status == 503
+        async with aiohttp.request("GET", url.replace("/metrics", "/health")) as answer:
+            assert answer.status == 200
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import socket
@@ -186,3 +187,23 @@ async def test_when_the_owner_gives_up_in_the_middle_of_draining_it_ends_soon(br
             assert alive(pids)
             system._process.stdin.close()  # type: ignore[union-attr]  # as the owner's death does
             await gone(pids - {system.pid}, within_s=6)
+
+
+async def test_the_log_says_who_asked_to_drain_and_who_cancelled(
+    broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    me = f"{getpass.getuser()}@{socket.gethostname()}"
+    async with in_the_middle(broker, latency_s=600) as (system, gym):
+        await gym.cancel("run", 3)
+        with anyio.fail_after(15):
+            while len(await gym.driver.bus.counts("rollout.run.>")) < 1:
+                await anyio.sleep(0.02)
+        await gym.drain("resource")
+        with anyio.fail_after(15):
+            await system.until("drained")
+    lines = capfd.readouterr().err.splitlines()
+    (cancelled,) = (line for line in lines if "rollouts are cancelled" in line)
+    (drained,) = (line for line in lines if "asked to drain" in line)
+    assert me in cancelled
+    assert "run.3" in cancelled
+    assert me in drained
