@@ -12,8 +12,9 @@ With ``string_similarity_threshold`` (of the row, or ``--set``) below 1, its def
 need only be as alike as that, by the ratio of Python's ``difflib.SequenceMatcher``: another wording of a
 command or of a new piece of code can be right, another path or subcommand cannot.
 
-NeMo Gym publishes the rows of its environment of this name and not the rule in words: its configuration says
-that the action is verified against the demonstrated one. So the rule above is our own choice.
+NeMo Gym publishes the rows of its environment of this name and not the rule in words. It is said to compare
+the kinds of the tools, their targets and, with a threshold, the similarity of their arguments; so the rule
+above is our own choice.
 ``pivot_tags`` and ``metadata`` play no part. Source: PivotRL (arXiv:2603.21383); the rows are our own.
 """
 
