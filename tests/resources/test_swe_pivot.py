@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
 import pytest
+from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, row
 
 pytestmark = pytest.mark.anyio
@@ -83,3 +85,14 @@ async def test_nemo_gyms_demonstrated_actions_score_full() -> None:
     for line in nemo_gym_rows("swe_pivot"):
         action = json.loads(line)["expected_action"]
         assert (await judge("swe_pivot", line, call(action["name"], action["arguments"]))).reward == 1.0
+
+
+async def test_a_wording_that_takes_too_long_to_compare_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(*_: object, **__: object) -> float:
+        raise TaskError("took longer than 5 s", stage="verify")
+
+    module = importlib.import_module("gym_resources.swe_pivot")
+    monkeypatch.setattr(module, "bounded", slow)
+    wording = call("tool", {"command": 'grep -rn "total" /repo'})
+    found = await verdict(expected("tool", SEARCH), wording, string_similarity_threshold=0.1)
+    assert found == (0.0, "arguments")
