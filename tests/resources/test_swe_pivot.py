@@ -87,7 +87,7 @@ async def test_nemo_gyms_demonstrated_actions_score_full() -> None:
         assert (await judge("swe_pivot", line, call(action["name"], action["arguments"]))).reward == 1.0
 
 
-async def test_a_wording_that_takes_too_long_to_compare_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wording_that_is_slow_to_compare_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow(*_: object, **__: object) -> float:
         raise TaskError("took longer than 5 s", stage="verify")
 
