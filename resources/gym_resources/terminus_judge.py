@@ -16,8 +16,8 @@ which never asks, is selected by the rows' ``agent_ref``. ``failure_reason`` say
 whose ``expected_answer`` is not in its harness's form, worth 0 there, is refused here.
 
 The ratio can take time that grows with the square of the texts, so it is computed in a process that can be
-killed; for very long keystrokes whose length alone rules the threshold out it is not
-computed, and ``similarity_score`` is null.
+killed; for very long keystrokes whose length or characters rule the threshold out it is
+not computed, and ``similarity_score`` is null.
 Source: the rule of NeMo Gym's ``terminus_judge``; the forms are those of github.com/laude-institute/
 terminal-bench (Apache-2.0); the example rows are our own.
 """

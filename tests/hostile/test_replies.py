@@ -49,6 +49,7 @@ ISOLATED = {
     "reasoning_gym": "the library's scorers compute",
     "spider2_lite": "SQLite runs queries",
     "structured_outputs": "documents are parsed, and a schema's expressions are searched for",
+    "terminal_multi_harness": "similarity takes quadratic time",
     "terminus_judge": "similarity takes quadratic time",
 }
 """What is judged in processes of its own, and why. Besides, `mcqa`, `gpqa_diamond` and
@@ -56,7 +57,14 @@ ISOLATED = {
 code has its sandbox."""
 QUESTIONS = 64
 """How often the answers of a role in an example are repeated: a long reply may be asked about more often."""
-EVERY_ROW = {"bfcl", "instruction_following", "mcqa", "structured_outputs"}
+EVERY_ROW = {
+    "bfcl",
+    "instruction_following",
+    "litmus_agent",
+    "mcqa",
+    "structured_outputs",
+    "terminal_multi_harness",
+}
 """Their rows differ in how an answer is read."""
 
 KNOWN_SLOW: set[tuple[str, str, str]] = set()

@@ -22,6 +22,14 @@ STEPS = {"expected_synonym_values": [1, 2], "minefield_label_value": 3}
 PATCHES = {"options": [{"A": "x"}, {"B": "y"}], "expected_answer": "A", "grading_mode": "lenient"}
 CIRCLE = {"circles": [{"x": 1, "y": 1, "radius": 2, "color": "red"}], "target_color": "red"}
 CALL = {"expected_call": {"name": "f", "arguments": {"a": 1}}}
+VISIT = {"type": "function", "name": "cancel", "parameters": {"properties": {"id": {}}}}
+PLANTED = {
+    "responses_create_params": {"input": "go", "tools": [VISIT]},
+    "environment": {"visits": {"V": {"id": "V"}}},
+    "injection": {"target_tool": "cancel", "target_args": {"id": "V"}},
+}
+ACTION = {"type": "function_call", "name": "f", "arguments": '{"path": "/a", "text": "b c"}'}
+SHORT = {"expected_answer": "1", "answer_type": "float"}
 SAFE = {"verifier_metadata": {"label": "safe"}}
 
 REPLIES: list[tuple[str, dict[str, Any], list[Any]]] = [
@@ -43,6 +51,18 @@ REPLIES += [
 REPLIES += [
     ("xstest", SAFE, [text])
     for text in ("<think>" * 140_000, "</think>" * 120_000, "<think></think>" * 66_000, "'" * 1_000_000)
+]
+REPLIES += [
+    ("indirect_prompt_injection", PLANTED, [call("cancel", f'{{"id":{one}}}')])
+    for one in (LISTS, DIGITS, "[" * 1_000_000, json.dumps("v " * 500_000))
+]
+REPLIES += [
+    ("swe_pivot", {"expected_action": ACTION}, [call("f", f'{{"path":"/a","text":{one}}}')])
+    for one in (LISTS, DIGITS, json.dumps("b\n" * 300_000), json.dumps("../" * 300_000))
+]
+REPLIES += [
+    ("litmus_agent", SHORT, [text])
+    for text in ("((" * 500_000, f"(({DIGITS}))", "((" + "1 " * 500_000 + "))")
 ]
 REPLIES += [
     ("circle_click", CIRCLE, [call("click", f'{{"x":"{DIGITS}","y":1}}'), *[call("click", "{}")] * 1000]),

@@ -46,6 +46,32 @@ def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
+def test_recipes_say_what_of_each_is_here_and_what_its_parts_need(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = {entry["name"]: entry for entry in json.loads(output(capsys, "ls", "recipes", "--json"))}
+    nano = entries["nano-3"]
+    assert nano["source"] == "grpo_nanov3.yaml"
+    assert [part["environment"] for part in nano["parts"]] == [
+        "math_with_judge",
+        "code_gen",
+        "workplace_assistant",
+        "mcqa",
+        "instruction_following",
+        "structured_outputs",
+    ]
+    [swe] = entries["ultra-3-swe-teacher"]["parts"]
+    assert swe == {
+        "name": "swebench_openhands_training",
+        "agents": ["swe_agents_train"],
+        "environment": "",
+        "runnable": False,
+        "needs": "no environment here",
+    }
+    lines = output(capsys, "ls", "recipes").splitlines()
+    assert lines[0].split() == ["recipe", "parts", "here", "runnable", "not", "here"]
+    assert next(line for line in lines if line.startswith("nano-3")).split()[1:3] == ["6", "6"]
+    assert any(line.split()[:4] == ["lc_judge", "lc_judge", "role", "judge"] for line in lines)
+
+
 @pytest.mark.parametrize("kind", ["agents", "models"])
 def test_agents_and_models_as_documents(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     entries = json.loads(output(capsys, "ls", kind, "--json"))

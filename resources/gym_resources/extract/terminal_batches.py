@@ -5,11 +5,10 @@ Source: the forms are those of github.com/laude-institute/terminal-bench (Apache
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
-
 import msgspec
 
-LONG = 20_000
+from gym_resources.extract.similarity import ratio
+
 _NUMBERS = {b"-", *(b"%d" % digit for digit in range(10))}
 
 
@@ -62,14 +61,7 @@ def keystrokes(batch: Terminus1 | Terminus2) -> str:
 
 
 def similarity(wanted: Terminus1 | Terminus2, given: Terminus1 | Terminus2, threshold: float) -> float | None:
-    """How alike the keystrokes of two batches are, 0 to 1.
-
-    None if they have more than `LONG` characters, and their lengths alone rule the threshold out: the ratio
-    takes time that grows with the square of the texts.
-    """
+    """How alike the keystrokes of two batches are, 0 to 1; None as of `ratio`."""
     if not wanted.commands or not given.commands:
         return float(not wanted.commands and not given.commands)
-    expected, typed = keystrokes(wanted), keystrokes(given)
-    matcher = SequenceMatcher(None, expected, typed)
-    hopeless = max(len(expected), len(typed)) > LONG and matcher.real_quick_ratio() < threshold
-    return None if hopeless else matcher.ratio()
+    return ratio(keystrokes(wanted), keystrokes(given), threshold)

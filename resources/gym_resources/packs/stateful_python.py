@@ -7,7 +7,7 @@ Source: the tool of NeMo Skills of this name; there, the model is told of 120 se
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import anyio
 from gym_runtime import Text, ToolPack, tool
@@ -21,10 +21,17 @@ Code = Annotated[str, Meta(description="Code to execute")]
 
 
 class Pack(ToolPack):
+    """A session.
+
+    Attributes:
+        packages: the libraries that it can import, where they are installed.
+    """
+
     extra = "sandbox"
+    packages: ClassVar[tuple[str, ...]] = PACKAGES
 
     def __init__(self) -> None:
-        self._interpreter = Interpreter(packages=PACKAGES)
+        self._interpreter = Interpreter(packages=self.packages)
         self._turn = anyio.Lock()  # an environment may allow several calls at once; a session has one thread
 
     @tool

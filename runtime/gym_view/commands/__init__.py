@@ -9,7 +9,7 @@ COMMANDS = {
         "top": "Watch a running system: workers, runs, engines, failures, and what limits the rate.",
         "status": "Show a running system: its workers and their load, what waits, which runs are active.",
         "metrics": "Serve the metrics of a whole running system in one place, for Prometheus.",
-        "ls": "List what there is: environments (by default), agents, model providers, tool packs, or runs.",
+        "ls": "List environments (by default), agents, model providers, tool packs, recipes or runs.",
     },
     "Prepare data": {
         "export": "Write rollouts with a verdict as Parquet, with the columns that trainers want.",

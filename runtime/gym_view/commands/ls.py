@@ -1,4 +1,4 @@
-"""``ls``: which environments, agents, models, tool packs and runs there are.
+"""``ls``: which environments, agents, models, tool packs, recipes and runs there are.
 
 Only the listing of runs asks a running system; the others import nothing that it needs.
 """
@@ -14,7 +14,7 @@ from gym_runtime.cli import BROKER, AsJson, Broker, terminal
 from gym_runtime.environment import catalogue, requirements, tools_of
 from gym_runtime.errors import UsageError
 
-from gym_view import system_tables
+from gym_view import recipes, system_tables
 
 if TYPE_CHECKING:
     from gym_runtime import Client
@@ -25,14 +25,16 @@ WIDE = 110
 
 
 def ls(
-    what: Literal["environments", "agents", "models", "tools", "runs"] = "environments",
+    what: Literal["environments", "agents", "models", "tools", "recipes", "runs"] = "environments",
     /,
     *,
     json: AsJson = False,
     markdown: bool = False,
     broker: Broker = BROKER,
 ) -> None:
-    """List what there is: environments (by default), agents, model providers, tool packs, or runs.
+    """List environments (by default), agents, model providers, tool packs, recipes or runs.
+
+    Recipes are the published training blends of NeMo RL, with what of each runs here and what its parts need.
 
     Args:
         what: What to list.
@@ -51,6 +53,9 @@ def ls(
     elif what == "tools":
         packs = [describe_pack(name) for name in catalogue.names("tools")]
         terminal.print_json(packs) if json else _show_packs(packs)
+    elif what == "recipes":
+        listed = recipes.recipes()
+        terminal.print_json(listed) if json else _show_recipes(listed)
     else:
         modules = [describe_module(what, name) for name in catalogue.names(what)]
         terminal.print_json(modules) if json else _show_modules(modules)
@@ -222,6 +227,21 @@ def _show_packs(entries: list[PackEntry]) -> None:
         style = "" if entry.runnable else "dim"
         table.add_row(entry.name, tools, entry.data_license, about, style=style)
     terminal.output().print(table)
+
+
+def _show_recipes(listed: list[recipes.RecipeEntry]) -> None:
+    """Each recipe with what it lacks, then each part of any of them."""
+    table = system_tables.drawn(("recipe", "parts", "here", "runnable", "not here"), ())
+    for recipe in listed:
+        missing = ", ".join(part.name for part in recipe.parts if not part.environment)
+        here = sum(bool(part.environment) for part in recipe.parts)
+        runnable = sum(part.runnable for part in recipe.parts)
+        table.add_row(recipe.name, *map(str, (len(recipe.parts), here, runnable)), missing)
+    terminal.output().print(table)
+    parts = system_tables.drawn(("part", "environment", "needs"), ())
+    for part in {part.name: part for recipe in listed for part in recipe.parts}.values():
+        parts.add_row(part.name, part.environment, part.needs, style="" if part.runnable else "dim")
+    terminal.output().print(parts)
 
 
 # -- runs ---------------------------------------------------------------------------------------------

@@ -1,0 +1,149 @@
+"""The next action of an agent at a terminal, compared with the demonstrated one by the rules of its harness.
+
+The row's ``expected_action`` is a message, one call of a tool, or a batch of calls in one answer. Nothing is
+executed. Where a message is expected, any text that is not blank is right, and any call is wrong. Where calls
+are expected, the model must make as many; a text beside them does not matter. Both are sorted by the tools'
+names, with ``agent006`` also by their arguments, and compared pair by pair; whether the row calls its batch
+``ordered`` does not matter. In each pair
+
+1. the made call meets the schema of its tool in ``declared_tools`` (without the field: in the row's tools),
+2. both name the same tool,
+3. the made call has no argument that the expected one lacks; it may lack some,
+4. the argument that the row's ``harness`` compares of this tool, if any, is alike
+   (`gym_resources.expected_calls.harnesses`): the command of a shell, code, a result or the query of a search
+   by the ratio of Python's ``difflib.SequenceMatcher``, a plan by being there. Other values do not matter.
+
+The ratio must reach the row's ``threshold``; without the field it is ``string_similarity_threshold``, and
+``query_string_similarity_threshold`` for queries. The reward is 1 or 0; ``failure_reason`` says by what a
+reply fails, ``similarity_scores`` has the ratios that were computed.
+
+The four configurations of NeMo Gym's environment of this name are selected by the rows' ``agent_ref``, where
+a row has no ``harness``. Its rules of ``codex`` and ``agent006`` are published; those of ``opencode`` and
+``stirrup`` are not, and are our own choice. A row whose expected tool is not declared could never be worth 1
+and is refused. Source: the rulebooks of NeMo Gym's ``terminal_multi_harness``; the rows are our own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import msgspec
+from gym_runtime import Environment, Reply, Task, TaskError, Verdict
+from gym_runtime.messages import FunctionCall
+from msgspec import Meta
+
+from gym_resources.expected_calls.expected import (
+    ExpectedAction,
+    ExpectedBatch,
+    ExpectedCall,
+    ExpectedMessage,
+    decoded,
+)
+from gym_resources.expected_calls.harnesses import COMPARED, Harness, aligned, similarity
+from gym_resources.schema.strict import misformed, violation
+
+NAME = "terminal_multi_harness"
+HARNESSES: tuple[Harness, ...] = ("codex", "opencode", "agent006", "stirrup")
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class DeclaredTool(msgspec.Struct):
+    name: str = ""
+    parameters: dict[str, Any] | None = None
+
+
+class HarnessTask(Task):
+    expected_action: ExpectedAction
+    harness: Harness
+    declared_tools: list[DeclaredTool] | None = None
+    threshold: Share | None = None
+    string_similarity_threshold: Share = 0.9
+    query_string_similarity_threshold: Share = 0.8
+
+    def __post_init__(self) -> None:
+        schemas = self.schemas()
+        for call in self.expected_calls():
+            if call.name not in schemas:
+                raise ValueError(f"the expected tool '{call.name}' is not among the declared tools")
+            if problem := misformed(schemas[call.name]):
+                raise ValueError(f"the parameters of the tool '{call.name}' are no JSON schema: {problem}")
+            if not isinstance(decoded(call.arguments), dict):
+                raise ValueError(f"the arguments expected of '{call.name}' are not an object")
+
+    def expected_calls(self) -> list[ExpectedCall]:
+        action = self.expected_action
+        if isinstance(action, ExpectedMessage):
+            return []
+        return action.calls if isinstance(action, ExpectedBatch) else [action]
+
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """The parameters of the declared tools, by name."""
+        tools = self.declared_tools
+        if tools is None:
+            offered = self.responses_create_params.tools
+            tools = [msgspec.json.decode(tool, type=DeclaredTool) for tool in offered]
+        return {tool.name: tool.parameters or {} for tool in tools}
+
+    def least(self, how: str) -> float:
+        """The similarity that is enough."""
+        if self.threshold is not None:
+            return self.threshold
+        if how == "query":
+            return self.query_string_similarity_threshold
+        return self.string_similarity_threshold
+
+
+async def verify(task: HarnessTask, reply: Reply) -> Verdict:
+    scores: list[float | None] = []
+    reason = failure(task, reply, scores)
+    return Verdict(float(reason == "none"), fields={"failure_reason": reason, "similarity_scores": scores})
+
+
+def failure(task: HarnessTask, reply: Reply, scores: list[float | None]) -> str:
+    """By what the reply fails, or ``none``; the ratios that were computed are added to ``scores``."""
+    expected, made = task.expected_calls(), reply.function_calls
+    if not expected:
+        return "none" if reply.all_text.strip() and not made else "message_expected"
+    if len(made) != len(expected):
+        return "number_of_calls" if made else "call_expected"
+    for pair in zip(aligned(task.harness, expected), aligned(task.harness, made), strict=True):
+        if reason := mismatch(task, *pair, scores):
+            return reason
+    return "none"
+
+
+def mismatch(task: HarnessTask, wanted: ExpectedCall, given: FunctionCall, scores: list[float | None]) -> str:
+    """Why a call is not the expected one; empty if it is."""
+    expected, made = cast("dict[str, Any]", decoded(wanted.arguments)), decoded(given.arguments)
+    schema = task.schemas().get(given.name)
+    try:
+        if schema is None or not isinstance(made, dict) or violation(made, schema) is not None:
+            return "schema"
+    except ValueError as error:
+        raise TaskError(f"the parameters of the tool '{given.name}' are no JSON schema: {error}") from error
+    if given.name != wanted.name:
+        return "tool_name"
+    arguments = cast("dict[str, Any]", made)
+    if arguments.keys() - expected.keys():
+        return "unexpected_arguments"
+    if rule := COMPARED[task.harness].get(wanted.name):
+        argument, how = rule
+        least = task.least(how)
+        scores.append(similarity(how, expected.get(argument), arguments.get(argument), least))
+        if (scores[-1] or 0.0) < least:
+            return "arguments"
+    return ""
+
+
+environment = Environment(
+    resource=verify,
+    description="The next call of an agent at a terminal, compared by the rules of its harness.",
+    domain="agent",
+    agent="single_turn",
+    isolated=True,
+    imports=("jsonschema",),
+    extra="structured-outputs",
+    agent_refs=tuple(f"{NAME}_{harness}_agent" for harness in HARNESSES),
+    agent_settings={f"{NAME}_{harness}": {"harness": harness} for harness in HARNESSES},
+    data_license="Apache-2.0 (own rows)",
+)

@@ -1,0 +1,64 @@
+"""The blends of NeMo RL: a row of every part that is here is found by its agent, and scores full."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from gym_runtime.environment import catalogue, examples, requirements
+from gym_runtime.environment.settings import filled
+from gym_runtime.errors import AssetMissing, UsageError
+from gym_testing.checks.contract import Subject
+from gym_view.recipes import PartEntry, part, recipes
+
+pytestmark = pytest.mark.anyio
+PARTS = {one.name: one for recipe in recipes() for one in recipe.parts}
+SLOW = {"ether0"}  # its libraries take seconds to import
+HERE = [
+    pytest.param(one.name, agent, marks=[pytest.mark.slow] * (one.name in SLOW))
+    for one in PARTS.values()
+    if one.environment
+    for agent in one.agents
+]
+
+
+def test_the_list_names_each_part_once_and_knows_its_agents() -> None:
+    assert len({recipe.name for recipe in recipes()}) == len(recipes()) == 14
+    for recipe in recipes():
+        names = [one.name for one in recipe.parts]
+        assert names
+        assert len(set(names)) == len(names), recipe.name
+    assert all(one.agents for one in PARTS.values())
+
+
+def test_a_part_is_here_if_all_its_agents_mean_one_environment() -> None:
+    assert part("x", ["mcqa_simple_agent"]).environment == "mcqa"
+    for agents in (["no_such_agent"], ["mcqa_simple_agent", "no_such_agent"], ["mcqa", "calendar"]):
+        assert part("x", agents) == PartEntry(name="x", agents=agents, needs="no environment here")
+    assert {"swe_pivot", "litmus_agent", "indirect_prompt_injection"} <= {
+        one.environment for one in PARTS.values()
+    }
+
+
+@pytest.mark.parametrize(("name", "agent"), HERE)
+async def test_a_perfect_rollout_of_a_part_scores_full(name: str, agent: str) -> None:
+    environment = catalogue.environment(PARTS[name].environment)
+    try:
+        requirements.require(environment)
+    except UsageError as error:
+        pytest.skip(error.message)
+    subject = Subject(environment, examples.read(environment))
+    example = next(
+        (one for one in subject.examples if one.fields.get("agent_ref", {}).get("name") == agent),
+        subject.examples[0],
+    )
+    row = {**example.fields, "agent_ref": {"type": "responses_api_agents", "name": agent}}
+    example = msgspec.structs.replace(
+        example, row=filled(environment, json.dumps(row).encode(), agent), fields=row
+    )
+    try:
+        verdict = await subject.judge(example, await examples.play(environment.resource, example))
+    except AssetMissing as error:
+        pytest.skip(error.message)
+    assert verdict.reward == pytest.approx(environment.definition.gold_reward)
