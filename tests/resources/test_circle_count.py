@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from gym_runtime.environment import catalogue, examples
@@ -50,5 +51,6 @@ def test_the_images_show_what_the_rows_say() -> None:
     for example in examples.read(catalogue.environment(NAME)):
         (image, _) = example.fields["responses_create_params"]["input"][1]["content"]
         shown = pixels(image["image_url"])
-        seen = {(circle["color"], shown[circle["y"]][circle["x"]]) for circle in example.fields["circles"]}
+        circles: list[dict[str, Any]] = example.fields["circles"]
+        seen = {(str(circle["color"]), shown[int(circle["y"])][int(circle["x"])]) for circle in circles}
         assert len(seen) == len({name for name, _ in seen}) == len({colour for _, colour in seen})
