@@ -20,14 +20,13 @@ from typing import Literal
 
 from gym_runtime import Environment, Reply, Task, Verdict
 
-from gym_resources.extract.boxed import last_boxed
+from gym_resources.extract.boxed import last_boxed_text
 from gym_resources.extract.patterns import bounded
 
 ExtractionMode = Literal["final_answer", "boxed", "last_line", "full_response"]
 
 COMPOSED = 4
 """The most characters that NFKC makes one of."""
-_TEXT = re.compile(r"\\text\s*\{(.*)\}", re.DOTALL)
 _PREFIX = re.compile(r"answer:", re.IGNORECASE)  # also the end of "Final answer:"
 
 
@@ -48,17 +47,6 @@ class MatchTask(Task):
             raise ValueError("'expected_answer' is blank")
 
 
-def boxed(text: str) -> str | None:
-    r"""The content of the last box.
-
-    >>> boxed(r"\boxed{\text{Pacific Ocean}}")
-    'Pacific Ocean'
-    """
-    content = last_boxed(text)
-    wrapped = _TEXT.fullmatch(content.strip()) if content else None
-    return wrapped[1] if wrapped else content
-
-
 def final_answer(text: str) -> str | None:
     """What follows the last prefix in its line; else the last box.
 
@@ -68,7 +56,7 @@ def final_answer(text: str) -> str | None:
     last: re.Match[str] | None = None
     for match in _PREFIX.finditer(text):
         last = match
-    return text[last.end() :].partition("\n")[0].strip() if last else boxed(text)
+    return text[last.end() :].partition("\n")[0].strip() if last else last_boxed_text(text)
 
 
 def answer(text: str, mode: ExtractionMode) -> str | None:
@@ -77,7 +65,7 @@ def answer(text: str, mode: ExtractionMode) -> str | None:
         case "final_answer":
             found = final_answer(text)
         case "boxed":
-            found = boxed(text)
+            found = last_boxed_text(text)
         case "last_line":
             found = next((line for line in reversed(text.splitlines()) if line.strip()), None)
         case "full_response":
