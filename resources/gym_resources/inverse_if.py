@@ -71,12 +71,17 @@ class InverseTask(JudgedTask, kw_only=True):
     def system(self) -> str:
         return f"{self.judge_system_prompt.strip() or SYSTEM}\n\n{QUOTING}"
 
-    def question(self, said: str, criteria: str) -> str:
-        """What the judge is asked of one item; other braces of the template stay as they are."""
-        values = {"prompt": self.prompt, "model_response": said, "standard_response": self.reference_response}
-        texts = {name: quoted(text) for name, text in (values | {"criteria": criteria}).items()}
+    def questions(self, said: str) -> list[str]:
+        """What the judge is asked of each item; other braces of the template stay as they are."""
         template = self.template
-        return template.fill(**{name: texts.get(name, f"{{{name}}}") for name in template.places})
+        texts = {name: f"{{{name}}}" for name in template.places}
+        texts |= {
+            "prompt": quoted(self.prompt),
+            "model_response": quoted(said),
+            "standard_response": quoted(self.reference_response),
+        }
+        asked = [texts | {"criteria": quoted(one.criteria)} for one in self.rubric]
+        return [template.fill(**{name: one[name] for name in template.places}) for one in asked]
 
 
 async def verify(task: InverseTask, reply: Reply, judge: Model) -> Verdict:
@@ -84,8 +89,7 @@ async def verify(task: InverseTask, reply: Reply, judge: Model) -> Verdict:
     judging = Judging(judge, task, result)
     answers: list[str | None] = [None] * len(task.rubric)
     if said:
-        questions = [task.question(said, one.criteria) for one in task.rubric]
-        answers = await judging.labels(questions, system=task.system)
+        answers = await judging.labels(task.questions(said), system=task.system)
     scores = [float(answer == "PASS") for answer in answers]
     evaluations: list[dict[str, Any]] = [
         {
