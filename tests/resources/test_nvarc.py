@@ -62,7 +62,6 @@ CASES = [
     (program("def transform(grid):\n    return grid"), "wrong"),
     (program("def transform(grid):\n    return 1"), "wrong"),
     (program("def transform(grid):\n    return grid[5]"), "raised"),
-    (program("def transform(grid):\n    while True: pass"), "timeout"),
     (program("import os\ndef transform(grid):\n    os._exit(0)"), "died"),
     (program("def transform(grid)"), "raised"),
     ("def transform(grid): return [[2, 1], [4, 3]]", "passed"),
