@@ -88,10 +88,12 @@ def cells(line: str) -> list[int]:
 
 def same(value: Any, expected: Grid) -> bool:
     """Whether a returned value is the grid; tuples are as good as lists."""
-    if not isinstance(value, list | tuple):
-        return False
-    rows = cast("list[Any] | tuple[Any, ...]", value)
-    return [list(row) if isinstance(row, tuple) else row for row in rows] == expected
+    return [as_list(row) for row in as_list(value)] == expected
+
+
+def as_list(value: Any) -> list[Any]:
+    """The members of a list or a tuple; none of anything else."""
+    return list(cast("list[Any] | tuple[Any, ...]", value)) if isinstance(value, list | tuple) else []
 
 
 async def verify(task: GridTask, reply: Reply) -> Verdict:
