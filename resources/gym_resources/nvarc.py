@@ -58,7 +58,7 @@ class GridTask(Task):
     """
 
     test_input: Grid
-    expected_output: Grid
+    expected_output: Annotated[list[Annotated[list[int], Meta(min_length=1)]], Meta(min_length=1)]
     agent_mode: Mode = "transductive"
     python_timeout_seconds: Annotated[float, Meta(gt=0, le=60)] = 30.0
 

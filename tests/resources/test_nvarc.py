@@ -93,6 +93,12 @@ async def test_the_agents_name_says_the_mode_where_the_row_does_not() -> None:
         environment.resource.task(row(agent_mode="deductive", **PAIR))
 
 
+@pytest.mark.parametrize("expected", [[], [[]], [[1], []], [["a"]]])
+async def test_a_row_without_a_grid_is_refused(expected: object) -> None:
+    with pytest.raises(TaskError):
+        catalogue.environment(NAME).resource.task(row(**{**PAIR, "expected_output": expected}))
+
+
 async def test_rows_in_nemo_gyms_format_are_won_by_their_grid() -> None:
     for line in nemo_gym_rows(NAME):
         task = json.loads(line)
