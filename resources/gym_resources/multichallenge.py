@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import anyio
 import msgspec
 from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, published, quoted
-from gym_runtime.errors import leaf
 
 from gym_resources.judging.asking import JudgedTask, Judging
 from gym_resources.judging.rubric import AGGREGATIONS, Aggregation, Item, yes_or_no
@@ -84,18 +82,8 @@ async def verify(task: Challenge, reply: Reply, judge: Model) -> Verdict:
         for item in task.rubric
     ]
     answers: list[str | None] = [None] * len(prompts)
-
-    async def ask(number: int) -> None:
-        passes = task.rubric[number].pass_criteria == "NO"
-        answers[number] = await judging.label(prompts[number], rewarded=passes)
-
     if said:
-        try:
-            async with anyio.create_task_group() as tasks:
-                for number in range(len(prompts)):
-                    tasks.start_soon(ask, number)
-        except BaseExceptionGroup as group:
-            raise leaf(group) from group
+        answers = await judging.labels(prompts, rewarded=[one.pass_criteria == "NO" for one in task.rubric])
     verdicts = [answer or "NO" for answer in answers]
     scores = [
         float(bool(said) and verdict == item.pass_criteria)

@@ -8,6 +8,7 @@ import pytest
 from gym_models.wire.failures import duration_s
 from gym_resources.judging.pairwise import read_scores
 from gym_resources.judging.refusals import class_label, wildguard_label
+from gym_resources.judging.requirements import result
 
 SHAPES = [
     *(
@@ -22,12 +23,12 @@ SHAPES = [
         "response refusal ",
         "response refusal:\n",
     ),
-    *("```json", "```json ", "```", "{", '{"score_1": ', "1_", "0"),
+    *("```json", "```json ", "```", "{", '{"score_1": ', "1_", "0", '{"result": "', "PASS ", "result: "),
 ]
 CHARACTERS = 20_000
 
 
-@pytest.mark.parametrize("read", [wildguard_label, class_label, read_scores])
+@pytest.mark.parametrize("read", [wildguard_label, class_label, read_scores, result])
 @pytest.mark.parametrize("first", ["", "response refusal", "```json", "a:"])
 def test_an_answer_of_any_shape_is_read_at_once(read: object, first: str) -> None:
     assert callable(read)

@@ -38,7 +38,12 @@ class Call(msgspec.Struct, frozen=True):
 
 
 async def run_calls(
-    call: Call, right: Right, expected_bytes: Sequence[int], *, call_limit_s: float
+    call: Call,
+    right: Right,
+    expected_bytes: Sequence[int],
+    *,
+    call_limit_s: float,
+    packages: Sequence[str] = PACKAGES,
 ) -> Outcome:
     """Call the function until a result is wrong. Cancelling kills the program.
 
@@ -52,7 +57,7 @@ async def run_calls(
     """
 
     def run() -> Awaitable[Outcome]:
-        return _compared(call, right, expected_bytes, call_limit_s)
+        return _compared(call, right, expected_bytes, call_limit_s, packages)
 
     return await undisturbed(run, lambda outcome: outcome.status == "died")
 
@@ -70,11 +75,13 @@ async def returned_values(call: Call, *, call_limit_s: float) -> list[Any] | Non
     return values if outcome.status == "passed" else None
 
 
-async def _compared(call: Call, right: Right, expected_bytes: Sequence[int], limit_s: float) -> Outcome:
+async def _compared(
+    call: Call, right: Right, expected_bytes: Sequence[int], limit_s: float, packages: Sequence[str]
+) -> Outcome:
     passed = 0
     async with (
         slots(),
-        Sandbox(packages=PACKAGES) as box,
+        Sandbox(packages=packages) as box,
         box.start([*python_command(), "-c", _script()]) as child,
     ):
         try:

@@ -5,9 +5,12 @@ Only ``\boxed{`` opens a box, without a space before the brace.
 
 from __future__ import annotations
 
+import re
+
 from gym_resources.extract.braces import closing_brace
 
 MARK = r"\boxed{"
+_TEXT = re.compile(r"\\text\s*\{(.*)\}", re.DOTALL)
 
 
 def last_boxed(text: str) -> str | None:
@@ -26,6 +29,19 @@ def last_boxed(text: str) -> str | None:
     start += len(MARK)
     end = closing_brace(text, start)
     return text[start:end] if end >= 0 else None
+
+
+def last_boxed_text(text: str) -> str | None:
+    r"""As `last_boxed`, without space around it, and without a ``\text{}`` around the whole of it.
+
+    >>> last_boxed_text(r"\boxed{\text{Pacific Ocean}}")
+    'Pacific Ocean'
+    """
+    content = last_boxed(text)
+    if content is None:
+        return None
+    wrapped = _TEXT.fullmatch(content.strip())
+    return (wrapped[1] if wrapped else content).strip()
 
 
 def last_boxed_to_brace(text: str) -> str | None:

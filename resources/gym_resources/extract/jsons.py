@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, TypeVar
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
 
+READ_CHARS, READ_OBJECTS = 100_000, 200
+_decoder = json.JSONDecoder(parse_int=float, parse_constant=lambda _: None, strict=False)
 INVALID = object()
 """What `loads` gives for text that is not JSON."""
 _T = TypeVar("_T")
@@ -49,3 +52,26 @@ def loads(text: str) -> Any:
     except (ValueError, RecursionError):  # among them UnicodeEncodeError
         return INVALID
     return value
+
+
+def object_at_the_end(text: str) -> dict[str, Any] | None:
+    """The last JSON object of a text that is not within another, if no letter or digit follows it.
+
+    So much of the text's end is searched: else a hostile one would take long. Whole numbers are floats, and
+    ``NaN`` is None; strings may hold line breaks.
+
+    >>> object_at_the_end('{"a": 1}? No:\\n```json\\n{"a": {"b": 2}}\\n```')
+    {'a': {'b': 2.0}}
+    >>> object_at_the_end('{"a": 1} is what it says')
+    """
+    text = text[-READ_CHARS:]
+    found: dict[str, Any] | None = None
+    end = 0
+    for start in [match.start() for match in re.finditer(r"\{", text)][-READ_OBJECTS:]:
+        if start < end:
+            continue
+        try:
+            found, end = _decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+    return None if any(map(str.isalnum, text[end:])) else found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import anyio
 import msgspec
 from gym_runtime import Answer, Model, Task, UnusableAnswer
 from gym_runtime.environment import create_params
+from gym_runtime.errors import leaf
 from msgspec import Raw
 
 from gym_resources.judging.labels import LabelRule
@@ -100,6 +102,31 @@ class Judging:
                 stage=self._judge.role.name,
             )
         return None
+
+    async def labels(
+        self, prompts: Sequence[str], *, system: str = "", rewarded: Sequence[bool] = ()
+    ) -> list[str | None]:
+        """The label of each of these questions, which are asked at once.
+
+        Args:
+            rewarded: whether NeMo Gym gives a reward without a label, for each question; by default not.
+
+        Raises:
+            UnusableAnswer, GymError: as `label`, the first that happens.
+        """
+        found: list[str | None] = [None] * len(prompts)
+
+        async def ask(number: int) -> None:
+            rewards = bool(rewarded) and rewarded[number]
+            found[number] = await self.label(prompts[number], system=system, rewarded=rewards)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number in range(len(prompts)):
+                    tasks.start_soon(ask, number)
+        except BaseExceptionGroup as group:
+            raise leaf(group) from group
+        return found
 
     def fields(self) -> dict[str, Any]:
         """The row's fields."""

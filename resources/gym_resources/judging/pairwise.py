@@ -7,7 +7,6 @@ answer ends; there, the first ones in a fence count, also if they are quoted fro
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,11 @@ from typing import Any, Literal, cast
 import msgspec
 from gym_runtime.statistics import deviation, mean
 
+from gym_resources.extract.jsons import object_at_the_end
+
 Strategy = Literal["circular", "all_pairs"]
 
 SCORES, RANKINGS = (1.0, 5.0), (1.0, 6.0)
-READ_CHARS, READ_OBJECTS = 100_000, 200
-"""So much of the end of an answer is searched: else a hostile one would take long."""
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 # A long text may have a quarter of a million marks. So each pattern begins with a character that is searched
@@ -30,7 +29,6 @@ _LINE_MARKS = re.compile(r"\n()(?:#{1,6}(?=\s)|[ \t]*+(?:[-*+]|\d{1,9}[.)])(?=[ 
 _BOLD, _EMOJI = r"\*\*[^*\n]++\*\*|__[^_\n]++__", r"[\u2600-\u27bf\U0001f300-\U0001faff]"
 _ASCII_MARKS = re.compile(f"(?:{_BOLD})()")
 _MARKS = re.compile(f"(?:{_BOLD}|{_EMOJI})()")
-_decoder = json.JSONDecoder(parse_int=float, parse_constant=lambda _: None)
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +130,8 @@ def read_scores(text: str, *, default_score: float = 3.0, default_ranking: float
     >>> read_scores('Well. {"score_1": 4, "score_2": 2}')
     Scores(score_1=4.0, score_2=2.0, ranking=3.5)
     """
-    for found in _object_at_the_end(text[-READ_CHARS:]):
+    found = object_at_the_end(text)
+    if found is not None:
         inner = found.get("overall")
         given = cast("Mapping[str, object]", inner) if isinstance(inner, dict) else found
         known = [name for name in Scores.__struct_fields__ if name in given]
@@ -151,21 +150,6 @@ def _on_scale(value: object, scale: tuple[float, float]) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if scale[0] <= value <= scale[1] else None
-
-
-def _object_at_the_end(text: str) -> list[Mapping[str, object]]:
-    """The last JSON object in a text that is not within another, if no letter or digit follows it."""
-    found: list[Mapping[str, object]] = []
-    end = 0
-    for start in [match.start() for match in re.finditer(r"\{", text)][-READ_OBJECTS:]:
-        if start < end:
-            continue
-        try:
-            value, end = _decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            continue
-        found = [value]
-    return [] if any(map(str.isalnum, text[end:])) else found
 
 
 def mean_scores(count: int, comparisons: Sequence[Compared]) -> list[float | None]:
