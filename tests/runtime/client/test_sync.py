@@ -208,8 +208,10 @@ CELLS = [
     "async for _ in gym.rollouts([{row!r}] * 3, environment={name!r}, progress=True): pass",
     "with gym_runtime.connect_sync({url!r}) as blocking:\n"
     "    for _ in blocking.groups([{row!r}], environment={name!r}, repeats=4, progress=True): pass",
-    "await gym.close()",
+    "async for _ in gym.rollouts(({row!r} for _ in range(20000)), environment={name!r}, progress=True): pass",
+    "print([run.state for run in await gym.runs()][-1], len(await gym.workers()))\nawait gym.close()",
 ]
+INTERRUPTED = 7
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -225,6 +227,8 @@ def test_opened_in_one_cell_and_closed_in_another(gym: SyncClient) -> None:
             name = message["content"]["transient"]["display_id"]
             data = message["content"]["data"]
             displayed[-1].append((message["msg_type"], name, data["text/plain"]))
+            if len(displayed) == INTERRUPTED + 1 and len(displayed[-1]) == 1:
+                kernel.interrupt_kernel()
             assert set(data) == {"text/plain", "text/html"}
 
     try:
@@ -232,7 +236,8 @@ def test_opened_in_one_cell_and_closed_in_another(gym: SyncClient) -> None:
             code = cell.format(url=gym.urls[0], row=row(0), name=NAME)
             displayed.append([])
             reply = client.execute_interactive(code, output_hook=hear, timeout=30)
-            assert reply["content"]["status"] == "ok", reply["content"]
+            ended = "error" if len(displayed) == INTERRUPTED + 1 else "ok"
+            assert reply["content"]["status"] == ended, reply["content"]
     finally:
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
@@ -240,8 +245,10 @@ def test_opened_in_one_cell_and_closed_in_another(gym: SyncClient) -> None:
     assert [line for line in lines if line][:2] == ["1.0", "2"]
     assert "the client is not open" in lines[2]
     assert lines[3] == "3"
+    # An interrupted cell cancels its run only.
+    assert lines[4] == "cancelled 3"
     # One output below each cell, replaced until the end; also from the thread of a client that blocks.
-    assert [len(outputs) > 1 for outputs in displayed] == [False] * 5 + [True, True, False]
+    assert [len(outputs) > 1 for outputs in displayed] == [False] * 5 + [True, True, True, False]
     for outputs, count in zip(displayed[5:7], (3, 4), strict=True):
         kinds, names, texts = zip(*outputs, strict=True)
         assert kinds == ("display_data", *["update_display_data"] * (len(outputs) - 1))
