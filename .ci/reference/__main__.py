@@ -1,6 +1,6 @@
-"""Writes the pages of docs/reference that are made from the code: ``python .ci/reference``.
+"""Writes what is made from the code, pages of docs/reference and a module: ``python .ci/reference``.
 
-The pages are checked in, so that a change of the public surface shows in its review.
+They are checked in, so that a change of the public surface shows in its review.
 tests/docs/test_pages.py fails when one of them is out of date.
 """
 
@@ -13,11 +13,14 @@ from pathlib import Path
 import command_line
 import environments
 import files
+import keywords
 import messages
 import python_api
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
-NOTICE = "<!-- Written by 'python .ci/reference'. Change the code or .ci/reference, not this page. -->\n"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "reference"
+KEYWORDS = ROOT / "runtime" / "gym_runtime" / "messages" / "rollout_keywords.py"
+WRITTEN = "Written by 'python .ci/reference'. Change the code or .ci/reference, not this"
 
 
 def main() -> int:
@@ -30,22 +33,21 @@ def main() -> int:
         "messages.md": messages.page(),
         **environments.pages(),
     }
-    for name, page in pages.items():
-        path, new = FOLDER / name, NOTICE + page.rstrip() + "\n"
+    made = {FOLDER / name: f"<!-- {WRITTEN} page. -->\n{page.rstrip()}\n" for name, page in pages.items()}
+    made[KEYWORDS] = f"# {WRITTEN} module.\n{keywords.module()}"
+    for path, new in made.items():
         old = path.read_text() if path.exists() else ""
         if new == old:
             continue
-        changed = True
+        changed, name = True, str(path.relative_to(ROOT))
         if "--check" in sys.argv:
             sys.stdout.writelines(
-                difflib.unified_diff(
-                    old.splitlines(True), new.splitlines(True), f"docs/reference/{name}", "new"
-                )
+                difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "new")
             )
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(new)
-            print(f"wrote docs/reference/{name}")
+            print(f"wrote {name}")
     return int(changed and "--check" in sys.argv)
 
 

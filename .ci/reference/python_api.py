@@ -48,6 +48,8 @@ def page() -> str:
         known = {getattr(import_module(where), name) for where, name in shown}
         names = [name for name in _names(module) if _home(module, name).startswith((home, BOUND))]
         names = [name for name in names if getattr(import_module(module), name) not in known]
+        # A reader begins with it.
+        names.sort(key=lambda name: not name.startswith("connect"))
         parts += [f"## {title}", f"From `{module}`."]
         parts += [entry(name, getattr(import_module(module), name)) for name in names]
         shown |= {(module, name) for name in names}

@@ -3,6 +3,7 @@ from . import training as training
 from .assets import Asset as Asset
 from .client.client import Client as Client
 from .client.connecting import connect as connect
+from .client.frames import frame as frame
 from .client.sync import SyncClient as SyncClient
 from .client.sync import connect_sync as connect_sync
 from .environment.environment import AgentChoice as AgentChoice

@@ -84,7 +84,7 @@ class RolloutSource:
     ) -> None:
         self._nats = system_url(nats)
         self._engine = engine
-        self._settings = RolloutSettings().with_keywords({**(settings or {}), "return_tokens": True})
+        self._settings = RolloutSettings().with_keywords({**(settings or {}), "return_token_ids": True})
         self._joined: _Joined | None = None
         self._lifetime: Lifetime | None = None
         self._opening = anyio.Lock()

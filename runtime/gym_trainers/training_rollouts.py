@@ -70,7 +70,7 @@ def pieces(record: RolloutRecord) -> list[Piece]:
     """The sequences to train on, one per segment of tokens; none if the rollout has no reward.
 
     Raises:
-        UsageError: the rollout was run without ``return_tokens``.
+        UsageError: the rollout was run without ``return_token_ids``.
     """
     if record.reward is None:
         return []

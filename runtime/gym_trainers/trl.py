@@ -256,7 +256,7 @@ def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
         sampling["top_k"] = args.top_k
     if args.min_p:
         sampling["min_p"] = args.min_p
-    return settings.with_keywords({"sampling": {**settings.sampling, **sampling}, "return_tokens": True})
+    return settings.with_keywords({"sampling": {**settings.sampling, **sampling}, "return_token_ids": True})
 
 
 def _end_of_sequence(trainer: Any) -> int:

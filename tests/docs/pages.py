@@ -4,7 +4,7 @@ How a block is tried follows from its language and from a comment before it:
 
 - ``title="NAME"`` after the language: it is written to a file of that name.
 - ``bash``: its commands are run, in the order of the page, in the folder with the page's files.
-- ``python`` without a title: it is run as a script.
+- ``python`` without a title: it is run as a script; after ``<!-- cell -->`` as a cell of the page's notebook.
 - ``text``: its lines must stand in the output of the block before; ``…`` stands for anything.
 - ``json``, ``toml``: it must be valid.
 - ``py``, ``pycon``, ``console``: shown only.

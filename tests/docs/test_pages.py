@@ -91,6 +91,11 @@ def test_reference_is_what_the_code_says() -> None:
     assert checked.returncode == 0, f"run: python .ci/reference\n{checked.stdout}{checked.stderr}"
 
 
+def test_the_python_reference_begins_with_connect() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+    assert re.findall(r"^### `(\w+)`", page, re.MULTILINE)[:3] == ["connect", "connect_sync", "Client"]
+
+
 def test_walks_name_methods_that_exist() -> None:
     sources = [path.read_text() for top in CODE for path in (ROOT / top).rglob("*.py")]
     named = re.findall(r"`([A-Z]\w+)\.(\w+)`", WALKS.read_text())

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from docs.notebook import Notebook, notebook
 from docs.pages import GENERATED, PAGES, README, ROOT, Block, blocks, commands, first_command
 from stubs import stub_engine
 
@@ -46,6 +47,7 @@ class Reader:
         self._stack = stack
         self._run = ""
         self.said = ""
+        self._notebook: Notebook | None = None
         self._environment = {
             **os.environ,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -64,6 +66,12 @@ class Reader:
                 self.said = ""
                 for command in commands(block):
                     self.type(self._filled_in(command))
+            case "python" if block.remark == "cell":
+                if self._notebook is None:
+                    opened = notebook(self._folder, self._environment)
+                    self._notebook = self._stack.enter_context(opened)
+                shown = self._notebook.run(self._filled_in(block.text))
+                self.said = "\n".join(output["text/plain"] for output in shown)
             case "python" if not block.title:
                 (self._folder / "snippet.py").write_text(block.text)
                 self.type("python snippet.py")

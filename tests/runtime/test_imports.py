@@ -30,6 +30,7 @@ HEAVY = {
     "openai",
     "opentelemetry",
     "pandas",
+    "polars",
     "reasoning_gym",
     "rich",
     "sympy",

@@ -39,7 +39,7 @@ class Made:
         self._pool = pool
 
     async def rollouts(self, *rows: str, **settings: Any) -> list[RolloutRecord]:
-        settings = {"model_pool": self._pool, "return_tokens": True, "ordered": True, **settings}
+        settings = {"model_pool": self._pool, "return_token_ids": True, "ordered": True, **settings}
         return [record async for record in self._system.client.rollouts(rows, **settings)]
 
 

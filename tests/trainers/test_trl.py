@@ -38,7 +38,7 @@ def arguments(**more: Any) -> Any:
 
 def test_sampling_is_the_trainers() -> None:
     settings = sampled_as(RolloutSettings(sampling={"seed": 3}), arguments())
-    assert settings.return_tokens
+    assert settings.return_token_ids
     assert settings.sampling == {"seed": 3, "temperature": 0.9, "max_output_tokens": 64}
     narrow = sampled_as(RolloutSettings(), arguments(top_p=0.5, top_k=7, min_p=0.1)).sampling
     assert (narrow["top_p"], narrow["top_k"], narrow["min_p"]) == (0.5, 7, 0.1)

@@ -31,7 +31,7 @@ def arguments(**more: Any) -> Any:
 
 def test_samples_are_whole_sequences_with_the_advantages_of_their_group(system: SyncClient) -> None:
     rows = [counter_row(4), counter_row(5)]
-    records = list(system.rollouts(rows, return_tokens=True, ordered=True, repeats=2))
+    records = list(system.rollouts(rows, return_token_ids=True, ordered=True, repeats=2))
     failed = RolloutRecord(run="r", task_index=0, rollout_index=9, environment=COUNTER, **_failed())
     first, *others = sample_fields([*records, failed], group=7, version=3)
     assert len(others) == 3

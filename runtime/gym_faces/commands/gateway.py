@@ -41,7 +41,7 @@ def gateway(
     port: Port = 0,
     model_pool: tuple[str, ...] = ("policy",),
     output: Output = None,
-    return_tokens: bool = False,
+    return_token_ids: bool = False,
     concurrency: Annotated[int, AT_LEAST_ONE] = 1024,
     timeout_s: Annotated[float, POSITIVE] = 600.0,
     broker: Broker = BROKER,
@@ -55,7 +55,7 @@ def gateway(
         port: 0 lets the system choose.
         model_pool: A model pool that clients may name as their model; the first serves all other names.
         output: A file to which each captured call is also written, JSONL.
-        return_tokens: Add token ids and log-probabilities to the captured calls.
+        return_token_ids: Add token ids and log-probabilities to the captured calls.
         concurrency: Calls in progress; more are refused with 429.
         timeout_s: The limit of one call, in seconds.
     """
@@ -78,7 +78,7 @@ def gateway(
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(router.run)
             served = Gateway(
-                Pools(router, model_pool, return_tokens=return_tokens).ask,
+                Pools(router, model_pool, return_tokens=return_token_ids).ask,
                 models=model_pool,
                 captures=Captures(file=file),
                 names=names,

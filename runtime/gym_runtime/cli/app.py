@@ -35,7 +35,6 @@ PARTS = ("Make rollouts", "Look around", "Write environments", "Prepare data")
 """Of the help, as it shows them."""
 
 RENAMED = {
-    "return_tokens": "return-token-ids",
     "timeout_s": "timeout",
     "call_timeout_s": "call-timeout",
     "drain_s": "drain",

@@ -8,13 +8,14 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, Unpack
 
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client import standing_run
 from gym_runtime.client.collected_groups import InputOrder, run_groups
+from gym_runtime.client.progress import shown
 from gym_runtime.client.recorded_runs import Expecting, recording, run_recorded
 from gym_runtime.client.row_sources import (
     POLICY,
@@ -41,6 +42,7 @@ from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_keywords import RolloutKeywords
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, asked_here, new_run_id
@@ -193,7 +195,8 @@ class Client:
         output: str | Path | None = None,
         resume: bool = False,
         retry_failed: bool = False,
-        **keywords: Any,
+        progress: bool = False,
+        **keywords: Unpack[RolloutKeywords],
     ) -> AsyncGenerator[RolloutRecord]:
         """Run rollouts of dataset rows; yields each record once, in the order of completion.
 
@@ -216,6 +219,8 @@ class Client:
             resume: go on with the files of ``output``: rollouts in them are neither run nor yielded. The rows
                 and the settings must be the same; without files it is a new run.
             retry_failed: with ``resume``: run all failed rollouts again, even if they failed for good.
+            progress: show one line that is replaced as rollouts are finished: below the cell of a notebook,
+                else on standard error.
             keywords: fields of `RolloutSettings` to change in ``settings``, such as ``repeats``; and fields
                 that override the rows: those of `Sampling`, such as ``temperature``, ``top_k`` or ``seed``,
                 and those of ``responses_create_params``.
@@ -261,6 +266,8 @@ class Client:
                     records = run_rollouts(self.driver, specs, info, in_flight=in_flight)
                 if track is not None:
                     records = track_rollouts(track, records, info, asked)
+                if progress:
+                    records = shown(records, lambda record: [record], info.total)
                 # A generator that is dropped without `aclose` is closed some time later, in another task.
                 await stack.enter_async_context(aclosing(records))
                 async for record in records:
@@ -285,7 +292,8 @@ class Client:
         in_flight: int = IN_FLIGHT,
         ordered: bool = False,
         keys: Iterable[Any] | None = None,
-        **keywords: Any,
+        progress: bool = False,
+        **keywords: Unpack[RolloutKeywords],
     ) -> AsyncGenerator[Group]:
         """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
 
@@ -298,6 +306,7 @@ class Client:
             ordered: yield in the order of the rows instead; a group that overtook others waits in memory.
             keys: your name for each row, of any type: each row is a group of its own, whatever its text, and
                 its `Group.key` is this name.
+            progress: as in `rollouts`.
 
         Raises:
             TaskError, UsageError: as `rollouts`; for a list, nothing was started.
@@ -308,6 +317,8 @@ class Client:
         groups = run_groups(
             self.driver, specs, info, sources, on_failure=on_failure, in_flight=in_flight, ordered=ordered
         )
+        if progress:
+            groups = shown(groups, lambda group: group.records, info.total)
         async with aclosing(groups):
             async for group in groups:
                 yield group
@@ -318,7 +329,7 @@ class Client:
         settings: RolloutSettings | None = None,
         *,
         environment: str | None = None,
-        **keywords: Any,
+        **keywords: Unpack[RolloutKeywords],
     ) -> AsyncGenerator[StandingRun]:
         """A run that takes rows one by one, for as long as the context lasts; see `StandingRun.rollout`.
 
@@ -359,7 +370,7 @@ class Client:
         settings: RolloutSettings | None = None,
         *,
         environment: str | None = None,
-        **keywords: Any,
+        **keywords: Unpack[RolloutKeywords],
     ) -> RunInfo:
         """Put the rollouts of all rows onto the queues of a system, and return the run's description.
 

@@ -29,7 +29,9 @@ def connect(
     prefix: str = "gym",
     hosted: bool = False,
 ) -> Client:
-    """A client that connects to a running system, starts one, or both, when it is opened::
+    """A client that connects to a running system, starts one, or both, when it is opened.
+
+    It is opened in one of two ways::
 
         async with connect(nats=URL) as gym: ...
         gym = await connect(nats=URL).open()  # and at the end: await gym.close()
@@ -46,6 +48,7 @@ def connect(
         agents: one or several; by default the agents that the environments name.
         workers: processes of each kind.
         concurrency: rollouts in flight, over all agent workers.
+        prefix: of the system's subjects, which tells systems that share a broker apart.
         hosted: agent workers host the environments and models that may share their process; by default every
             worker has its own.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Unpack
 
 import anyio
 import msgspec
@@ -19,6 +19,7 @@ from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_keywords import SamplingKeywords
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo
 
@@ -44,7 +45,7 @@ class StandingRun:
         self._why_over = ""
         self._ended = anyio.Event()
 
-    async def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
+    async def rollout(self, row: AnyRow, **sampling: Unpack[SamplingKeywords]) -> RolloutRecord:
         """Run one rollout of a row, and return its record; a failed one has no reward.
 
         If the caller is cancelled, so is the rollout.

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, Unpack
 
 from anyio.from_thread import start_blocking_portal
 
@@ -28,6 +28,7 @@ from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.rollout_keywords import SamplingKeywords
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -142,7 +143,7 @@ class SyncRun:
         self._connection = connection
         self._standing = run
 
-    def rollout(self, row: AnyRow, **sampling: Any) -> RolloutRecord:
+    def rollout(self, row: AnyRow, **sampling: Unpack[SamplingKeywords]) -> RolloutRecord:
         """As `StandingRun.rollout`."""
         return self._connection.call(partial(self._standing.rollout, row, **sampling))
 

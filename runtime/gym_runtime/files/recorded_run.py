@@ -142,7 +142,7 @@ def _settings(plan: RunPlan, model: str) -> dict[str, Any]:
         "shuffle_seed": None,
         "seed_repeats": settings.seed_repeats,
         "max_turns": settings.max_turns,
-        "return_token_ids": settings.return_tokens,
+        "return_token_ids": settings.return_token_ids,
         "settings": None,
     }
 

@@ -182,7 +182,8 @@ def expand(
             and definition.shape != "episode",
             "attached": attached,
         }
-        spec["packed_tokens"], repeats = settings.return_tokens, settings.repeats or definition.repeats
+        spec["return_tokens"] = spec["packed_tokens"] = settings.return_token_ids
+        repeats = settings.repeats or definition.repeats
         task_index, first = numbering.number(row, repeats)
         if definition.compare is not None:
             times = numbering.occurrences(row)

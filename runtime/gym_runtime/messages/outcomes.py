@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import Fault
+from gym_runtime.errors import UNREADABLE, Fault, TaskError
 from gym_runtime.messages.call_tokens import CallTokens, row_with_tokens
 from gym_runtime.messages.calls import Comparison, RoleUse
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
@@ -103,6 +103,21 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             return f"{kind}: {outcome.reason}"
         return f"{kind}: {outcome.fault.message}" if isinstance(outcome, Failed) else kind
 
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain Python that JSON can hold: its attributes, with the ``row`` decoded.
+
+        Left out is what only the runtime reads: ``group``, ``waiting``, ``comparison``, and ``tokens``, which
+        stand in the row, too.
+
+        Raises:
+            TaskError: its row is damaged.
+        """
+        attributes = {name: getattr(self, name) for name in (*_SHOWN, "rollout_id", "ending")}
+        try:
+            return {**msgspec.to_builtins(attributes), "row": msgspec.json.decode(self.row)}
+        except UNREADABLE as error:
+            raise TaskError(f"not a row: {error}") from error
+
     def _repr_html_(self) -> str:
         """The notebook view: the verdict, and the conversation folded."""
         facts = (self.environment, self.reward, self.ending, self.turns, self.tool_calls, self.duration_s)
@@ -115,7 +130,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         A rollout that failed before its first model call has none.
 
         Raises:
-            UsageError: it was made without ``return_tokens``; or numpy is not installed.
+            UsageError: it was made without ``return_token_ids``; or numpy is not installed.
             TaskError: its row is damaged.
         """
         truncated = isinstance(self.outcome, Truncated)
@@ -138,6 +153,11 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return conversation(self.row)
 
 
+_SHOWN = [
+    name
+    for name in RolloutRecord.__struct_fields__
+    if name not in ("row", "group", "waiting", "comparison", "tokens")
+]
 encode_record = msgspec.json.Encoder().encode
 decode_record = msgspec.json.Decoder(RolloutRecord).decode
 

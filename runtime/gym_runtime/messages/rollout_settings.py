@@ -1,8 +1,9 @@
 """What a run asks for of its rollouts: one object from the flags and the Python client to the wire.
 
 Each option of `RolloutSettings` is declared here once, with its default, its bounds and its help text. The
-command line makes its flags from these fields, `Client.rollouts` takes them as one object or as keywords, and
-each `RolloutSpec` carries those that a worker needs, under the same names.
+command line makes its flags from these fields, `Client.rollouts` takes them as one object or as keywords
+(`RolloutKeywords`, written by ``python .ci/reference``), and each `RolloutSpec` carries those that a worker
+needs.
 
 `Sampling` has the parameters that a run may set, and `lay_over` replaces those of a row. The Responses API
 has fields for some of them. The rest are sent as NeMo Gym sends them: as JSON text in
@@ -21,7 +22,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, wraps
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
@@ -233,6 +234,12 @@ def _fields(value: Any) -> dict[str, Any]:
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Durability = Literal["turn", "result"]
+OTHER_NAMES = {
+    "timeout": "timeout_s",
+    "call_timeout": "call_timeout_s",
+    "return_tokens": "return_token_ids",
+}
+"""Flags of the command line whose settings name the unit, too; and a former name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +264,7 @@ class RolloutSettings:
         max_attempts: Attempts at a rollout before it counts as failed.
         durability: turn: another worker continues a rollout at the turn where its worker died. result: such
             a rollout starts again.
-        return_tokens: Put token ids and log-probabilities on the rows, for training.
+        return_token_ids: Put token ids and log-probabilities on the rows, for training.
         max_staleness: Re-run rollouts whose weights are more than N versions old.
         sampling: Fields that replace those of each row's ``responses_create_params``.
 
@@ -277,7 +284,7 @@ class RolloutSettings:
     call_timeout_s: Annotated[float, Meta(ge=0)] | None = None
     max_attempts: AtLeastOne = 3
     durability: Durability = "turn"
-    return_tokens: bool = False
+    return_token_ids: bool = False
     max_staleness: Annotated[int, Meta(ge=0)] | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -289,18 +296,48 @@ class RolloutSettings:
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name} is {value!r}; it must be {_expected(str(error))}") from None
 
+    @property
+    def return_tokens(self) -> bool:
+        """The former name of ``return_token_ids``."""
+        return self.return_token_ids
+
     def with_keywords(self, keywords: Mapping[str, Any]) -> RolloutSettings:
         """These settings with some changed; keywords that are not settings are added to ``sampling``.
 
         Raises:
-            UsageError: a value is out of its bounds.
+            UsageError: a value is out of its bounds, or a setting has two values under two names.
         """
         known = {one.name for one in fields(self)}
-        changes = {name: value for name, value in keywords.items() if name in known}
-        sampling = {name: value for name, value in keywords.items() if name not in known}
+        named = _by_own_names(keywords)
+        changes = {name: value for name, value in named.items() if name in known}
+        sampling = {name: value for name, value in named.items() if name not in known}
         if sampling:
             changes["sampling"] = {**self.sampling, **changes.get("sampling", {}), **sampling}
         return replace(self, **changes) if changes else self
+
+
+def _by_own_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords, with `OTHER_NAMES` replaced.
+
+    Raises:
+        UsageError: a setting is given under two names.
+    """
+    for other, own in OTHER_NAMES.items():
+        if other in keywords and own in keywords:
+            raise UsageError(f"{other} and {own} are the same setting: give one of them")
+    return {OTHER_NAMES.get(name, name): value for name, value in keywords.items()}
+
+
+_made = RolloutSettings.__init__
+
+
+@wraps(_made)
+def _make(self: RolloutSettings, **keywords: Any) -> None:
+    _made(self, **_by_own_names(keywords))
+
+
+# A dataclass knows no second name of a field.
+RolloutSettings.__init__ = _make
 
 
 @cache

@@ -42,7 +42,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(_Row).decode
 NAN = pack_logprobs([math.nan])
-NO_TOKENS = "the row has no token ids: make its rollout with return_tokens=True"
+NO_TOKENS = "the row has no token ids: make its rollout with return_token_ids=True"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -66,6 +66,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
 
     @property
+    def records(self) -> list[RolloutRecord]:
+        """Of all rollouts: ``rollouts``, then failed ones that are not among them."""
+        return [*self.rollouts, *(one for one in self.failures if one not in self.rollouts)]
+
+    @property
     def rewards(self) -> list[float | None]:
         """One per rollout; None exactly where `mask` is False."""
         return [rollout.reward for rollout in self.rollouts]
@@ -77,8 +82,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a line for each rollout, and their conversations folded."""
-        shown = [*self.rollouts, *(one for one in self.failures if one not in self.rollouts)]
-        shown = shown[:MOST_ROWS]
+        shown = self.records[:MOST_ROWS]
         rows = [
             (one.rollout_index, one.reward, one.ending, one.turns, one.tool_calls, one.duration_s)
             for one in shown
@@ -92,13 +96,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
             + "".join(html_transcript(one.row, f"rollout {one.rollout_id}") for one in shown)
         )
 
-    def advantages(self, kind: Advantage = "grpo") -> list[float]:
-        """One per rollout, 0.0 where `mask` is False; see `gym_runtime.rollout.groups.advantages`.
+    @property
+    def advantages(self) -> list[float]:
+        """One per rollout, as GRPO defines it, 0.0 where `mask` is False.
 
-        Raises:
-            UsageError: there is no such definition.
+        ``gym_runtime.training.advantages(group.rewards, "rloo")`` gives those of another definition.
         """
-        return advantages(self.rewards, kind)
+        return advantages(self.rewards)
 
 
 class Make(msgspec.Struct, frozen=True):

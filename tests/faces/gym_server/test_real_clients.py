@@ -31,7 +31,7 @@ from gym_runtime.messages.rollout_settings import RolloutSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(180)]
 CLIENTS = Path(__file__).with_name("clients")
-TOKENS = RolloutSettings(return_tokens=True)
+TOKENS = RolloutSettings(return_token_ids=True)
 
 
 def needs(variable: str, what: str) -> str:

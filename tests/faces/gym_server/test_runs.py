@@ -34,7 +34,7 @@ BROKEN = environment(Environment(resource=broken, description="Breaks."), "broke
 
 
 async def test_a_row_becomes_a_result_row_with_the_clients_own_names() -> None:
-    async with running_server(settings=RolloutSettings(return_tokens=True)) as here:
+    async with running_server(settings=RolloutSettings(return_token_ids=True)) as here:
         row = counter_row(_rowidx=7, _ng_task_index=5, _ng_rollout_index=2, note="kept")
         told = await here.post("/run", row)
         assert told.status == 200

@@ -111,7 +111,7 @@ async def test_rollouts_of_a_system_whose_worker_has_the_engine() -> None:
         records = [
             record
             async for record in gym.rollouts(
-                [ROW], environment=ENVIRONMENT, repeats=8, return_tokens=True, max_output_tokens=60
+                [ROW], environment=ENVIRONMENT, repeats=8, return_token_ids=True, max_output_tokens=60
             )
         ]
     assert len(records) == 8

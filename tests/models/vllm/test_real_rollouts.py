@@ -46,7 +46,7 @@ async def rollouts(url: str, count: int, **more: Any) -> list[RolloutRecord]:
         return [
             record
             async for record in gym.rollouts(
-                [ROW], environment=ENVIRONMENT, repeats=count, return_tokens=True, max_output_tokens=60
+                [ROW], environment=ENVIRONMENT, repeats=count, return_token_ids=True, max_output_tokens=60
             )
         ]
 

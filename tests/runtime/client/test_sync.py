@@ -43,7 +43,7 @@ def gym() -> Iterator[SyncClient]:
 
 def test_rollouts_and_groups_in_the_order_of_the_rows(gym: SyncClient) -> None:
     rows = [row(n) for n in range(20)]
-    made = gym.groups(rows, environment=NAME, repeats=2, keys=range(20), ordered=True, return_tokens=True)
+    made = gym.groups(rows, environment=NAME, repeats=2, keys=range(20), ordered=True, return_token_ids=True)
     groups = list(made)
     assert [group.key for group in groups] == list(range(20))
     assert [group.rewards for group in groups] == [[1.0 - n % 2] * 2 for n in range(20)]
@@ -204,8 +204,14 @@ CELLS = [
     "print(records[0].reward)",
     "async with gym.session({row!r}, environment={name!r}) as session: print(len(session.tools))",
     "await gym.close()\ntry: await gym.workers()\nexcept gym_runtime.UsageError as error: print(error)",
-    "await gym.open()\nprint(len(await gym.workers()))\nawait gym.close()",
+    "await gym.open()\nprint(len(await gym.workers()))",
+    "async for _ in gym.rollouts([{row!r}] * 3, environment={name!r}, progress=True): pass",
+    "with gym_runtime.connect_sync({url!r}) as blocking:\n"
+    "    for _ in blocking.groups([{row!r}], environment={name!r}, repeats=4, progress=True): pass",
+    "async for _ in gym.rollouts(({row!r} for _ in range(20000)), environment={name!r}, progress=True): pass",
+    "print([run.state for run in await gym.runs()][-1], len(await gym.workers()))\nawait gym.close()",
 ]
+INTERRUPTED = 7
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -213,15 +219,25 @@ def test_opened_in_one_cell_and_closed_in_another(gym: SyncClient) -> None:
     manager = pytest.importorskip("jupyter_client.manager", reason="needs pip install 'gym-runtime[dev]'")
     kernel, client = manager.start_new_kernel(kernel_name="python3")
     said: list[str] = []
+    displayed: list[list[tuple[str, str, str]]] = []
 
     def hear(message: dict[str, Any]) -> None:
         said.append(message["content"].get("text", ""))
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            name = message["content"]["transient"]["display_id"]
+            data = message["content"]["data"]
+            displayed[-1].append((message["msg_type"], name, data["text/plain"]))
+            if len(displayed) == INTERRUPTED + 1 and len(displayed[-1]) == 1:
+                kernel.interrupt_kernel()
+            assert set(data) == {"text/plain", "text/html"}
 
     try:
         for cell in CELLS:
             code = cell.format(url=gym.urls[0], row=row(0), name=NAME)
+            displayed.append([])
             reply = client.execute_interactive(code, output_hook=hear, timeout=30)
-            assert reply["content"]["status"] == "ok", reply["content"]
+            ended = "error" if len(displayed) == INTERRUPTED + 1 else "ok"
+            assert reply["content"]["status"] == ended, reply["content"]
     finally:
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
@@ -229,3 +245,14 @@ def test_opened_in_one_cell_and_closed_in_another(gym: SyncClient) -> None:
     assert [line for line in lines if line][:2] == ["1.0", "2"]
     assert "the client is not open" in lines[2]
     assert lines[3] == "3"
+    # An interrupted cell cancels its run only.
+    assert lines[4] == "cancelled 3"
+    # One output below each cell, replaced until the end; also from the thread of a client that blocks.
+    assert [len(outputs) > 1 for outputs in displayed] == [False] * 5 + [True, True, True, False]
+    for outputs, count in zip(displayed[5:7], (3, 4), strict=True):
+        kinds, names, texts = zip(*outputs, strict=True)
+        assert kinds == ("display_data", *["update_display_data"] * (len(outputs) - 1))
+        assert len(set(names)) == 1
+        assert texts[0] == f"rollouts: 0 of {count}"
+        assert texts[-1].startswith(f"rollouts: {count} of {count}, mean reward 1.000, ")
+        assert texts[-1].endswith(" in 0:00")

@@ -128,5 +128,5 @@ def test_a_record_of_an_earlier_version_is_read_as_it_is() -> None:
 
 
 def test_calls_without_ids_have_no_sequences() -> None:
-    with pytest.raises(UsageError, match="return_tokens"):
+    with pytest.raises(UsageError, match="return_token_ids"):
         packed_sequences([CallTokens(item=0, tokens=Tokens())])

@@ -118,7 +118,7 @@ def test_log_probabilities_that_the_engine_left_out_are_nan() -> None:
 
 
 def test_a_record_without_token_ids_says_how_to_have_them() -> None:
-    with pytest.raises(UsageError, match="return_tokens=True"):
+    with pytest.raises(UsageError, match="return_token_ids=True"):
         record(message("x")).sequences()
     assert record().sequences() == []
 

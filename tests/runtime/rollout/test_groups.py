@@ -9,7 +9,7 @@ import pytest
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make
+from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make, advantages
 from gym_testing.virtual_clock import BACKEND
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,8 +136,9 @@ def test_a_group_without_any_rollout_left_has_failed(policy: GroupPolicy) -> Non
 def test_advantages_leave_out_what_has_no_reward() -> None:
     (group,) = settle("mask", Completed(), FAILED, Completed())
     assert isinstance(group, Group)
-    assert group.advantages("dr_grpo") == [-1.0, 0.0, 1.0]
-    assert (settle("mask", FAILED, FAILED)[-1]).advantages() == [0.0, 0.0]  # pyright: ignore
+    assert group.advantages == advantages(group.rewards) != [0.0] * 3
+    assert advantages(group.rewards, "dr_grpo") == [-1.0, 0.0, 1.0]
+    assert (settle("mask", FAILED, FAILED)[-1]).advantages == [0.0, 0.0]  # pyright: ignore
 
 
 def test_an_unknown_policy_is_refused_with_the_nearest_one() -> None:
