@@ -13,8 +13,8 @@ be below 0.
 Rows, rules and fields are those of NeMo Gym's environment of this name, as its README describes them. The
 input is the text of all its messages; that a run is of words is our reading. Where the overlap cannot
 change the reward it is not computed, and null. Overlaps are computed in a process that can be killed:
-one that takes longer than 30 seconds is a failure of the rollout. Source: the README of NeMo Gym's ``lc_niah``,
-after OpenAI's GraphWalks (MIT); the rows are our own.
+one that takes longer than 30 seconds is a failure of the rollout. Source: the README of NeMo Gym's
+``lc_niah``, after OpenAI's GraphWalks (MIT); the rows are our own.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ async def overlap(metric: Metric, reasoning: str, given: str) -> float:
         return await run_isolated(METRICS[metric], reasoning, given, timeout_s=LIMIT_S)
     except TimeoutError:
         raise ResourceError(
-            f"the overlap took longer than {LIMIT_S:g} s to compute, so the answer has no reward", stage="verify"
+            f"the overlap took longer than {LIMIT_S:g} s, so the answer has no reward",
+            stage="verify",
         ) from None
 
 
