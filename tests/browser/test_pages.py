@@ -164,7 +164,11 @@ async def test_the_card_is_never_wider_than_its_panel(chromium: Chromium, tmp_pa
     long = "W" * 500
     row = {
         "responses_create_params": {"input": long},
-        "response": {"output": [], "model": long, "incomplete_details": {"reason": long}},
+        "response": {
+            "output": [{"content": long, "generation_token_ids": [1, 2], "weight_versions": [long]}],
+            "model": long,
+            "incomplete_details": {"reason": long},
+        },
         "reward": 0.5,
         "reward_components": {long: 0.123456789},
         "agent_ref": {"name": long},
@@ -179,6 +183,11 @@ async def test_the_card_is_never_wider_than_its_panel(chromium: Chromium, tmp_pa
             "attempt": 2,
             "started_anew": [long],
             "role_answers": [{"role": long, "digest": "d", "question": long, "response": {}}],
+            "roles": {long: {"calls": 3, "seconds": 9}},
+            "timing": {
+                "turns": [{"model_s": 1, "tool_s": 2, "tool_roles_s": {long: 3}, "roles_s": {long: 1}}],
+                "roles_s": {long: 1},
+            },
         },
     }
     (tmp_path / "wide.jsonl").write_text(json.dumps(row) + "\n")
@@ -192,6 +201,13 @@ async def test_the_card_is_never_wider_than_its_panel(chromium: Chromium, tmp_pa
             )
             assert wide == [], width
             assert "found: nothing" in await page.text(".verdict")
+            for tab, ready in (("timeline", ".timeline li"), ("tokens", ".stream .token")):
+                await to(page, f"#/run/wide/rollouts/0.0?tab={tab}", f"document.querySelector('{ready}')")
+                beyond = (
+                    "[...document.querySelectorAll('#panel *')].filter((e) => e.clientWidth "
+                    "&& e.scrollWidth > e.clientWidth + 1).map((e) => e.className)"
+                )
+                assert await page.eval(beyond) == [], (tab, width)
 
 
 async def test_the_filter_is_in_the_address_and_keys_go_from_row_to_row(
@@ -348,7 +364,16 @@ async def test_an_export_works_on_any_host_and_as_one_file(
             async with chromium.page() as page:
                 await page.goto(url)
                 await page.until("document.querySelectorAll('.runs td .reward').length === 6")
-                for name in ("run", "rollout", "rollout with tools", "failures", "compare", "pair"):
+                for name in (
+                    "run",
+                    "rollout",
+                    "rollout with tools",
+                    "failures",
+                    "compare",
+                    "pair",
+                    "board",
+                    "tasks as a heat map",
+                ):
                     await to(page, *PAGES[name])
                 await to(page, "#/run/quiz-a/rollouts", "document.querySelectorAll('.line-at').length > 5")
                 await page.fill("#query", '"Only B fits."')
