@@ -60,7 +60,10 @@ GYM = [
     ["resumed_turns", "turns that were taken from the journal of an attempt whose worker died"],
     ["rebuilt_sessions", "sessions that were rebuilt on another worker"],
     ["duration_s", "of this attempt, in seconds"],
-    ["timing", "how long each turn's model call and tools took, and the verification, in seconds"],
+    [
+        "timing",
+        "how long each turn's model call and tools took, and the verification, and roles within, in seconds",
+    ],
     ["started_anew", "why earlier attempts were given up with all that they had done"],
     ["weight_versions", "the versions of the weights that sampled this rollout"],
     ["token_segments", "how many sequences its tokens make"],

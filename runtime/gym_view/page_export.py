@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -30,11 +30,13 @@ from gym_view.row_fields import figures_in
 from gym_view.run_comparison import compare
 from gym_view.run_figures import Groups, groups_in
 from gym_view.run_files import Run, describe
+from gym_view.vocabulary import Vocabulary
 
 CHUNK_BYTES = 4 * 2**20
 MAX_PAGE_BYTES = 20 * 2**20
 MAX_COMPARED = 8
 _PAGE_FILES = ("index.html", "page.js", "page.css")
+_Exported = tuple[dict[str, Any], Iterator[tuple[str, bytes]]]
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -44,20 +46,25 @@ class Written(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-def export(runs: Sequence[Run], target: Path) -> Written:
+def export(runs: Sequence[Run], target: Path, vocabulary: Vocabulary | None = None) -> Written:
     """Write the page and these runs to a folder; or to one file, if ``target`` ends in ``.html``.
+
+    With a ``vocabulary`` tokens have texts.
 
     Raises:
         UsageError: the folder has other content, the file would be larger than `MAX_PAGE_BYTES`, or the disk
             does not take it.
     """
     try:
-        return _export_file(runs, target) if target.suffix == ".html" else _export_folder(runs, target)
+        exported = _exported(runs, vocabulary)
+        return (
+            _export_file(exported, target) if target.suffix == ".html" else _export_folder(exported, target)
+        )
     except OSError as error:
         raise UsageError(f"cannot write {error.filename or target}: {error.strerror}") from None
 
 
-def _export_folder(runs: Sequence[Run], target: Path) -> Written:
+def _export_folder(exported: Iterable[_Exported], target: Path) -> Written:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already; name a new folder")
     data = target / "data"
@@ -65,7 +72,7 @@ def _export_folder(runs: Sequence[Run], target: Path) -> Written:
     for name in _PAGE_FILES:
         (target / name).write_bytes(_page(name))
     described: list[dict[str, Any]] = []
-    for about, files in _exported(runs):
+    for about, files in exported:
         folder = data / about["folder"]
         folder.mkdir()
         for name, content in files:
@@ -76,10 +83,10 @@ def _export_folder(runs: Sequence[Run], target: Path) -> Written:
     return Written(len(sizes), sum(sizes))
 
 
-def _export_file(runs: Sequence[Run], target: Path) -> Written:
+def _export_file(exported: Iterable[_Exported], target: Path) -> Written:
     described: list[dict[str, Any]] = []
     total = 0
-    for about, files in _exported(runs):
+    for about, files in exported:
         about["data"] = {}
         for name, content in files:
             packed = base64.b64encode(content).decode()
@@ -97,7 +104,7 @@ def _export_file(runs: Sequence[Run], target: Path) -> Written:
     return Written(1, len(page))
 
 
-def _exported(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], Iterator[tuple[str, bytes]]]]:
+def _exported(runs: Sequence[Run], vocabulary: Vocabulary | None) -> Iterator[_Exported]:
     """Each run's description, complete once its files were taken, and these files by their names."""
     groups = [groups_in(run, _as_indexed) for run in runs] if len(runs) <= MAX_COMPARED else []
     for number, run in enumerate(runs):
@@ -107,10 +114,10 @@ def _exported(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], Iterator[tu
             "chunks": True,
             "compared": bool(groups),
         }
-        yield about, chain(_files(run, about["parts"]), _comparisons(groups, number))
+        yield about, chain(_files(run, about["parts"], vocabulary), _comparisons(groups, number))
 
 
-def _files(run: Run, parts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+def _files(run: Run, parts: dict[str, Any], vocabulary: Vocabulary | None) -> Iterator[tuple[str, bytes]]:
     """A run's files; ``parts`` gets where the chunks of each begin."""
     yield "figures.json", _packed(msgspec.json.encode(page_figures(run, _as_indexed)))
     yield "labels.json", _packed(msgspec.json.encode(load_labels(run.rollouts)))
@@ -121,7 +128,7 @@ def _files(run: Run, parts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         starts: list[int] = []
         for start, chunk in _chunks(rows, index):
             yield f"{part}-{len(starts)}", _packed(chunk)
-            yield f"{part}-{len(starts)}.cards", _packed(_cards(start, chunk))
+            yield f"{part}-{len(starts)}.cards", _packed(_cards(start, chunk, vocabulary))
             starts.append(start)
         parts[part]["chunks"] = starts
 
@@ -133,12 +140,12 @@ def _comparisons(groups: Sequence[Groups], number: int) -> Iterator[tuple[str, b
             yield f"against-{other}.json", _packed(msgspec.json.encode(compare(groups[number], theirs)))
 
 
-def _cards(start: int, chunk: bytes) -> bytes:
+def _cards(start: int, chunk: bytes, vocabulary: Vocabulary | None) -> bytes:
     """The cards of a chunk's rows, by where each row begins in the file."""
     found: dict[int, msgspec.Raw] = {}
     for line in chunk.split(b"\n"):
         if line.strip():
-            found[start] = msgspec.Raw(card_json(line))
+            found[start] = msgspec.Raw(card_json(line, vocabulary))
         start += len(line) + 1
     return msgspec.json.encode(found)
 

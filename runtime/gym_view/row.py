@@ -13,6 +13,8 @@ import msgspec
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import ReadableItem, as_list, as_object, as_text, content_text, readable_items
 
+from gym_view.vocabulary import Vocabulary
+
 OWN = {
     "responses_create_params",
     "response",
@@ -38,10 +40,14 @@ _SHORT_CHARACTERS = 200
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The turn of one item of a row's ``response.output``, and its error if it is a tool's."""
+    """The turn of one item of a row's ``response.output``, and its error if it is a tool's.
+
+    ``tokens`` are the texts of its sampled tokens, if the viewer has the model's vocabulary.
+    """
 
     turn: int
     error: str = ""
+    tokens: list[str] = []
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +108,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.failed}: {self.reason}" if self.reason else self.failed
 
 
-def card(row: Mapping[str, Any]) -> Card:
-    """The verdict of a row."""
+def card(row: Mapping[str, Any], vocabulary: Vocabulary | None = None) -> Card:
+    """The verdict of a row; with a ``vocabulary`` also the texts of its tokens."""
     own, response = as_object(row.get("_gym")), as_object(row.get("response"))
     outcome = as_object(own.get("outcome"))
     fields = {name: value for name, value in row.items() if name not in OWN and value is not None}
@@ -157,14 +163,19 @@ def card(row: Mapping[str, Any]) -> Card:
             if (count := _number(own.get(field)))
         ],
         facts=_facts(own, response),
-        marks=[Mark(item.turn, item.error) for item in items if item.turn],
+        marks=[
+            Mark(item.turn, item.error, _token_texts(each, vocabulary))
+            for item, each in zip(
+                (item for item in items if item.turn), as_list(response.get("output")), strict=True
+            )
+        ],
     )
 
 
-def card_json(line: bytes) -> bytes:
-    """The card of a row as JSON; ``null`` if the line is no JSON object."""
+def card_json(line: bytes, vocabulary: Vocabulary | None = None) -> bytes:
+    """The card of a row as JSON, as `card`; ``null`` if the line is no JSON object."""
     try:
-        return msgspec.json.encode(card(msgspec.json.decode(line, type=dict[str, Any])))
+        return msgspec.json.encode(card(msgspec.json.decode(line, type=dict[str, Any]), vocabulary))
     except UNREADABLE:
         return b"null"
 
@@ -203,6 +214,11 @@ def _asked(own: Mapping[str, Any], judged: Mapping[str, Any], transcript: set[st
         ),
         *(one for one in evaluations if one.answer not in found),
     ]
+
+
+def _token_texts(item: object, vocabulary: Vocabulary | None) -> list[str]:
+    ids = as_list(as_object(item).get("generation_token_ids"))
+    return [] if vocabulary is None else vocabulary.texts(ids)
 
 
 def _question(params: Mapping[str, Any]) -> str:

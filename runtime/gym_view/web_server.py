@@ -48,6 +48,7 @@ from gym_view.run_comparison import compare
 from gym_view.run_figures import groups_in
 from gym_view.run_files import Run, describe, find_runs
 from gym_view.search import offsets_of
+from gym_view.vocabulary import Vocabulary
 
 HOST = "127.0.0.1"
 MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
@@ -95,10 +96,15 @@ class ViewerServer:
     """The routes. ``find_runs`` is called again whenever the list of runs is asked for."""
 
     def __init__(
-        self, find_runs: Callable[[], list[Run]], indexer: Indexer, system: SystemState | None = None
+        self,
+        find_runs: Callable[[], list[Run]],
+        indexer: Indexer,
+        system: SystemState | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self._find_runs = find_runs
         self._system = system
+        self._vocabulary = vocabulary
         self._indexer = indexer
         self._runs: dict[str, Run] = {}
         self._one_at_a_time = anyio.CapacityLimiter(1)
@@ -203,7 +209,7 @@ class ViewerServer:
         """The card of the row of ``size`` bytes at byte ``from``; null if it is no JSON object."""
         rows = await self._file(request)
         start, size = (_number(request.query.get(name, "")) for name in ("from", "size"))
-        return _json(await anyio.to_thread.run_sync(_card_of, rows, start, size))
+        return _json(await anyio.to_thread.run_sync(_card_of, rows, start, size, self._vocabulary))
 
     async def _figures(self, request: web.Request) -> web.Response:
         """The page's figures of a run, as far as it is indexed."""
@@ -305,10 +311,10 @@ def _records(rows: Path, start: int) -> _Records:
         os.close(fd)
 
 
-def _card_of(rows: Path, start: int, size: int) -> bytes:
+def _card_of(rows: Path, start: int, size: int, vocabulary: Vocabulary | None) -> bytes:
     with rows.open("rb") as file:
         file.seek(start)
-        return card_json(file.read(min(size, MAX_LINE_BYTES)))
+        return card_json(file.read(min(size, MAX_LINE_BYTES)), vocabulary)
 
 
 def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
@@ -369,12 +375,13 @@ async def serve(
     system: SystemState | None = None,
     *,
     failures_as_zero: bool = False,
+    vocabulary: Vocabulary | None = None,
     headers_s: float = HEADERS_S,
 ) -> AsyncGenerator[Access]:
     """Serve the page on the loopback address while the block runs; gives what its address is.
 
     With a ``system`` the page shows that too, and there need be no rollouts yet. With ``failures_as_zero``
-    failed rollouts count with a reward of 0.
+    failed rollouts count with a reward of 0; with a ``vocabulary`` tokens have texts.
 
     A connection has ``headers_s`` for the headers of each request.
 
@@ -388,7 +395,7 @@ async def serve(
         if system is None:
             await anyio.to_thread.run_sync(find)
         async with _indexer() as indexer:
-            server = ViewerServer(find, indexer, system)
+            server = ViewerServer(find, indexer, system, vocabulary)
             app = web.Application(middlewares=[access.middleware])
             app.on_response_prepare.append(access.protect)
             app.add_routes(server.routes())

@@ -12,6 +12,7 @@ from browser.chromium import Chromium
 from browser.test_pages import opened, to
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
+EARLIER = {"label": "wrong", "note": "right", "rollout_id": "earlier.0.2"}
 
 
 async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path, tmp_path: Path) -> None:
@@ -28,8 +29,11 @@ async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path
             while "note" not in (stored := _stored(tmp_path / "quiz_labels.json")):
                 await anyio.sleep(0.02)
         assert (stored["label"], stored["note"]) == ("wrong verdict", "B is <b>right</b>")
+        # What was said of a rollout that was made again since is not said of the new one.
+        labels = tmp_path / "quiz_labels.json"
+        labels.write_text(json.dumps({**json.loads(labels.read_text()), "0.2": EARLIER}))
         await to(page, "#/run/quiz/rollouts", "!document.querySelector('form.label')")
-        await page.fill("#query", 'label="wrong verdict" note="*right*"')
+        await page.fill("#query", 'label=*wrong* note="*right*"')
         await page.until("document.querySelectorAll('.row .c-task').length === 1")
         assert await page.text(".row .c-more") == "wrong verdict"
         await page.click(".row")

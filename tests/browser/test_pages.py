@@ -15,6 +15,7 @@ import pytest
 from browser.chromium import Chromium, Page
 from gym_runtime.client import Client, connect
 from gym_view.state_json import full_status
+from gym_view.vocabulary import Vocabulary
 from gym_view.web_server import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -35,6 +36,7 @@ PAGES = {
     "timeline": ("#/run/quiz-a/rollouts/0.0?tab=timeline", "document.querySelector('#panel p')"),
     "row": ("#/run/quiz-a/rollouts/0.0?tab=row", "document.querySelector('.raw pre')"),
     "tasks": ("#/run/quiz-a/tasks", "document.querySelectorAll('.dots .dot').length > 10"),
+    "tasks as a heat map": ("#/run/quiz-a/tasks?as=map", "document.querySelectorAll('.cell.h5').length > 5"),
     "task": (
         "#/run/quiz-a/tasks?task=0&of=mcqa&pair=0.0~0.1",
         "document.querySelectorAll('.answer').length === 4 && document.querySelector('.different')",
@@ -43,15 +45,20 @@ PAGES = {
     "no failures": ("#/run/quiz-a/failures", "document.querySelector('.failures h1')"),
     "compare": ("#/compare?a=quiz-a&b=quiz-b", "document.querySelectorAll('.pairs-grid.row').length === 10"),
     "pair": ("#/compare?a=quiz-a&b=quiz-b&task=1~mcqa", "document.querySelectorAll('.two .item').length > 3"),
-    "board": ("#/board?runs=quiz-a,quiz-b,office", "document.querySelectorAll('.board td a small').length"),
+    "board": (
+        "#/board?runs=quiz-a,quiz-b,office",
+        "document.querySelector('.board td a small') && document.querySelectorAll('.board .cell').length > 9",
+    ),
     "no run": ("#/run/x", "document.querySelector('main.note')"),
 }
 
 
 @asynccontextmanager
-async def opened(chromium: Chromium, *places: Path, **options: Any) -> AsyncIterator[Page]:
+async def opened(
+    chromium: Chromium, *places: Path, vocabulary: Vocabulary | None = None, **options: Any
+) -> AsyncIterator[Page]:
     """The page of some runs; it may complain of nothing."""
-    async with serve(places) as access, chromium.page(**options) as page:
+    async with serve(places, vocabulary=vocabulary) as access, chromium.page(**options) as page:
         await page.goto(access.url)
         await page.until("document.querySelector('.runs td .reward')")
         assert "token" not in await page.eval("location.href")
@@ -143,7 +150,10 @@ async def test_what_roles_were_asked_is_beside_the_reward(chromium: Chromium, ru
         lanes = await page.eval(names)
         assert [name for name in lanes if name != "Queue"] == ["user begins", *turns_of(3), "Verify"]
         await to(page, "#/run/judged/rollouts/0.0?tab=timeline", "document.querySelector('.timeline')")
-        assert "asked judge" in await page.text(".timeline")
+        lane = await page.eval("[...document.querySelectorAll('.timeline li')].at(-1).innerText")
+        assert "Verify" in lane
+        assert "judge" in lane
+        assert await page.eval("document.querySelectorAll('.timeline .track .role').length") == 1
 
 
 def turns_of(count: int) -> list[str]:
@@ -154,7 +164,11 @@ async def test_the_card_is_never_wider_than_its_panel(chromium: Chromium, tmp_pa
     long = "W" * 500
     row = {
         "responses_create_params": {"input": long},
-        "response": {"output": [], "model": long, "incomplete_details": {"reason": long}},
+        "response": {
+            "output": [{"content": long, "generation_token_ids": [1, 2], "weight_versions": [long]}],
+            "model": long,
+            "incomplete_details": {"reason": long},
+        },
         "reward": 0.5,
         "reward_components": {long: 0.123456789},
         "agent_ref": {"name": long},
@@ -169,6 +183,11 @@ async def test_the_card_is_never_wider_than_its_panel(chromium: Chromium, tmp_pa
             "attempt": 2,
             "started_anew": [long],
             "role_answers": [{"role": long, "digest": "d", "question": long, "response": {}}],
+            "roles": {long: {"calls": 3, "seconds": 9}},
+            "timing": {
+                "turns": [{"model_s": 1, "tool_s": 2, "tool_roles_s": {long: 3}, "roles_s": {long: 1}}],
+                "roles_s": {long: 1},
+            },
         },
     }
     (tmp_path / "wide.jsonl").write_text(json.dumps(row) + "\n")
@@ -182,6 +201,13 @@ async def test_the_card_is_never_wider_than_its_panel(chromium: Chromium, tmp_pa
             )
             assert wide == [], width
             assert "found: nothing" in await page.text(".verdict")
+            for tab, ready in (("timeline", ".timeline li"), ("tokens", ".stream .token")):
+                await to(page, f"#/run/wide/rollouts/0.0?tab={tab}", f"document.querySelector('{ready}')")
+                beyond = (
+                    "[...document.querySelectorAll('#panel *')].filter((e) => e.clientWidth "
+                    "&& e.scrollWidth > e.clientWidth + 1).map((e) => e.className)"
+                )
+                assert await page.eval(beyond) == [], (tab, width)
 
 
 async def test_the_filter_is_in_the_address_and_keys_go_from_row_to_row(
@@ -249,12 +275,14 @@ async def test_more_than_two_runs_are_compared(chromium: Chromium, runs: Path) -
         await page.until("document.querySelector('a.button')?.innerText === 'Compare 3 runs'")
         await page.click("a.button")
         await page.until("document.querySelectorAll('.board tbody tr').length === 3")
-        await page.until("document.querySelector('.board td a small')?.innerText.includes(' to ')")
+        # Each of the others is compared with the first by itself, so one answer comes before the other.
+        await page.until("!document.querySelector('.board tbody').innerText.includes('…')")
+        assert " to " in await page.text(".board td a small")
         said = await page.text(".board table")
         assert "no task in common" in said
         assert "±" in said
         # From the first to the last that was started.
-        names = "[...document.querySelectorAll('.board .name')].map((e) => e.innerText)"
+        names = "[...document.querySelectorAll('.board td .name')].map((e) => e.innerText)"
         assert await page.eval(names) == ["quiz-a", "quiz-b", "office"]
         assert await page.eval("document.querySelectorAll('.board .error-bar').length > 1")
 
@@ -336,7 +364,16 @@ async def test_an_export_works_on_any_host_and_as_one_file(
             async with chromium.page() as page:
                 await page.goto(url)
                 await page.until("document.querySelectorAll('.runs td .reward').length === 6")
-                for name in ("run", "rollout", "rollout with tools", "failures", "compare", "pair"):
+                for name in (
+                    "run",
+                    "rollout",
+                    "rollout with tools",
+                    "failures",
+                    "compare",
+                    "pair",
+                    "board",
+                    "tasks as a heat map",
+                ):
                     await to(page, *PAGES[name])
                 await to(page, "#/run/quiz-a/rollouts", "document.querySelectorAll('.line-at').length > 5")
                 await page.fill("#query", '"Only B fits."')

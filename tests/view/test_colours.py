@@ -55,6 +55,14 @@ def test_colours_differ_for_every_eye(dark: bool, eye: str) -> None:
             assert apart >= least, f"{one} and {other} with {eye}: {apart:.0f}"
 
 
+@pytest.mark.parametrize("eye", EYES)
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_heat_maps_colours_go_from_light_to_dark_for_every_eye(dark: bool, eye: str) -> None:
+    lightness = [seen(themes()[dark][f"h{step}"], EYES[eye])[0] for step in range(6)]
+    steps = [(after - before) * (1 if dark else -1) for before, after in itertools.pairwise(lightness)]
+    assert min(steps) >= 6, f"{steps} with {eye}"
+
+
 def test_both_dark_themes_are_the_same() -> None:
     assert len(themes()) == 3
     assert themes()[1] == themes()[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from gym_runtime.cli.main import run
+from view.test_vocabulary import write_tokenizer
 
 
 def row(task: int, rollout: int, reward: float, **changes: Any) -> dict[str, Any]:
@@ -162,6 +164,20 @@ def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert target.is_file()
     assert run(["view", str(results / "none"), "--no-open"]) == 2
     assert "there is no file or folder" in capsys.readouterr().err
+
+
+def test_view_exports_the_texts_of_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = {"type": "message", "role": "assistant", "content": "Hi", "generation_token_ids": [7, 8]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row(0, 0, 1.0, response={"output": [message]})) + "\n")
+    command = ["view", str(tmp_path / "a.jsonl"), "--export", str(tmp_path / "shared"), "--tokenizer"]
+    assert run([*command, str(tmp_path)]) == 2
+    assert "name a model's tokenizer.json, or its folder" in capsys.readouterr().err
+    write_tokenizer(tmp_path / "tokenizer.json", {"H": 7, "i": 8})
+    assert run([*command, str(tmp_path)]) == 0
+    (card,) = json.loads(
+        gzip.decompress((tmp_path / "shared/data/0/rollouts-0.cards.gz").read_bytes())
+    ).values()
+    assert card["marks"] == [{"turn": 1, "tokens": ["H", "i"]}]
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ function prompt(row) {
 
 export const output = (row, card) => list(row.response?.output).map((item, at) => view(object(item), card.marks[at] ?? { turn: 0 }));
 
-function view(item, { turn, error = "" }) {
-  const base = { turn, error, raw: item, role: text(item.role ?? "assistant"), name: text(item.name ?? ""), parts: [], tokens: tokensOf(item) };
+function view(item, { turn, error = "", tokens = null }) {
+  const base = { turn, error, raw: item, role: text(item.role ?? "assistant"), name: text(item.name ?? ""), parts: [], tokens: tokensOf(item, tokens) };
   switch (item.type) {
     case "reasoning":
       return { ...base, kind: "reasoning", parts: [...parts(item.content), ...parts(item.summary)] };
@@ -73,16 +73,34 @@ export function pretty(given) {
   }
 }
 
-function tokensOf(item) {
-  // The Responses API has texts with their log-probabilities in the content, this runtime has ids beside it.
-  const ids = list(item.generation_token_ids), written = list(item.content).flatMap((part) => list(part?.logprobs)).map(object), count = ids.length || written.length;
+function tokensOf(item, decoded) {
+  // The Responses API has texts with their log-probabilities in the content, this runtime has ids beside it. `decoded`
+  // are the texts of the ids, where the viewer has the tokenizer. Some engines write an id in a text's place.
+  const written = list(item.content).flatMap((part) => list(part?.logprobs)).map(object), named = written.map(({ token }) => /^token_id:(\d+)$/.exec(token)?.[1]);
+  const given = list(item.generation_token_ids), ids = given.length || named.includes(undefined) ? given : named.map(Number), count = ids.length || written.length;
   if (!count) return null;
-  const shown = written.length === count ? written : null, given = list(item.generation_log_probs), others = ({ top_logprobs: top }) => list(top).map(object).map((one) => `${JSON.stringify(one.token)} ${Math.exp(Number(one.logprob)).toFixed(2)}`);
+  const whole = written.length === count, known = decoded?.length === count ? decoded : null, logprobs = list(item.generation_log_probs), others = ({ top_logprobs: top }) => list(top).map(object).map((one) => `${JSON.stringify(one.token)} ${Math.exp(Number(one.logprob)).toFixed(2)}`);
   return {
-    ids, count, logprobs: (given.length ? given : (shown ?? []).map(({ logprob }) => logprob)).map(Number), prompt: list(item.prompt_token_ids).length,
+    ids, count, logprobs: (logprobs.length ? logprobs : whole ? written.map(({ logprob }) => logprob) : []).map(Number), prompt: list(item.prompt_token_ids).length,
     segment: item.token_segment ?? 0, versions: list(item.weight_versions),
-    texts: shown?.map(({ token }) => text(token ?? "")) ?? null, others: shown?.map(others) ?? [],
+    texts: whole && named.includes(undefined) ? written.map(({ token }) => text(token ?? "")) : known, others: whole ? written.map(others) : [],
   };
+}
+
+// The tokens of each model call: [{ turn, tokens, said }]. A call's ids are on its last item, and the texts may be on
+// another one of its items; `said` is what all of them say.
+export function callsOf(row, card) {
+  const calls = [];
+  for (const { turn, tokens, kind, role, name, parts } of output(row, card)) {
+    if (role !== "assistant") continue;
+    let call = calls.at(-1);
+    if (call?.turn !== turn || call.tokens?.ids.length) calls.push((call = { turn, tokens: null, said: [] }));
+    call.said.push(...(kind === "call" ? [`${name} ${parts[0].text}`] : parts.filter((part) => part.kind !== "image").map((part) => part.text)));
+    const before = call.tokens;
+    if (tokens && before && !(tokens.ids.length && before.count === tokens.count)) calls.push({ turn, tokens, said: [] });
+    else if (tokens) call.tokens = before ? { ...tokens, texts: before.texts ?? tokens.texts, others: before.others, logprobs: tokens.logprobs.length ? tokens.logprobs : before.logprobs } : tokens;
+  }
+  return calls.filter(({ tokens }) => tokens);
 }
 
 // The place of the first item in which two conversations differ; -1 when one goes on as the other.

@@ -188,8 +188,13 @@ export class Run {
     for (let i = columns.rows - 1; i >= from; i--) first[columns.part[i]] = columns.offset[i];
     const values = PARTS.map(() => []);
     if (name === "label" || name === "note") {
-      const labels = await this.loadLabels();
-      for (let i = from; i < columns.rows; i++) values[columns.part[i]].push(labels[`${columns.task[i]}.${columns.rollout[i]}`]?.[name] || null);
+      const labels = await this.loadLabels(), id = "field._gym.rollout_id";
+      if (Object.values(labels).some((said) => said.rollout_id)) await this.fetchField(id);
+      for (let i = from; i < columns.rows; i++) {
+        // A label of a rollout that was made again is not one of the new rollout.
+        const said = labels[`${columns.task[i]}.${columns.rollout[i]}`];
+        values[columns.part[i]].push((!said?.rollout_id || said.rollout_id === columns.field(id).texts[i]) && said?.[name] || null);
+      }
       return columns.fill(name, values);
     }
     if (this.about?.chunks) {

@@ -38,15 +38,21 @@ class RolloutTimes:
     """Seconds, by turn; ``meter`` counts them, too.
 
     ``queue_s`` is how long the rollout waited for an agent. A model's time includes waiting for a worker and
-    every retry.
+    every retry. ``role_use`` is what the environment's roles have cost so far, kept by its owner.
     """
 
     _meter: Meter
     _environment: str
+    _role_use: Mapping[str, RoleUse]
     _turns: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     _roles_s: dict[str, float] = field(default_factory=dict[str, float])
     _verify_s: float = 0.0
+    _verify_roles_s: dict[str, float] = field(default_factory=dict[str, float])
+    _told_s: dict[str, float] = field(default_factory=dict[str, float])
     queue_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._environment_roles()  # an earlier attempt's
 
     @contextmanager
     def hop(self, name: Literal["model", "tool", "verify"]) -> Generator[None]:
@@ -59,13 +65,25 @@ class RolloutTimes:
         took_s = round(clock.monotonic() - began_s, 4)
         self._meter.observe(HOP_DURATION, took_s, name, self._environment)
         if name == "model":
+            if not self._turns:  # those that the environment asked when it was opened
+                _add(self._roles_s, self._environment_roles())
             self._turns.append({"model_s": took_s})
         elif name == "verify":
             self._verify_s = took_s
+            self._verify_roles_s = self._environment_roles()
         # The first observation of a step-by-step environment comes before any turn.
         elif self._turns:
             turn = self._turns[-1]
             turn["tool_s"] = round(turn.get("tool_s", 0.0) + took_s, 4)
+            if asked_s := self._environment_roles():
+                _add(turn.setdefault("tool_roles_s", {}), asked_s)
+
+    def _environment_roles(self) -> dict[str, float]:
+        """Seconds of the environment's roles since this was last asked, by role."""
+        use, told_s = self._role_use, self._told_s
+        self._told_s = {role: one.seconds for role, one in use.items()}
+        grown = {role: round(one.seconds - told_s.get(role, 0.0), 4) for role, one in use.items()}
+        return {role: seconds for role, seconds in grown.items() if seconds > 0}
 
     @contextmanager
     def role(self, name: str) -> Generator[None]:
@@ -73,16 +91,28 @@ class RolloutTimes:
         began_s = clock.monotonic()
         yield
         seconds = self._turns[-1].setdefault("roles_s", {}) if self._turns else self._roles_s
-        seconds[name] = round(seconds.get(name, 0.0) + clock.monotonic() - began_s, 4)
+        _add(seconds, {name: clock.monotonic() - began_s})
 
     def fields(self) -> dict[str, Any]:
         """``turns``, a list of ``model_s``, ``tool_s`` and ``roles_s``; further times, where known.
 
-        These are ``queue_s``, ``verify_s``, and of roles that the agent asked before the first turn
-        ``roles_s``, by role.
+        These are ``queue_s``, ``verify_s``, and of roles that were asked before the first turn ``roles_s``,
+        by role. Of roles that the environment asked, ``tool_roles_s`` of a turn is a part of its ``tool_s``,
+        and ``verify_roles_s`` one of ``verify_s``; either may be the larger one, because questions that run
+        at the same time are added up.
         """
-        around = {"queue_s": round(self.queue_s, 4), "roles_s": self._roles_s, "verify_s": self._verify_s}
+        around = {
+            "queue_s": round(self.queue_s, 4),
+            "roles_s": self._roles_s,
+            "verify_s": self._verify_s,
+            "verify_roles_s": self._verify_roles_s,
+        }
         return {"turns": self._turns, **{name: seconds for name, seconds in around.items() if seconds}}
+
+
+def _add(seconds: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        seconds[name] = round(seconds.get(name, 0.0) + value, 4)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

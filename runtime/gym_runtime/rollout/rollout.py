@@ -127,13 +127,13 @@ class Rollout:
         self.notes: dict[str, str] = {}
         self.weight_versions: list[str] = []
         self.last_response: Response | None = None
-        self.times = RolloutTimes(actors.meter, task.environment)
         self._newest: calls.Tokens | None = None
         self._reset = False
         self._ids: Ids = ()
         self._call_params = _without_input(self.params)
         self._journal = journal = journal or Journal(None, "")
         self._budget = budget = budget or RetryBudget()
+        self.times = RolloutTimes(actors.meter, task.environment, budget.role_use)
         # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
         # not unique.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"

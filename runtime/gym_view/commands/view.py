@@ -14,6 +14,7 @@ from gym_runtime.errors import GymError
 
 from gym_view import page_export, web_server
 from gym_view.run_files import find_runs
+from gym_view.vocabulary import Vocabulary
 
 
 def view(
@@ -21,6 +22,7 @@ def view(
     port: Port = 0,
     no_open: bool = False,
     export: Path | None = None,
+    tokenizer: Path | None = None,
     failures_as_zero: FailuresAsZero = False,
     broker: Broker = BROKER,
 ) -> int:
@@ -35,10 +37,12 @@ def view(
         no_open: Only print the address.
         export: Write the page and the rollouts into this folder, for any static host; as one file if the
             name ends in .html.
+        tokenizer: The model's tokenizer.json, or its folder: tokens that rows have as ids get texts.
     """
+    vocabulary = None if tokenizer is None else Vocabulary(tokenizer)
     if export is not None:
         runs = find_runs(places, failures_as_zero=failures_as_zero)
-        written = page_export.export(runs, export)
+        written = page_export.export(runs, export, vocabulary)
         terminal.output().print(
             f"{written.files:,} files, {written.size_bytes:,} bytes: {export}", soft_wrap=True
         )
@@ -47,7 +51,9 @@ def view(
     async def serve() -> None:
         async with AsyncExitStack() as stack:
             system = await _join(stack, broker) if broker.urls else None
-            serving = web_server.serve(places, port, system, failures_as_zero=failures_as_zero)
+            serving = web_server.serve(
+                places, port, system, failures_as_zero=failures_as_zero, vocabulary=vocabulary
+            )
             access = await stack.enter_async_context(serving)
             terminal.output().print(access.url, soft_wrap=True)
             sys.stdout.flush()

@@ -16,7 +16,8 @@ export function RunPage({ run }) {
   const tiles = [
     ["Mean reward", html`<${Reward} value=${all.mean_reward} big />`, `${all.mean_error === null ? "" : `± ${reward(Number(all.mean_error.toPrecision(2)))} · `}${plural(figures.rated, "verdict")}`],
     ["pass@1", percent(all.pass_at[1]), ks.length ? tried(all, 1) : "for rewards from 0 to 1"],
-    ...(ks.length > 1 ? [[`pass@${most}`, percent(all.pass_at[most]), `${tried(all, most)}${figures.tries.tasks === all.pass_tasks[1] ? "" : `; their pass@1: ${percent(figures.tries.pass_at[1])}`}`]] : []),
+    // Of the same tasks, so that more tries are never worse because other tasks are finished.
+    ...(ks.length > 1 ? [figures.tries.tasks === all.pass_tasks[1] ? [`pass@${most}`, percent(all.pass_at[most]), tried(all, most)] : [`pass@1 → pass@${most}`, `${percent(figures.tries.pass_at[1])} → ${percent(all.pass_at[most])}`, tried(all, most)]] : []),
     ["Rollouts", count(all.rollouts), expected && expected !== all.rollouts ? `of ${count(expected)}` : plural(all.tasks, "task")],
     ["Failed", failed(all) ? html`<a class="bad" href=${format(["run", run.id, "failures"])}>${count(failed(all))}</a>` : "0", all.outcomes.truncated ? `${count(all.outcomes.truncated)} truncated` : "none truncated"],
     ["Tokens out", short(all.output_tokens), `${short(all.input_tokens)} in`],

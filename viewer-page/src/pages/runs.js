@@ -16,7 +16,7 @@ export function Runs() {
     const timer = setInterval(() => document.hidden || runs.value.mode !== "server" || loadRuns(), 5000);
     return () => clearInterval(timer);
   }, []);
-  const change = (id) => tick(ticked.includes(id) ? ticked.filter((one) => one !== id) : [...ticked, id]);
+  const change = (id) => tick((now) => (now.includes(id) ? now.filter((one) => one !== id) : [...now, id]));
   const [a, b] = runs.value.runs.filter((run) => ticked.includes(run.id)).map((run) => run.id).reverse();
   return html`<main>
     <div class="headline"><h1>${runs.value.runs.length ? plural(runs.value.runs.length, "run") : "No runs yet"}</h1>

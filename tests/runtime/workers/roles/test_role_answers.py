@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from gym_agents.step_loop import Agent as StepLoop
 from gym_runtime import Episode, Model, Reply, Role, Session, Step, Task, Verdict, tool
-from gym_runtime.adapters import Rollout
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, Rollout
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages import user_message
 from gym_runtime.messages.outcomes import Failed
@@ -168,6 +168,44 @@ async def test_a_simulated_user_speaks_in_an_episode() -> None:
         await system.add_resource(judged(Chat, "user"))
         (record,) = await system.make(made(roles={"user": "user"}))
         assert (record.reward, about(record)["roles"]["user"]["calls"]) == (2.0, 3)
+
+
+class Slow(Engine):
+    """Takes two seconds for each answer."""
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        await anyio.sleep(2)
+        return await super().respond(call, context)
+
+
+async def test_the_row_has_the_time_of_an_environments_roles_by_turn() -> None:
+    async with small_system() as system:
+        await system.add_agent()
+        await system.add_model(Engine(answer(function_call("advise")), answer("done")))
+        await system.add_model(Slow(answer("wait")), name="expert-1", pool="expert")
+        await system.add_model(Slow(YES), name="judge-1", pool="judge")
+        await system.add_resource(judged(Desk, "judge", "expert"))
+        (record,) = await system.make(made(roles={"judge": "judge", "expert": "expert"}))
+    timing = about(record)["timing"]
+    assert [turn.get("tool_roles_s") for turn in timing["turns"]] == [
+        {"expert": pytest.approx(2, abs=0.1)},
+        None,
+    ]
+    assert timing["turns"][0]["tool_s"] >= timing["turns"][0]["tool_roles_s"]["expert"]
+    assert timing["verify_roles_s"] == {"judge": pytest.approx(2, abs=0.1)}
+
+
+async def test_a_user_who_speaks_first_has_a_time_before_the_first_turn() -> None:
+    async with small_system() as system:
+        await system.add_agent({"step_loop": StepLoop(), "tool_loop": StepLoop()})
+        await system.add_model(Engine(answer("how can I help?"), answer("done")))
+        await system.add_model(Slow(answer("hi"), answer("help"), answer("bye")), name="u", pool="user")
+        await system.add_resource(judged(Chat, "user"))
+        (record,) = await system.make(made(roles={"user": "user"}))
+    timing, two = about(record)["timing"], {"user": pytest.approx(2, abs=0.1)}
+    assert timing["roles_s"] == two
+    assert [turn["tool_roles_s"] for turn in timing["turns"]] == [two, two]
+    assert "verify_roles_s" not in timing
 
 
 class Debate:

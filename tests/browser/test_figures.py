@@ -1,0 +1,53 @@
+"""The figures of a run on its page: errors, and no contradiction while the run goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from browser.chromium import Chromium
+from browser.test_pages import opened, to
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
+
+TILES = (
+    "Object.fromEntries([...document.querySelectorAll('.tile')]"
+    ".map((e) => [e.querySelector('h2').innerText, e.innerText.split('\\n').slice(1).join(' ')]))"
+)
+TRIES = (
+    "[...document.querySelectorAll('.chart')].find((e) => e.innerText.includes('Do more tries help'))"
+    ".querySelectorAll('{}')"
+)
+
+
+def row(task: int, rollout: int, reward: float) -> str:
+    fields = {"responses_create_params": {"input": f"{task}"}, "response": {"output": []}, "reward": reward}
+    return json.dumps({**fields, "_ng_task_index": task, "_ng_rollout_index": rollout}) + "\n"
+
+
+async def test_more_tries_are_never_worse_while_a_run_goes_on(chromium: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    # Two hard tasks are finished; of four easy ones the first rollouts are there.
+    rows = [row(0, k, reward) for k, reward in enumerate((0.0, 0.0, 1.0))]
+    rows += [row(1, k, 0.0) for k in range(3)]
+    rows += [row(task, 0, 1.0) for task in range(2, 6)]
+    path.write_text("".join(rows))
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/live", "document.querySelectorAll('.tile').length > 5")
+        tiles = await page.eval(TILES)
+        assert tiles["pass@1"].startswith("72.2 %")
+        assert "pass@3" not in tiles, "it is of other tasks than pass@1"
+        assert tiles["pass@1 → pass@3"] == "16.7 % → 50.0 % ± 50.0 % · of 2 of 6 tasks"
+        titles = f"[...{TRIES.format('.dot')}].map((e) => e.title)"
+        shares = [float(title.split()[1]) for title in await page.eval(titles)]
+        assert shares == sorted(shares)
+        assert len(shares) >= 2
+        assert await page.eval(f"{TRIES.format('.error-bar')}.length") == len(shares)
+        assert "±" in tiles["Mean reward"]
+        with path.open("a") as file:
+            file.write("".join(row(task, k, 1.0) for task in range(2, 6) for k in (1, 2)))
+        await page.until(f"({TILES})['pass@3']")
+        tiles = await page.eval(TILES)
+        assert tiles["pass@1"].startswith("72.2 %")
+        assert tiles["pass@3"].startswith("83.3 %")
