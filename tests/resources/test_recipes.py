@@ -49,14 +49,21 @@ async def test_a_perfect_rollout_of_a_part_scores_full(name: str, agent: str) ->
     except UsageError as error:
         pytest.skip(error.message)
     subject = Subject(environment, examples.read(environment))
-    example = next(
-        (one for one in subject.examples if one.fields.get("agent_ref", {}).get("name") == agent),
-        subject.examples[0],
+    rows = [
+        {**one.fields, "agent_ref": {"type": "responses_api_agents", "name": agent}}
+        for one in subject.examples
+    ]
+    lines = [filled(environment, json.dumps(row).encode(), agent) for row in rows]
+    # The agent's name may say what its row is; its example is one that says the same, or names the agent.
+    number = next(
+        (
+            place
+            for place, (row, line, one) in enumerate(zip(rows, lines, subject.examples, strict=True))
+            if json.loads(line) == row or one.fields.get("agent_ref", {}).get("name") == agent
+        ),
+        0,
     )
-    row = {**example.fields, "agent_ref": {"type": "responses_api_agents", "name": agent}}
-    example = msgspec.structs.replace(
-        example, row=filled(environment, json.dumps(row).encode(), agent), fields=row
-    )
+    example = msgspec.structs.replace(subject.examples[number], row=lines[number], fields=rows[number])
     try:
         verdict = await subject.judge(example, await examples.play(environment.resource, example))
     except AssetMissing as error:
