@@ -4,6 +4,7 @@ from . import requirements as requirements
 from . import usage as usage
 from .blocked_loop import watching as watching
 from .catalogue import suggest as suggest
+from .environment import DOMAINS as DOMAINS
 from .environment import LoadedEnvironment as LoadedEnvironment
 from .environment import Records as Records
 from .environment import RowMaker as RowMaker

@@ -117,7 +117,8 @@ def written_out(item: Any, call_id: str) -> Any:
     if not isinstance(item, dict) or not isinstance(item.get("call"), str) or item.get("type") == _CALL:
         return cast("Any", item)
     arguments = {name: value for name, value in cast("dict[str, Any]", item).items() if name != "call"}
-    return {"type": _CALL, "call_id": call_id, "name": item["call"], "arguments": _encode(arguments).decode()}
+    name = cast("str", item["call"])
+    return {"type": _CALL, "call_id": call_id, "name": name, "arguments": _encode(arguments).decode()}
 
 
 async def play(resource: Resource, example: Example) -> bytes:
