@@ -33,7 +33,8 @@ from .tools import SERVER_ERROR as SERVER_ERROR
 from .tools import VALIDATION as VALIDATION
 from .tools import collect_tools as collect_tools
 from .tools import example_call as example_call
-from .tools import hearing_errors as hearing_errors
+from .tools import hearing as hearing
+from .tools import place as place
 from .tools import render as render
 from .tools import schema_problems as schema_problems
 from .tools import tools_of as tools_of

@@ -75,7 +75,7 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
     said = f"{failed} of {len(report.findings)} rules broken" if failed else "keeps the contract"
     mark, colour = (bad, "bold red") if failed else (good, "bold green")
     console.print(f"{mark} {report.environment}: {said}", soft_wrap=True, style=colour)
-    for finding in report.findings:
+    for finding in _grouped(report.findings):
         if in_full or not finding.passed:
             mark, colour = (good, "green") if finding.passed else (bad, "red")
             if finding.warning:
@@ -83,3 +83,17 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
             detail = f": {formatting.shorten(finding.detail, 2000)}" if finding.detail else ""
             console.print(f"  {mark} ", style=colour, end="")
             console.print(f"{finding.rule}{detail}", soft_wrap=True)
+
+
+def _grouped(findings: list[Finding]) -> list[Finding]:
+    """Broken rules that have the same reason, such as a session that cannot be opened, as one finding."""
+    broken: dict[str, list[str]] = {}
+    for finding in findings:
+        if not finding.passed:
+            broken.setdefault(finding.detail, []).append(finding.rule)
+    grouped: list[Finding] = []
+    for finding in findings:
+        rules = [finding.rule] if finding.passed else broken.pop(finding.detail, [])
+        if rules:
+            grouped.append(msgspec.structs.replace(finding, rule="; ".join(rules)))
+    return grouped

@@ -71,8 +71,24 @@ def test_a_broken_rule_is_shown_and_status_1(capsys: pytest.CaptureFixture[str])
     assert main.run(["test", "broken_rule"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "✗ broken_rule: 1 of 10 rules broken"
-    assert any(line.startswith("  ✗ silence scores nothing: row 1 scores 1 instead of 0") for line in lines)
+    where = "5 rows: first at broken_rule.jsonl:1"
+    assert f"  ✗ silence scores nothing: {where}: scores 1 instead of 0" in lines
     assert any(line == "  ✓ bad rows are refused" for line in lines)
+
+
+def test_a_reason_that_breaks_several_rules_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["new", "closed_shop"]) == 0
+    module = Path("closed_shop.py")
+    module.write_text(
+        module.read_text().replace("    @tool\n", "    async def open(self): 1 / 0\n\n    @tool\n")
+    )
+    capsys.readouterr()
+    assert main.run(["test", "closed_shop"]) == 1
+    (said,) = [
+        line for line in capsys.readouterr().out.splitlines() if "first at closed_shop.jsonl:1" in line
+    ]
+    assert said.startswith("  ✗ the perfect rollout scores full; silence scores nothing; judging twice ")
+    assert "ZeroDivisionError: division by zero" in said
 
 
 BROKEN = {
@@ -148,7 +164,7 @@ def test_what_a_tool_raises_is_logged_apart_and_without_its_variables(command: t
     if command[0] == "test":
         details = [finding["detail"] for finding in report["findings"]]
         assert any(
-            d.startswith("row 1 scores 0 instead of 1; deposit raised ValueError: boom") for d in details
+            "bank.jsonl:1: scores 0 instead of 1; deposit raised ValueError: boom" in d for d in details
         )
 
 

@@ -125,9 +125,8 @@ async def test_an_environment_with_a_judge_is_checked_with_scripted_answers(tmp_
 async def test_a_judge_that_is_asked_about_silence_is_found(tmp_path: Path) -> None:
     asking = JUDGED.replace("if not reply.text", "if False")
     found = await broken(tmp_path, asking, judged_rows(), head=JUDGED_HEAD)
-    assert found == {
-        "silence scores nothing": "; ".join(f"row {n} scores 1 instead of 0" for n in range(1, 6))
-    }
+    wanted = f"5 rows: first at {tmp_path / 'own.jsonl'}:1: scores 1 instead of 0"
+    assert found == {"silence scores nothing": wanted}
 
 
 async def test_a_failure_of_a_judge_that_becomes_a_reward_is_found(tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ async def test_a_failure_of_a_judge_that_becomes_a_reward_is_found(tmp_path: Pat
     )
     found = await broken(tmp_path, swallowing, judged_rows(), head=JUDGED_HEAD)
     assert list(found) == ["a role that fails is no reward"]
-    assert "row 1 scores 0 though the role 'judge' failed at its question 1" in found.popitem()[1]
+    assert "own.jsonl:1: scores 0 though the role 'judge' failed at its question 1" in found.popitem()[1]
 
 
 async def test_a_judge_that_says_nothing_must_be_judged(tmp_path: Path) -> None:
