@@ -15,6 +15,7 @@ from .isolated import verify_isolated as verify_isolated
 from .requirements import offered_packs as offered_packs
 from .resource import Resource as Resource
 from .resource import session_of as session_of
+from .resource import turns as turns
 from .roles import Asker as Asker
 from .roles import Models as Models
 from .roles import RecordedAnswers as RecordedAnswers

@@ -68,10 +68,15 @@ def read(environment: LoadedEnvironment) -> list[Example]:
     if not path.is_file():
         raise UsageError(f"{path} is missing; write five example rows to it, one JSON object per line")
     lines = path.read_bytes().splitlines()
-    return [_example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
+    return [example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
 
 
-def _example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
+def example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
+    """An example row; ``where`` is its place, for messages.
+
+    Raises:
+        UsageError: as `read`.
+    """
     try:
         line = filled(environment, line, None)
         fields = _fields(line)

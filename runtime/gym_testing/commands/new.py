@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from gym_runtime.cli import terminal
+from gym_runtime.cli import run_async, terminal
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 
@@ -21,6 +21,7 @@ def new(
     *,
     shape: Literal["verify", "session", "episode"] = "session",
     directory: Path = HERE,
+    gold_from: str = "",
 ) -> None:
     """Write a new environment to start from: NAME.py and NAME.jsonl, which pass the contract.
 
@@ -28,7 +29,12 @@ def new(
         name: A Python name.
         shape: verify: an answer is judged; session: tools and state; episode: step by step.
         directory: Where to put it.
+        gold_from: A recorded rollout that solves its task, as FILE:LINE or FILE:TASK.ROLLOUT. NAME is then an
+            environment that is there; its example row of this task gets the rollout as its gold, or is added.
     """
+    if gold_from:
+        _take_gold(name, gold_from)
+        return
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
         raise UsageError(f"'{name}' cannot name a module: small letters, digits and _, as in my_environment")
     if name in sys.stdlib_module_names:
@@ -53,3 +59,15 @@ def new(
     console.print(f"wrote {module} and {rows}; next:", soft_wrap=True)
     console.print(f"  gym-runtime test {known_as}", soft_wrap=True)
     console.print(f"  gym-runtime run {known_as}", soft_wrap=True)
+
+
+def _take_gold(name: str, rollout: str) -> None:
+    from gym_testing.checks import recorded_gold  # most of the runtime, which a new environment needs not
+
+    environment = catalogue.environment(name)
+    if environment.guest:
+        raise UsageError(f"{name} has no example rows here: it is another project's")
+    line = run_async(lambda: recorded_gold.take(environment, rollout))
+    console = terminal.output()
+    console.print(f"{environment.examples}:{line} has the gold of {rollout}; next:", soft_wrap=True)
+    console.print(f"  gym-runtime test {name}", soft_wrap=True)
