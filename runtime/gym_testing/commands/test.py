@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
 import msgspec
+from gym_runtime.adapters import Agent
 from gym_runtime.cli import AsJson, Everything, formatting, run_async, terminal
 from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
 from gym_runtime.errors import UsageError
@@ -25,17 +30,17 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     """Check an environment against the contract that all of them keep; needs no model and no broker.
 
     Args:
-        names: Environments, or paths of modules.
+        names: Environments, or paths of modules: of environments, or of agents.
         everything: Test every environment.
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
-    environments = [catalogue.environment(name) for name in names]
+    subjects = [_agent(name) or catalogue.environment(name) for name in names]
     reports: list[Report] = []
 
     async def check() -> None:
-        for environment in environments:
-            reports.append(await _check(environment))
+        for subject in subjects:
+            reports.append(await _check(subject))
         for name in catalogue.names("environments") if everything else ():
             reports.append(await _check_if_runnable(name))
 
@@ -48,10 +53,27 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     return 0 if all(report.passed or report.skipped for report in reports) else 1
 
 
-async def _check(environment: LoadedEnvironment) -> Report:
-    findings = await contract.check(environment)
+def _agent(name: str) -> ModuleType | None:
+    """The module of a user's agent; None if the name is that of an environment, or of nothing."""
+    file = name if name.endswith(".py") else f"{name}.py"
+    if name in catalogue.names("environments") or not Path(file).is_file():
+        return None
+    module = catalogue.load("environments", name)
+    return module if "Agent" in vars(module) and "environment" not in vars(module) else None
+
+
+async def _check(subject: LoadedEnvironment | ModuleType) -> Report:
+    if isinstance(subject, ModuleType):
+        from gym_testing.checks import agent_contract  # it starts workers, which environments need not
+
+        name = Path(subject.__file__ or "").stem
+        findings = await agent_contract.check(
+            subject, cast("type[Agent]", catalogue.load_class("agents", name))
+        )
+    else:
+        name, findings = subject.name, await contract.check(subject)
     return Report(
-        environment=environment.name,
+        environment=name,
         passed=all(finding.passed for finding in findings),
         findings=findings,
     )
