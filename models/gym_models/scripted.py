@@ -13,7 +13,8 @@
 ``judge-empty``              a response without any output
 ``judge-cut-short``          the beginning of an answer, incomplete for ``max_output_tokens``
 ``PATH.jsonl``               turn *n* of a rollout answers with line *n*, from the start again after
-                             the last; a line is a list of output items, or of texts
+                             the last; a line is a list of output items, of texts, or of calls:
+                             ``[{"call": "pick", "shelf": "A"}]``
 ===========================  ====================================================================
 
 A judge's questions are counted per rollout. ``options.latency_s`` delays every answer. Usage is counted at
@@ -42,7 +43,7 @@ from gym_runtime.adapters import (
     Tokens,
     WeightSpan,
 )
-from gym_runtime.environment import example_call, suggest
+from gym_runtime.environment import example_call, examples, suggest
 from gym_runtime.errors import UNREADABLE, ModelRefused, ModelUnavailable
 from gym_runtime.messages import (
     FunctionCallOutput,
@@ -221,7 +222,9 @@ def read_script(path: Path) -> list[list[Raw]]:
             raise UsageError(f"{path}:{number}: not a list of output items or texts: {error}") from error
         script.append(
             [
-                message(item, f"{number}_{place}") if isinstance(item, str) else Raw(_encode(item))
+                message(item, f"{number}_{place}")
+                if isinstance(item, str)
+                else Raw(_encode(examples.written_out(item, f"call_{number}_{place}")))
                 for place, item in enumerate(items)
             ]
         )

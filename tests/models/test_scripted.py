@@ -75,6 +75,17 @@ async def test_a_script_goes_on_where_the_conversation_stands(tmp_path: Path) ->
     assert await answer(name, USER, thought, call, result, said, USER) == [thought]
 
 
+async def test_a_call_in_a_script_may_be_written_short(tmp_path: Path) -> None:
+    script = tmp_path / "s.jsonl"
+    script.write_text('[{"call": "pick", "shelf": "A"}]\n')
+    (call,) = await answer(str(script))
+    assert (call["type"], call["name"], json.loads(call["arguments"])) == (
+        "function_call",
+        "pick",
+        {"shelf": "A"},
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "said"), [(b"{}", "s.jsonl:1: not a list"), (b"[1]", "s.jsonl:1"), (b"\n", "is empty")]
 )

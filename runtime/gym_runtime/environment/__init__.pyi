@@ -4,6 +4,7 @@ from . import requirements as requirements
 from . import usage as usage
 from .blocked_loop import watching as watching
 from .catalogue import suggest as suggest
+from .environment import DOMAINS as DOMAINS
 from .environment import LoadedEnvironment as LoadedEnvironment
 from .environment import Records as Records
 from .environment import RowMaker as RowMaker
@@ -14,6 +15,7 @@ from .isolated import verify_isolated as verify_isolated
 from .requirements import offered_packs as offered_packs
 from .resource import Resource as Resource
 from .resource import session_of as session_of
+from .resource import turns as turns
 from .roles import Asker as Asker
 from .roles import Models as Models
 from .roles import RecordedAnswers as RecordedAnswers
@@ -32,7 +34,8 @@ from .tools import SERVER_ERROR as SERVER_ERROR
 from .tools import VALIDATION as VALIDATION
 from .tools import collect_tools as collect_tools
 from .tools import example_call as example_call
-from .tools import hearing_errors as hearing_errors
+from .tools import hearing as hearing
+from .tools import place as place
 from .tools import render as render
 from .tools import schema_problems as schema_problems
 from .tools import tools_of as tools_of

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -149,7 +149,8 @@ def published(
     )
 
 
-Domain = Literal[
+Domain = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,63}\Z")]
+DOMAINS = (
     "agent",
     "coding",
     "e2e",
@@ -162,7 +163,8 @@ Domain = Literal[
     "rlhf",
     "safety",
     "translation",
-]
+)
+"""The domains of the catalogue's environments. An environment may name another one."""
 
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
@@ -180,7 +182,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         resource: a verify function, or a `Session` (or `Episode`) class.
         description: one line.
-        domain: for listings and metrics.
+        domain: for listings and metrics: ``math``, ``agent``, ``games`` … (`DOMAINS`), or a word of your own.
         agent: the agent that runs its rollouts unless the run names another; by default ``step_loop`` for an
             `Episode` and ``tool_loop`` for all others.
         agent_options: options of this agent.
@@ -331,11 +333,11 @@ def _problem(environment: Environment) -> str:
     for name, kind in _checked_types().items():
         value = getattr(environment, name)
         shown = f"{name}={value!r})"
-        if name == "domain" and value not in get_args(Domain):
-            return f"{shown}: it must be one of {', '.join(get_args(Domain))}"
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
+            if name == "domain":
+                return f"{shown}: it must be a word in small letters, such as {', '.join(DOMAINS)}"
             return f"{shown}: {error}".replace("null`", "None`")
         if isinstance(value, float) and not math.isfinite(value):
             return f"{shown}: it must be a finite number"

@@ -1,7 +1,8 @@
 """Example rows of an environment, each with a perfect rollout.
 
 An example row carries a ``gold`` beside the dataset's fields: the assistant's final text, or the list of
-the model's turns. A turn is a string (a message of the assistant), an output item, or a list of these.
+the model's turns. A turn is a string (a message of the assistant), a call of a tool, an output item, or a
+list of these. A call names the tool and its arguments: ``{"call": "pick", "shelf": "A"}``.
 What the environment answers stands between the turns when the rollout is played; it is not part of the
 gold. Where models in roles are asked, the gold is an object: ``turns`` (the text or the list), and ``roles``
 with what each role answers, question by question: ``{"turns": "42", "roles": {"judge": ["[[A=B]]"]}}``; a
@@ -34,6 +35,7 @@ class _Gold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     roles: Scripts = {}
 
 
+_CALL = "function_call"
 _fields = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -66,10 +68,15 @@ def read(environment: LoadedEnvironment) -> list[Example]:
     if not path.is_file():
         raise UsageError(f"{path} is missing; write five example rows to it, one JSON object per line")
     lines = path.read_bytes().splitlines()
-    return [_example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
+    return [example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
 
 
-def _example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
+def example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
+    """An example row; ``where`` is its place, for messages.
+
+    Raises:
+        UsageError: as `read`.
+    """
     try:
         line = filled(environment, line, None)
         fields = _fields(line)
@@ -77,6 +84,8 @@ def _example(environment: LoadedEnvironment, where: str, number: int, line: byte
         raise UsageError(f"{where}: not a JSON object: {error}") from error
     gold: Any = fields.get("gold")
     roles: Scripts = {}
+    if isinstance(gold, dict) and "call" in gold:
+        gold = [gold]
     if isinstance(gold, dict):
         try:
             scripted = msgspec.convert(gold, _Gold)
@@ -85,11 +94,36 @@ def _example(environment: LoadedEnvironment, where: str, number: int, line: byte
         gold, roles = scripted.turns, scripted.roles
     if not isinstance(gold, str | list) or not gold:
         raise UsageError(
-            f"{where}: the row has no 'gold'; add the perfect rollout as a text or as a list of turns"
+            f"{where}: the row has no 'gold'; add the perfect rollout as a text or as a list of turns, or "
+            f"take a recorded one: gym-runtime new {environment.name} --gold-from results/FILE.jsonl:LINE"
         )
-    turns = cast("list[Any]", [gold] if isinstance(gold, str) else gold)
-    as_lists = [cast("GoldTurn", turn) if isinstance(turn, list) else [turn] for turn in turns]
-    return Example(number=number, row=line, fields=fields, turns=as_lists, roles=roles)
+    listed = cast("list[Any]", [gold] if isinstance(gold, str) else gold)
+    turns = [_turn(where, place, turn) for place, turn in enumerate(listed)]
+    return Example(number=number, row=line, fields=fields, turns=turns, roles=roles)
+
+
+def _turn(where: str, place: int, turn: Any) -> GoldTurn:
+    """The items of a turn, with its calls written out."""
+    items = cast("list[Any]", turn if isinstance(turn, list) else [turn])
+    whole = [written_out(item, f"call_{place}_{number}") for number, item in enumerate(items)]
+    try:
+        decode_items(decode_response(make_response(*whole)).output)
+    except UNREADABLE as error:
+        raise UsageError(f"{where}: turn {place + 1} of 'gold': {error}") from error
+    return whole
+
+
+def written_out(item: Any, call_id: str) -> Any:
+    """The item of a call that is written short; anything else as it is.
+
+    >>> written_out({"call": "pick", "shelf": "A"}, "1")["arguments"]
+    '{"shelf":"A"}'
+    """
+    if not isinstance(item, dict) or not isinstance(item.get("call"), str) or item.get("type") == _CALL:
+        return cast("Any", item)
+    arguments = {name: value for name, value in cast("dict[str, Any]", item).items() if name != "call"}
+    name = cast("str", item["call"])
+    return {"type": _CALL, "call_id": call_id, "name": name, "arguments": _encode(arguments).decode()}
 
 
 async def play(resource: Resource, example: Example) -> bytes:

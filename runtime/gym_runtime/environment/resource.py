@@ -40,6 +40,7 @@ from gym_runtime.environment.tools import (
     ToolPacks,
     collect_tools,
     place,
+    refused,
 )
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
 from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
@@ -251,8 +252,10 @@ class Resource:
             answer = await guarded("tool", session.call_unknown_tool, name, arguments)
         except ResourceError as error:
             if isinstance(error.__cause__, ToolError):
-                return str(error.__cause__)
+                return refused(name, arguments, str(error.__cause__))
             raise
+        if answer is None:
+            refused(name, arguments, "there is no such tool")
         return NOT_FOUND if answer is None else answer
 
     @property

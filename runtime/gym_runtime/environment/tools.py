@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache
-from typing import Any, ClassVar, TypeVar, cast, get_type_hints, overload
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 from gym_sandbox.sandbox_errors import SandboxError
@@ -35,7 +35,22 @@ SERVER_ERROR = "Internal Server Error"
 VALIDATION = '{"detail":[{"type":"validation_error"'
 """How the answer to wrong arguments begins."""
 
-_raised: ContextVar[list[str] | None] = ContextVar("raised", default=None)
+SHOWN_CHARS = 200
+
+
+class Heard(NamedTuple):
+    """What went wrong with calls of tools, in words.
+
+    Attributes:
+        raised: ``deposit raised ValueError: boom (FILE:LINE in deposit)``
+        refused: ``deposit({"amount": -1}) was refused: REASON``, what the model was told
+    """
+
+    raised: list[str]
+    refused: list[str]
+
+
+_heard: ContextVar[Heard | None] = ContextVar("heard", default=None)
 
 
 class Text(str):
@@ -119,11 +134,11 @@ class Tool:
         try:
             decoded = self._decode(arguments)
         except ToolError as error:
-            return str(error)
+            return refused(self.name, arguments, str(error))
         except msgspec.ValidationError as error:
-            return validation_answer(str(error))
+            return validation_answer(refused(self.name, arguments, str(error)))
         except UNREADABLE as error:
-            return validation_answer(f"the arguments are not JSON: {error}")
+            return validation_answer(refused(self.name, arguments, f"the arguments are not JSON: {error}"))
         try:
             async with contained(ResourceError, "tool"):
                 answer = self._method(session, **{name: getattr(decoded, name) for name in self._names})
@@ -131,7 +146,7 @@ class Tool:
                     answer = await answer
             return render(answer)
         except ToolError as error:
-            return str(error)
+            return refused(self.name, arguments, str(error))
         except SandboxError as error:
             raise translated(error) from error
         except GymError:
@@ -140,9 +155,9 @@ class Tool:
             import structlog  # heavy, and a listing of all environments needs no log
 
             structlog.get_logger().exception("a tool raised", tool=self.name)
-            heard = _raised.get()
+            heard = _heard.get()
             if heard is not None:
-                heard.append(
+                heard.raised.append(
                     f"{self.name} raised {type(error).__name__}: {error} ({raised_at(error.__traceback__)})"
                 )
             return SERVER_ERROR
@@ -202,14 +217,22 @@ def place(code: Callable[..., Any]) -> str:
 
 
 @contextmanager
-def hearing_errors() -> Generator[list[str]]:
-    """Collect what tools raise within the context, as ``deposit raised ValueError: boom``."""
-    heard: list[str] = []
-    token = _raised.set(heard)
+def hearing() -> Generator[Heard]:
+    """Collect what goes wrong with calls of tools within the context."""
+    heard = Heard([], [])
+    token = _heard.set(heard)
     try:
         yield heard
     finally:
-        _raised.reset(token)
+        _heard.reset(token)
+
+
+def refused(name: str, arguments: str, reason: str) -> str:
+    """The reason why a call was refused; `hearing` hears it."""
+    if (heard := _heard.get()) is not None:
+        shown = arguments if len(arguments) <= SHOWN_CHARS else f"{arguments[:SHOWN_CHARS]}…"
+        heard.refused.append(f"{name}({shown}) was refused: {reason}")
+    return reason
 
 
 def validation_answer(reason: str) -> str:

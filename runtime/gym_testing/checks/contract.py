@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 from gym_runtime import Episode, Pending, Verdict, make_response
 from gym_runtime.environment import (
+    DOMAINS,
     SERVER_ERROR,
     Example,
     LoadedEnvironment,
@@ -25,9 +29,10 @@ from gym_runtime.environment import (
     as_features,
     example_call,
     examples,
-    hearing_errors,
+    hearing,
     judge_recorded,
     no_verdicts,
+    place,
     requirements,
     schema_problems,
     session_of,
@@ -55,6 +60,10 @@ ODD_ANSWERS: tuple[Scripted, ...] = (
 BROKEN_ARGUMENTS = ("{}", "", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
 WRONG_VALUES: tuple[Any, ...] = ({"wrong": "type"}, ["wrong type"], "wrong type", 0.5, True)
 
+MUTABLE = (list, dict, set, bytearray, deque)
+DATA = (*MUTABLE, int, float, str, bytes, tuple, frozenset, type(None))
+"""Of attributes of a class. Methods and descriptors hold no state of an author's."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -79,6 +88,20 @@ class Subject(msgspec.Struct, frozen=True):
     @property
     def resource(self) -> Resource:
         return self.environment.resource
+
+    def placed(self, found: Iterable[tuple[Example, str]]) -> list[str]:
+        """Problems of rows, each with file and line; equal ones of several rows are one."""
+        path, here = self.environment.examples, Path.cwd()
+        shown = path.relative_to(here) if path.is_relative_to(here) else path
+        rows: dict[str, dict[int, None]] = {}
+        for example, problem in found:
+            rows.setdefault(problem, {})[example.number] = None
+        return [
+            f"{len(numbers)} rows: first at {shown}:{min(numbers)}: {problem}"
+            if len(numbers) > 1
+            else f"{shown}:{min(numbers)}: {problem}"
+            for problem, numbers in rows.items()
+        ]
 
     async def judge(
         self, example: Example, response: bytes, answers: ScriptedAnswers | None = None
@@ -115,6 +138,22 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 Rule = Callable[[Subject], Awaitable[list[str]]]
+RowRule = Callable[[Subject, Example], Awaitable[list[str]]]
+
+
+def each_row(problems: RowRule) -> Rule:
+    """A rule that is checked row by row; a row on which an author's code raises does not hide the others."""
+
+    async def rule(subject: Subject) -> list[str]:
+        found: list[tuple[Example, str]] = []
+        for example in subject.examples:
+            try:
+                found += [(example, problem) for problem in await problems(subject, example)]
+            except Exception as error:  # noqa: BLE001 - an author's code raised where it must not: the finding
+                found.append((example, f"{type(error).__name__}: {error}"))
+        return subject.placed(found)
+
+    return rule
 
 
 async def check(environment: LoadedEnvironment) -> list[Finding]:
@@ -124,7 +163,11 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
         subject = Subject(environment, examples.read(environment))
     except UsageError as error:
         return [Finding("its packages and example rows are there", False, error.message)]
+    fits = await _finding("the example rows fit the task", _fits, subject)
+    if not fits.passed:  # every other rule would say the same
+        return [fits]
     findings: list[Finding] = []
+    before = _on_the_class(subject.resource.session_type)
     rules = {**RULES, **(ROLE_RULES if subject.resource.roles else {})}
     for rule, problems in rules.items():
         blocked: list[str] = []
@@ -132,15 +175,50 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
             findings.append(await _finding(rule, problems, subject))
         if blocked:
             findings.append(_blocking(rule, blocked[0]))
+    findings += _hints(subject, before)
+    if all(finding.passed for finding in findings):
+        findings.append(Finding("time to verify", True, f"{await _verify_us(subject):.0f} µs"))
+    return findings
+
+
+def _hints(subject: Subject, before: dict[tuple[type, str], str]) -> Iterator[Finding]:
+    """What is probably a mistake and breaks no rule.
+
+    Args:
+        before: `_on_the_class` before the examples were played.
+    """
     undescribed = [
         tool.name for tool in subject.resource.tools.values() if not tool.definition()["description"]
     ]
     if undescribed:
         detail = f"{', '.join(undescribed)}: the model reads the first line of a tool's docstring"
-        findings.append(Finding("every tool has a docstring", True, detail, warning=True))
-    if all(finding.passed for finding in findings):
-        findings.append(Finding("time to verify", True, f"{await _verify_us(subject):.0f} µs"))
-    return findings
+        yield Finding("every tool has a docstring", True, detail, warning=True)
+    domain = subject.environment.definition.domain
+    near = difflib.get_close_matches(domain, DOMAINS, n=1, cutoff=0.85)
+    if near and domain not in DOMAINS:
+        detail = f"'{domain}' is a domain of your own; did you mean '{near[0]}'?"
+        yield Finding("the domain is the one that is meant", True, detail, warning=True)
+    after = _on_the_class(subject.resource.session_type)
+    for (owner, name), value in after.items():
+        changed = before.get((owner, name)) != value
+        if changed or (isinstance(vars(owner)[name], MUTABLE) and not name.isupper()):
+            moved = ", and it changed while the examples were played" if changed else ""
+            detail = (
+                f"{place(owner)}{owner.__name__}.{name} is kept on the class, so all sessions of a worker "
+                f"share it{moved}; give each session its own: self.{name} = … in open"
+            )
+            yield Finding("no state is kept on the class", True, detail, warning=True)
+
+
+def _on_the_class(session: type) -> dict[tuple[type, str], str]:
+    """The data that an author's session class and its bases have as attributes, with what each holds."""
+    return {
+        (owner, name): repr(cast("object", value))
+        for owner in session.__mro__
+        if owner.__module__.partition(".")[0] not in ("gym_runtime", "builtins", "typing")
+        for name, value in vars(owner).items()
+        if not name.startswith("__") and isinstance(value, DATA)
+    }
 
 
 def _blocking(rule: str, place: str) -> Finding:
@@ -173,66 +251,69 @@ async def _explains_itself(subject: Subject) -> list[str]:
     return problems
 
 
+@each_row
+async def _fits(subject: Subject, example: Example) -> list[str]:
+    try:
+        subject.resource.task(example.row)
+    except TaskError as error:
+        return [error.message]
+    return []
+
+
 async def _example_rows(subject: Subject) -> list[str]:
-    problems: list[str] = []
-    if len(subject.examples) < EXAMPLES:
-        problems.append(f"{len(subject.examples)} example rows instead of {EXAMPLES}")
-    for example in subject.examples:
-        task = subject.resource.task(example.row)
-        if (
-            subject.environment.definition.shape != "episode"
-            and not task.responses_create_params.input_items()
-        ):
-            problems.append(f"row {example.number} has no input for the model")
-    return problems
+    count = len(subject.examples)
+    problems = [f"{count} example rows instead of {EXAMPLES}"] if count < EXAMPLES else []
+    return problems + await _inputs(subject)
 
 
-async def _gold(subject: Subject) -> list[str]:
-    wanted = subject.environment.definition.gold_reward
-    return await _scores(subject, wanted, lambda example: examples.play(subject.resource, example))
+@each_row
+async def _inputs(subject: Subject, example: Example) -> list[str]:
+    task = subject.resource.task(example.row)
+    if subject.environment.definition.shape == "episode" or task.responses_create_params.input_items():
+        return []
+    return ["the row has no input for the model"]
 
 
-async def _silence(subject: Subject) -> list[str]:
-    async def silence(_: Example) -> bytes:
-        return SILENCE
-
-    return await _scores(subject, subject.environment.definition.silence_reward, silence)
-
-
-async def _scores(
-    subject: Subject, wanted: float, rollout: Callable[[Example], Awaitable[bytes]]
-) -> list[str]:
-    problems: list[str] = []
-    for example in subject.examples:
-        with hearing_errors() as heard:
-            verdict = await subject.judge(example, await rollout(example))
-        if abs(verdict.reward - wanted) > 1e-9:
-            scored = f"row {example.number} scores {verdict.reward:g} instead of {wanted:g}"
-            problems.append("; ".join((scored, *dict.fromkeys(heard))))
-    return problems
+@each_row
+async def _gold(subject: Subject, example: Example) -> list[str]:
+    with hearing() as heard:
+        verdict = await subject.judge(example, await examples.play(subject.resource, example))
+    wrong = _scored(verdict, subject.environment.definition.gold_reward)
+    return ["; ".join(dict.fromkeys([*wrong, *heard.raised, *heard.refused]))] if wrong else []
 
 
-async def _roles_that_misbehave(subject: Subject) -> list[str]:
+@each_row
+async def _silence(subject: Subject, example: Example) -> list[str]:
+    return _scored(await subject.judge(example, SILENCE), subject.environment.definition.silence_reward)
+
+
+def _scored(verdict: Verdict, wanted: float) -> list[str]:
+    if abs(verdict.reward - wanted) <= 1e-9:
+        return []
+    return [f"scores {verdict.reward:g} instead of {wanted:g}"]
+
+
+@each_row
+async def _roles_that_misbehave(subject: Subject, example: Example) -> list[str]:
     """A role that fails must not become a reward; one that says nothing or stops short breaks no rule."""
+    if not example.roles:
+        return []
     problems: list[str] = []
-    for example in subject.examples:
-        if not example.roles:
-            continue
-        response = await examples.play(subject.resource, example)
-        gold = example.answers()
-        await subject.judge(example, response, gold)
-        for place, (role, _) in enumerate(gold.asked):
-            before = sum(name == role for name, _ in gold.asked[:place])
-            failed = ModelUnavailable("the contract lets this role fail")
-            with suppress(GymError):
-                verdict = await subject.judge(example, response, _but(example, role, before, failed))
-                problems.append(
-                    f"row {example.number} scores {verdict.reward:g} though the role '{role}' failed at its "
-                    f"question {before + 1}: let the error pass"
-                )
-            for odd in ODD_ANSWERS:
-                with suppress(UnusableAnswer):
-                    await subject.judge(example, response, _but(example, role, before, odd))
+    response = await examples.play(subject.resource, example)
+    gold = example.answers()
+    await subject.judge(example, response, gold)
+    for position, (role, _) in enumerate(gold.asked):
+        before = sum(name == role for name, _ in gold.asked[:position])
+        failed = ModelUnavailable("the contract lets this role fail")
+        with suppress(GymError):
+            verdict = await subject.judge(example, response, _but(example, role, before, failed))
+            problems.append(
+                f"scores {verdict.reward:g} though the role '{role}' failed at its question {before + 1}: "
+                "let the error pass"
+            )
+        for odd in ODD_ANSWERS:
+            with suppress(UnusableAnswer):
+                await subject.judge(example, response, _but(example, role, before, odd))
     return problems
 
 
@@ -245,22 +326,18 @@ def _but(example: Example, role: str, number: int, answer: Scripted) -> Scripted
     return ScriptedAnswers(scripted)
 
 
-async def _judges_alike(subject: Subject) -> list[str]:
-    problems: list[str] = []
-    for example in subject.examples:
-        response = await examples.play(subject.resource, example)
-        verdicts = [_encode(await subject.judge(example, response)) for _ in range(2)]
-        if verdicts[0] != verdicts[1]:
-            problems.append(f"row {example.number}: {verdicts[0].decode()}, then {verdicts[1].decode()}")
-    return problems
+@each_row
+async def _judges_alike(subject: Subject, example: Example) -> list[str]:
+    response = await examples.play(subject.resource, example)
+    first, second = [_encode(await subject.judge(example, response)).decode() for _ in range(2)]
+    return [f"{first}, then {second}"] if first != second else []
 
 
-async def _plays_alike(subject: Subject) -> list[str]:
-    return [
-        f"row {example.number}: the same rollout got different answers from the environment"
-        for example in subject.examples
-        if await examples.play(subject.resource, example) != await examples.play(subject.resource, example)
-    ]
+@each_row
+async def _plays_alike(subject: Subject, example: Example) -> list[str]:
+    if await examples.play(subject.resource, example) == await examples.play(subject.resource, example):
+        return []
+    return ["the same rollout got different answers from the environment"]
 
 
 async def _refuses_bad_rows(subject: Subject) -> list[str]:
@@ -321,15 +398,12 @@ async def _verify_us(subject: Subject) -> float:
 # -- the rules about tools ----------------------------------------------------------------------------
 
 
-async def _tools_match(subject: Subject) -> list[str]:
+@each_row
+async def _tools_match(subject: Subject, example: Example) -> list[str]:
     """The tools in the rows that differ from the environment's."""
-    problems: list[str] = []
-    for example in subject.examples:
-        task = subject.resource.task(example.row)
-        for raw in task.responses_create_params.tools:
-            tool = cast("Mapping[str, Any]", msgspec.json.decode(raw))
-            problems += [f"row {example.number}: {problem}" for problem in _tool_problems(subject, tool)]
-    return problems
+    tools = subject.resource.task(example.row).responses_create_params.tools
+    decoded = [cast("Mapping[str, Any]", msgspec.json.decode(raw)) for raw in tools]
+    return [problem for tool in decoded for problem in _tool_problems(subject, tool)]
 
 
 def _tool_problems(subject: Subject, tool: Mapping[str, Any]) -> Iterator[str]:
@@ -356,20 +430,22 @@ def _tool_problems(subject: Subject, tool: Mapping[str, Any]) -> Iterator[str]:
 
 async def _tools_work(subject: Subject) -> list[str]:
     """The tools that raise, in the perfect rollouts and with example arguments."""
-    problems: list[str] = []
-    with hearing_errors() as heard:
-        for example in subject.examples:
-            before = len(heard)
-            await examples.play(subject.resource, example)
-            problems += [f"row {example.number}: {error}" for error in dict.fromkeys(heard[before:])]
-        for name, tool in subject.resource.tools.items():
-            before = len(heard)
-            _, arguments = example_call(_encode(tool.definition()))
-            models = subject.examples[0].answers().models(subject.resource.roles)
+    problems = await _plays_without_raising(subject)
+    for name, tool in subject.resource.tools.items():
+        _, arguments = example_call(_encode(tool.definition()))
+        models = subject.examples[0].answers().models(subject.resource.roles)
+        with hearing() as heard:
             async with session_of(subject.resource, subject.examples[0].row, models) as session:
                 await subject.resource.call_tool(session, name, arguments)
-            problems += [f"{name}({arguments}): {error}" for error in dict.fromkeys(heard[before:])]
+        problems += [f"{name}({arguments}): {error}" for error in dict.fromkeys(heard.raised)]
     return problems
+
+
+@each_row
+async def _plays_without_raising(subject: Subject, example: Example) -> list[str]:
+    with hearing() as heard:
+        await examples.play(subject.resource, example)
+    return list(dict.fromkeys(heard.raised))
 
 
 async def _answers_bad_calls(subject: Subject) -> list[str]:

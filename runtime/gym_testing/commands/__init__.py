@@ -2,7 +2,8 @@
 
 COMMANDS = {
     "Write environments": {
-        "new": "Write a new environment to start from: NAME.py and NAME.jsonl, which pass the contract.",
+        "new": "Write a new environment or agent to start from: NAME.py and NAME.jsonl, which pass the "
+        "contract.",
         "test": "Check an environment against the contract that all of them keep; needs no model and no "
         "broker.",
         "reverify": "Compute the rewards of stored rollouts again, without a model, and compare them with "

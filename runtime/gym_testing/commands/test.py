@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
 import msgspec
+from gym_runtime.adapters import Agent
 from gym_runtime.cli import AsJson, Everything, formatting, run_async, terminal
 from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
 from gym_runtime.errors import UsageError
@@ -25,17 +30,17 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     """Check an environment against the contract that all of them keep; needs no model and no broker.
 
     Args:
-        names: Environments, or paths of modules.
+        names: Environments, or paths of modules: of environments, or of agents.
         everything: Test every environment.
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
-    environments = [catalogue.environment(name) for name in names]
+    subjects = [_agent(name) or catalogue.environment(name) for name in names]
     reports: list[Report] = []
 
     async def check() -> None:
-        for environment in environments:
-            reports.append(await _check(environment))
+        for subject in subjects:
+            reports.append(await _check(subject))
         for name in catalogue.names("environments") if everything else ():
             reports.append(await _check_if_runnable(name))
 
@@ -48,10 +53,27 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     return 0 if all(report.passed or report.skipped for report in reports) else 1
 
 
-async def _check(environment: LoadedEnvironment) -> Report:
-    findings = await contract.check(environment)
+def _agent(name: str) -> ModuleType | None:
+    """The module of a user's agent; None if the name is that of an environment, or of nothing."""
+    file = name if name.endswith(".py") else f"{name}.py"
+    if name in catalogue.names("environments") or not Path(file).is_file():
+        return None
+    module = catalogue.load("environments", name)
+    return module if "Agent" in vars(module) and "environment" not in vars(module) else None
+
+
+async def _check(subject: LoadedEnvironment | ModuleType) -> Report:
+    if isinstance(subject, ModuleType):
+        from gym_testing.checks import agent_contract  # it starts workers, which environments need not
+
+        name = Path(subject.__file__ or "").stem
+        findings = await agent_contract.check(
+            subject, cast("type[Agent]", catalogue.load_class("agents", name))
+        )
+    else:
+        name, findings = subject.name, await contract.check(subject)
     return Report(
-        environment=environment.name,
+        environment=name,
         passed=all(finding.passed for finding in findings),
         findings=findings,
     )
@@ -75,7 +97,7 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
     said = f"{failed} of {len(report.findings)} rules broken" if failed else "keeps the contract"
     mark, colour = (bad, "bold red") if failed else (good, "bold green")
     console.print(f"{mark} {report.environment}: {said}", soft_wrap=True, style=colour)
-    for finding in report.findings:
+    for finding in _grouped(report.findings):
         if in_full or not finding.passed:
             mark, colour = (good, "green") if finding.passed else (bad, "red")
             if finding.warning:
@@ -83,3 +105,17 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
             detail = f": {formatting.shorten(finding.detail, 2000)}" if finding.detail else ""
             console.print(f"  {mark} ", style=colour, end="")
             console.print(f"{finding.rule}{detail}", soft_wrap=True)
+
+
+def _grouped(findings: list[Finding]) -> list[Finding]:
+    """Broken rules that have the same reason, such as a session that cannot be opened, as one finding."""
+    broken: dict[str, list[str]] = {}
+    for finding in findings:
+        if not finding.passed:
+            broken.setdefault(finding.detail, []).append(finding.rule)
+    grouped: list[Finding] = []
+    for finding in findings:
+        rules = [finding.rule] if finding.passed else broken.pop(finding.detail, [])
+        if rules:
+            grouped.append(msgspec.structs.replace(finding, rule="; ".join(rules)))
+    return grouped

@@ -1,1 +1,1 @@
-"""What ``gym-runtime new`` copies: one environment of each shape, with five example rows."""
+"""What ``gym-runtime new`` copies: an agent, and environments of each shape, with five example rows."""

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from gym_runtime.cli import main
 
-SHAPES = ["verify", "session", "episode"]
+SHAPES = {
+    **dict.fromkeys(["verify", "session", "episode", "benchmark"], ""),
+    "judge": " --judge PROVIDER/NAME",
+    "user": " --role user=PROVIDER/NAME",
+}
+"""The environments that ``new`` writes, and the models that their runs need besides the policy."""
 
 
 @pytest.fixture(autouse=True)
@@ -23,14 +28,64 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_new_environment_keeps_the_contract(shape: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"fresh_{shape}"
     assert main.run(["new", name, "--shape", shape]) == 0
-    assert f"gym-runtime test {name}" in capsys.readouterr().out
-    assert len(Path(f"{name}.py").read_text().splitlines()) < 30
+    said = capsys.readouterr().out
+    assert f"  gym-runtime test {name}\n  gym-runtime run {name}{SHAPES[shape]}\n" in said
+    assert len(Path(f"{name}.py").read_text().splitlines()) < 50
     assert len(Path(f"{name}.jsonl").read_text().splitlines()) == 5
     assert main.run(["test", name, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)[0]
     assert (report["environment"], report["passed"], report["skipped"]) == (name, True, "")
     assert len(report["findings"]) >= 9
     assert all(set(finding) == {"rule", "passed", "detail", "warning"} for finding in report["findings"])
+    assert not any(finding["warning"] for finding in report["findings"])
+
+
+def test_a_new_agent_keeps_the_contract_of_agents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["new", "fresh_agent", "--shape", "agent"]) == 0
+    assert "  gym-runtime run mcqa --agent fresh_agent\n" in capsys.readouterr().out
+    assert not Path("fresh_agent.jsonl").exists()
+    assert main.run(["test", "fresh_agent"]) == 0
+    assert "✓ fresh_agent: keeps the contract" in capsys.readouterr().out
+
+
+AGENT = """'An agent.'
+from gym_runtime.adapters import Rollout
+from gym_runtime.errors import GymError
+
+class Agent:
+    'Goes wrong.'
+    asked = 0
+
+    async def run(self, rollout: Rollout) -> None:
+"""
+AGAIN = "for _ in range(1 + self.asked % 2):\n            await rollout.respond()"
+WRONG_AGENTS = {
+    "return": ("a message ends it", "it never asked the model: await rollout.respond()"),
+    "for _ in range(9):\n            await rollout.respond()": (
+        "a limit of turns ends it, whatever the model says",
+        "the model says nothing: it asked 9 times though max_turns is 3",
+    ),
+    "try:\n            await rollout.respond()\n        except GymError:\n            pass": (
+        "an error of the model passes through it",
+        "the rollout did not fail with this error: let it pass",
+    ),
+    "await rollout.respond()\n        1 / 0": ("a message ends it", "division by zero"),
+    f"self.asked += 1\n        {AGAIN}": (
+        "one instance serves many rollouts at once",
+        "keep what belongs to a rollout in run, not in self",
+    ),
+}
+
+
+@pytest.mark.parametrize("body", WRONG_AGENTS)
+def test_what_an_agent_does_wrong_is_found(body: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module = f"wrong_{list(WRONG_AGENTS).index(body)}.py"  # a process imports a file once
+    Path(module).write_text(f"{AGENT}        {body}\n")
+    assert main.run(["test", module, "--json"]) == 1
+    (report,) = json.loads(capsys.readouterr().out)
+    rule, said = WRONG_AGENTS[body]
+    (detail,) = [one["detail"] for one in report["findings"] if one["rule"] == rule and not one["passed"]]
+    assert said in detail
 
 
 def test_new_puts_it_where_it_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,8 +126,24 @@ def test_a_broken_rule_is_shown_and_status_1(capsys: pytest.CaptureFixture[str])
     assert main.run(["test", "broken_rule"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "✗ broken_rule: 1 of 10 rules broken"
-    assert any(line.startswith("  ✗ silence scores nothing: row 1 scores 1 instead of 0") for line in lines)
+    where = "5 rows: first at broken_rule.jsonl:1"
+    assert f"  ✗ silence scores nothing: {where}: scores 1 instead of 0" in lines
     assert any(line == "  ✓ bad rows are refused" for line in lines)
+
+
+def test_a_reason_that_breaks_several_rules_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["new", "closed_shop"]) == 0
+    module = Path("closed_shop.py")
+    module.write_text(
+        module.read_text().replace("    @tool\n", "    async def open(self): 1 / 0\n\n    @tool\n")
+    )
+    capsys.readouterr()
+    assert main.run(["test", "closed_shop"]) == 1
+    (said,) = [
+        line for line in capsys.readouterr().out.splitlines() if "first at closed_shop.jsonl:1" in line
+    ]
+    assert said.startswith("  ✗ the perfect rollout scores full; silence scores nothing; judging twice ")
+    assert "ZeroDivisionError: division by zero" in said
 
 
 BROKEN = {
@@ -148,7 +219,7 @@ def test_what_a_tool_raises_is_logged_apart_and_without_its_variables(command: t
     if command[0] == "test":
         details = [finding["detail"] for finding in report["findings"]]
         assert any(
-            d.startswith("row 1 scores 0 instead of 1; deposit raised ValueError: boom") for d in details
+            "bank.jsonl:1: scores 0 instead of 1; deposit raised ValueError: boom" in d for d in details
         )
 
 

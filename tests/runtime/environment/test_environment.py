@@ -39,8 +39,8 @@ class Game(Episode[Task]):
         ("verify_timeout_s", -1, "Expected `float` > 0.0"),
         ("gold_reward", math.nan, "it must be a finite number"),
         ("parallel_tools", "no", "Expected `bool`, got `str`"),
-        ("domain", "banking", "it must be one of agent, coding, e2e, games, "),
-        ("domain", ["math"], "it must be one of agent, coding, e2e, games, "),
+        ("domain", "Home banking", "it must be a word in small letters, such as agent, coding, e2e, games, "),
+        ("domain", ["math"], "it must be a word in small letters, such as agent, coding, e2e, games, "),
         ("agent", None, "Expected `str`, got `None`"),
         ("description", None, "Expected `str`, got `None`"),
         ("agent_refs", "mine_agent", "Expected `array`, got `str`"),
@@ -81,3 +81,7 @@ def test_the_agent_goes_by_the_shape_where_it_is_left_out(resource: Any, agent: 
     assert environment.agent == agent
     assert Environment(resource=resource, description="", agent="single_turn").agent == "single_turn"
     assert msgspec.structs.replace(environment, max_turns=3).agent == agent
+
+
+def test_a_domain_may_be_of_ones_own() -> None:
+    assert Environment(resource=verify, description="", domain="banking").domain == "banking"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from gym_runtime import Session, Task, tool
 from gym_runtime.environment.resource import Resource
-from gym_runtime.environment.tools import hearing_errors
+from gym_runtime.environment.tools import hearing
 from gym_runtime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ class Bank(Session[Task]):
 async def test_what_tools_raise_can_be_heard() -> None:
     resource = Resource(Bank)
     session = await resource.open(ROW)
-    with hearing_errors() as heard:
+    with hearing() as heard:
         await resource.call_tool(session, "deposit", '{"amount": 1}')
         await resource.call_tool(session, "deposit", "{}")  # the model's mistake, not the tool's
     await resource.call_tool(session, "deposit", '{"amount": 1}')
-    (error,) = heard
+    (error,) = heard.raised
     assert error.startswith(f"deposit raised ValueError: boom ({__file__}:")
+    assert heard.refused == ["deposit({}) was refused: Object missing required field `amount`"]

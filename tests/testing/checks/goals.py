@@ -45,11 +45,15 @@ def load(module: Path) -> LoadedEnvironment:
     return catalogue.environment(str(module))
 
 
-async def broken(tmp_path: Path, body: str, examples: list[Any], *, head: str = HEAD) -> dict[str, str]:
-    module = tmp_path / "own.py"
-    module.write_text(head + body)
+def written(folder: Path, text: str, examples: list[Any]) -> Path:
+    module = folder / "own.py"
+    module.write_text(text)
     module.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in examples))
-    environment = load(module)
+    return module
+
+
+async def broken(tmp_path: Path, body: str, examples: list[Any], *, head: str = HEAD) -> dict[str, str]:
+    environment = load(written(tmp_path, head + body, examples))
     return {
         finding.rule: finding.detail for finding in await contract.check(environment) if not finding.passed
     }

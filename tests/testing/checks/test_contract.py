@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gym_testing.checks import contract
-from testing.checks.goals import HEAD, VERIFY, broken, load, rows
+from testing.checks.goals import HEAD, VERIFY, broken, load, rows, written
 
 pytestmark = pytest.mark.anyio
 
@@ -97,26 +96,26 @@ async def test_a_sound_environment_of_each_shape_passes(
         ("there are at least five example rows", "4 example rows instead of 5", VERIFY, rows(4)),
         (
             "there are at least five example rows",
-            "row 1 has no input for the model",
+            "own.jsonl:1: the row has no input for the model",
             VERIFY,
             rows(responses_create_params={"input": []}),
         ),
-        ("the perfect rollout scores full", "row 1 scores 0 instead of 1", VERIFY, rows(gold="no")),
+        ("the perfect rollout scores full", "own.jsonl:1: scores 0 instead of 1", VERIFY, rows(gold="no")),
         (
             "silence scores nothing",
-            "row 2 scores 1 instead of 0",
+            "own.jsonl:1: scores 1 instead of 0",
             VERIFY.replace("== task.goal", "in task.goal"),
             rows(),
         ),
         (
             "judging twice gives the same verdict",
-            "row 1: ",
+            "own.jsonl:1: {",
             VERIFY.replace("task.goal))", 'task.goal), fields={"n": next(numbers)})'),
             rows(),
         ),
         (
             "playing twice gives the same answers",
-            "row 1: the same rollout got different answers",
+            "own.jsonl:1: the same rollout got different answers",
             SESSION.format(look="str(next(numbers))"),
             with_tool(),
         ),
@@ -147,8 +146,82 @@ async def test_what_breaks_a_rule_is_found(
 @pytest.mark.slow
 async def test_a_score_that_is_missed_because_a_tool_raised_says_so(tmp_path: Path) -> None:
     found = await broken(tmp_path, BOOMING, with_tool())
-    wanted = f"row 1 scores 0 instead of 1; look raised ValueError: boom ({tmp_path / 'own.py'}:"
-    assert found["the perfect rollout scores full"].startswith(wanted)
+    wanted = f"own.jsonl:1: scores 0 instead of 1; look raised ValueError: boom ({tmp_path / 'own.py'}:"
+    assert wanted in found["the perfect rollout scores full"]
+
+
+REFUSING = SESSION.format(look="at").replace("return at", 'raise ToolError(f"There is no {at}.")')
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ([{"call": "look", "at": "door"}], 'look({"at":"door"}) was refused: There is no door.'),
+        ([{"call": "look", "to": "door"}], "was refused: Object missing required field `at`"),
+        ([{"call": "peek"}], "peek({}) was refused: there is no such tool"),
+    ],
+)
+async def test_a_gold_says_what_its_calls_were_refused_for(
+    tmp_path: Path, calls: list[Any], said: str
+) -> None:
+    head = HEAD.replace("Task, Verdict", "Task, ToolError, Verdict")
+    found = await broken(tmp_path, REFUSING, rows(gold=[*calls, "no"]), head=head)
+    place = f"5 rows: first at {tmp_path / 'own.jsonl'}:1: scores 0 instead of 1; "
+    assert found["the perfect rollout scores full"].startswith(place)
+    assert said in found["the perfect rollout scores full"]
+
+
+async def test_rows_that_do_not_fit_the_task_are_one_finding(tmp_path: Path) -> None:
+    wrong = [*rows(2), *rows(8, goal={"not": "text"})]
+    assert await broken(tmp_path, VERIFY, wrong) == {
+        "the example rows fit the task": f"8 rows: first at {tmp_path / 'own.jsonl'}:3: "
+        "Expected `str`, got `object` - at `$.goal`"
+    }
+
+
+async def test_rows_that_have_different_mistakes_are_told_apart(tmp_path: Path) -> None:
+    found = await broken(tmp_path, VERIFY, [*rows(3), *rows(1, gold="no"), *rows(1)])
+    assert found == {"the perfect rollout scores full": f"{tmp_path / 'own.jsonl'}:4: scores 0 instead of 1"}
+
+
+async def warnings(tmp_path: Path, body: str, examples: list[Any]) -> dict[str, str]:
+    module = written(tmp_path, HEAD + body, examples)
+    return {one.rule: one.detail for one in await contract.check(load(module)) if one.warning}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "method", "moved"),
+    [
+        ("seen = []", "return at", False),
+        ("seen: dict = {}", "self.seen[at] = 1; return at", True),
+        ("seen = 0", "type(self).seen += 1; return at", True),
+        ("seen = 0", "self.seen += 1; return at", None),
+        ("SEEN = [1]", "return at", None),
+        ("SEEN = []", "self.SEEN.append(at); return at", True),
+    ],
+)
+async def test_state_on_the_class_is_a_hint(
+    tmp_path: Path, attribute: str, method: str, moved: bool | None
+) -> None:
+    body = SESSION.format(look="at").replace("return at", method)
+    body = body.replace("    @tool\n", f"    {attribute}\n\n    @tool\n")
+    found = await warnings(tmp_path, body, with_tool())
+    assert list(found) == ([] if moved is None else ["no state is kept on the class"])
+    for detail in found.values():
+        line = (HEAD + body).splitlines().index("class Goal(Session[GoalTask]):") + 1
+        assert detail.startswith(f"{tmp_path / 'own.py'}:{line}: Goal.{attribute[:4]} is kept on the class")
+        assert ("it changed while the examples were played" in detail) == moved
+        assert detail.endswith(f"its own: self.{attribute[:4]} = … in open")
+
+
+@pytest.mark.parametrize(
+    ("domain", "warned"), [("maths", ["the domain is the one that is meant"]), ("cooking", [])]
+)
+async def test_a_domain_that_is_nearly_a_known_one_is_a_hint(
+    tmp_path: Path, domain: str, warned: list[str]
+) -> None:
+    body = VERIFY.replace('goal.")', f'goal.", domain="{domain}")')
+    assert list(await warnings(tmp_path, body, rows())) == warned
 
 
 @pytest.mark.slow
@@ -172,13 +245,10 @@ async def test_a_verifier_that_blocks_the_event_loop_is_found_with_its_place(tmp
 
 
 async def test_a_tool_without_a_docstring_is_a_warning(tmp_path: Path) -> None:
-    module = tmp_path / "own.py"
-    module.write_text(HEAD + SESSION.format(look="at").replace('        "Look at something."\n', ""))
-    module.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in with_tool()))
-    findings = await contract.check(load(module))
-    assert all(finding.passed for finding in findings)
-    (warning,) = [finding for finding in findings if finding.warning]
-    assert (warning.rule, warning.detail.partition(":")[0]) == ("every tool has a docstring", "look")
+    body = SESSION.format(look="at").replace('        "Look at something."\n', "")
+    found = await warnings(tmp_path, body, with_tool())
+    assert found == {"every tool has a docstring": found["every tool has a docstring"]}
+    assert found["every tool has a docstring"].startswith("look: ")
 
 
 async def test_a_task_that_takes_anything_is_found(tmp_path: Path) -> None:
@@ -197,6 +267,6 @@ async def test_code_that_raises_is_a_finding_and_not_an_error(tmp_path: Path) ->
     found = await broken(tmp_path, dividing, rows(gold="a"))
     line = (HEAD + dividing).splitlines().index("    return Verdict(float(1 / len(reply.text)))") + 1
     raised = f"ResourceError: ZeroDivisionError: division by zero ({tmp_path / 'own.py'}:{line})"
-    assert found == {"silence scores nothing": raised}
+    assert found == {"silence scores nothing": f"5 rows: first at {tmp_path / 'own.jsonl'}:1: {raised}"}
     found = await broken(tmp_path, VERIFY.replace("float(", "complex("), rows())
     assert "must be a finite number" in found["silence scores nothing"]

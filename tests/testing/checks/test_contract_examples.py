@@ -28,6 +28,37 @@ async def test_unusable_example_rows_are_found(tmp_path: Path, lines: list[Any],
     assert detail in "".join(found.values())
 
 
+PICKING = """
+class Shop(Session[GoalTask]):
+    @tool
+    def pick(self, shelf: str, count: int = 1) -> str:
+        "Pick from a shelf."
+        return shelf * count
+
+    async def verify(self, reply: Reply) -> Verdict:
+        ids = {call.call_id for call in reply.function_calls}
+        outputs = [output.output for output in reply.tool_outputs]
+        return Verdict(float(outputs == ['"A"', '"BB"', '"A"'] and len(ids) == 3))
+
+environment = Environment(resource=Shop, description="Pick.")
+"""
+LONG = {"type": "function_call", "call_id": "1", "name": "pick", "arguments": '{"shelf": "A"}'}
+
+
+async def test_a_call_of_the_gold_may_be_short_or_an_item(tmp_path: Path) -> None:
+    gold = [[{"call": "pick", "shelf": "A"}, {"call": "pick", "shelf": "B", "count": 2}], LONG, "Done."]
+    assert await broken(tmp_path, PICKING, rows(gold=gold)) == {}
+    once = PICKING.replace("""['"A"', '"BB"', '"A"'] and len(ids) == 3""", """['"A"']""")
+    assert await broken(tmp_path, once, rows(gold={"call": "pick", "shelf": "A"})) == {}
+
+
+async def test_an_item_of_the_gold_that_is_none_is_found_with_its_place(tmp_path: Path) -> None:
+    wrong = {"type": "function_call", "name": "pick"}
+    found = await broken(tmp_path, PICKING, rows(gold=["Hello.", wrong]))
+    (detail,) = found.values()
+    assert "own.jsonl:1: turn 2 of 'gold': Object missing required field `call_id`" in detail
+
+
 async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
     module = tmp_path / "own.py"
     module.write_text(HEAD + VERIFY)
@@ -94,9 +125,8 @@ async def test_an_environment_with_a_judge_is_checked_with_scripted_answers(tmp_
 async def test_a_judge_that_is_asked_about_silence_is_found(tmp_path: Path) -> None:
     asking = JUDGED.replace("if not reply.text", "if False")
     found = await broken(tmp_path, asking, judged_rows(), head=JUDGED_HEAD)
-    assert found == {
-        "silence scores nothing": "; ".join(f"row {n} scores 1 instead of 0" for n in range(1, 6))
-    }
+    wanted = f"5 rows: first at {tmp_path / 'own.jsonl'}:1: scores 1 instead of 0"
+    assert found == {"silence scores nothing": wanted}
 
 
 async def test_a_failure_of_a_judge_that_becomes_a_reward_is_found(tmp_path: Path) -> None:
@@ -107,7 +137,7 @@ async def test_a_failure_of_a_judge_that_becomes_a_reward_is_found(tmp_path: Pat
     )
     found = await broken(tmp_path, swallowing, judged_rows(), head=JUDGED_HEAD)
     assert list(found) == ["a role that fails is no reward"]
-    assert "row 1 scores 0 though the role 'judge' failed at its question 1" in found.popitem()[1]
+    assert "own.jsonl:1: scores 0 though the role 'judge' failed at its question 1" in found.popitem()[1]
 
 
 async def test_a_judge_that_says_nothing_must_be_judged(tmp_path: Path) -> None:

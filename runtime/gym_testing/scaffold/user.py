@@ -1,0 +1,45 @@
+"""A table to book: a second model plays the guest who calls, and the book must hold what this guest wants.
+
+Change the task's fields, the tools and the rule, write your rows beside it; `gym-runtime test` says what is
+missing. Who the guest is stands in a row's `simulated_user`, which only the second model is shown.
+"""
+
+from __future__ import annotations
+
+from gym_runtime import Environment, Reply, Session, Task, ToolError, Verdict, tool
+
+
+class TableTask(Task):
+    free: list[int]
+    wanted: int
+
+
+class Restaurant(Session[TableTask]):
+    async def open(self) -> None:
+        self.booked: list[int] = []
+
+    @tool
+    def free_hours(self) -> list[int]:
+        """The hours at which a table is free."""
+        return [hour for hour in self.task.free if hour not in self.booked]
+
+    @tool
+    def book(self, hour: int) -> str:
+        """Book the table at one of the free hours."""
+        if hour not in self.free_hours():
+            raise ToolError(f"There is no free table at {hour}.")
+        self.booked.append(hour)
+        return "booked"
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(float(self.booked == [self.task.wanted]))
+
+
+environment = Environment(
+    resource=Restaurant,
+    roles=("user",),
+    agent="dialogue",
+    max_turns=10,
+    description="Book a table for a guest who calls.",
+    domain="agent",
+)
