@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gym_runtime.plurals import counted
+
 from gym_view.live import View, WorkerView
 
 _SERVING = (
@@ -70,11 +72,15 @@ def limit(view: View) -> str:
     if waiting and slow:
         return (
             f"The link of agent worker {slow[0].worker} on {slow[0].host} to the broker is slow, "
-            f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {waiting:,} rollouts wait."
+            f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {_wait(waiting)}."
         )
     if waiting:
-        return f"{waiting:,} rollouts wait, and the agents have free slots: they take them now."
+        return f"{_wait(waiting)}; the agents have free slots and start what waits now."
     return f"The client is the limit: nothing waits in the queue, and the agents have places.{_mostly(view)}"
+
+
+def _wait(waiting: int) -> str:
+    return counted(waiting, "rollout waits", "rollouts wait")
 
 
 def _longest(view: View) -> tuple[str, float]:
@@ -109,4 +115,4 @@ def _full(workers: list[WorkerView]) -> bool:
 
 def _used(workers: list[WorkerView]) -> str:
     used, capacity = sum(one.in_use for one in workers), sum(one.capacity for one in workers)
-    return f"{used:,} of {capacity:,} places taken"
+    return f"{used:,} of {counted(capacity, 'place')} taken"

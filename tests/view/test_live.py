@@ -99,6 +99,7 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
         (parts(FREE, FREE, FULL), 5, "The agents are the limit, 100 of 100"),
         (parts(FREE, FREE, FREE), 0, "The client is the limit"),
         (parts(FREE, FREE, FREE), 1234, "1,234 rollouts wait"),
+        (parts(FREE, FREE, FREE), 1, "1 rollout waits"),
         (
             parts(FREE, FREE, {**FREE, "round_trip_s": 1.24}),
             9,

@@ -158,7 +158,7 @@ def test_rewards_whose_difference_is_no_number_are_compared(
 def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = results / "shared" / "page.html"
     assert run(["view", str(results), "--export", str(target)]) == 0
-    assert capsys.readouterr().out.startswith("1 files, ")
+    assert capsys.readouterr().out.startswith("1 file, ")
     assert target.is_file()
     assert run(["view", str(results / "none"), "--no-open"]) == 2
     assert "there is no file or folder" in capsys.readouterr().err

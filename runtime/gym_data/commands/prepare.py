@@ -12,6 +12,7 @@ from gym_runtime import assets as cache
 from gym_runtime.cli import AT_LEAST_ONE, DATA, FLAT, AsJson, Output, terminal
 from gym_runtime.environment import Split, catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.plurals import counted
 
 from gym_data.prepare.collate import Collation, Prepared, Recipe
 from gym_data.prepare.prompts import read_prompt
@@ -155,7 +156,7 @@ def _fetch_assets(names: tuple[str, ...], *, as_json: bool) -> int:
         return 0
     console = terminal.output()
     for one in shown:
-        what = f"{len(one['fetched'])} files fetched" if one["fetched"] else "all files are there"
+        what = f"{counted(len(one['fetched']), 'file')} fetched" if one["fetched"] else "all files are there"
         what += ", installed" if one["installed"] else ""
         place = one["by_hand"] or f"{what}, in {one['folder']}"
         console.print(f"{one['asset']} ({one['licence']}): {place}", soft_wrap=True)
@@ -253,7 +254,7 @@ def _show(prepared: list[Prepared], *, as_json: bool) -> None:
     console = terminal.output()
     for one in prepared:
         shares = ", ".join(f"{count:,} {name}" for name, count in one.environments.items())
-        console.print(f"{one.split:10} {one.rows:,} rows ({shares})", soft_wrap=True)
+        console.print(f"{one.split:10} {counted(one.rows, 'row')} ({shares})", soft_wrap=True)
         console.print(f"rows       {one.output}", soft_wrap=True)
         console.print(f"metrics    {one.metrics}", soft_wrap=True)
         for path in one.sources.values():

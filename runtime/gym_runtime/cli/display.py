@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.plurals import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -153,7 +154,7 @@ class Display:
         share = tally.done / tally.total if tally.total else 1.0
         rate = tally.added / elapsed_s
         parts = [
-            f"Finished {tally.done:,} / {tally.total:,} rollouts ({share:.0%}) "
+            f"Finished {tally.done:,} / {counted(tally.total, 'rollout')} ({share:.0%}) "
             f"in {formatting.span(elapsed_s)} "
             f"({rate * 60:,.0f} rollouts/min).",
             f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.mean_reward is not None else "",

@@ -38,6 +38,7 @@ from gym_runtime.cli.options import (
 )
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import plugins
+from gym_runtime.plurals import counted
 
 if TYPE_CHECKING:
     from gym_runtime.files.run_metrics import Metrics
@@ -90,7 +91,7 @@ class BudgetOptions:
         """Which limit the finished rollouts have reached, and what they used; empty if none."""
         tokens, cost = sum(metrics.tokens), self.cost(metrics)
         if self.max_tokens_total is not None and tokens >= self.max_tokens_total:
-            return f"--max-tokens-total {self.max_tokens_total:,} is reached: {tokens:,} tokens are used"
+            return f"--max-tokens-total {self.max_tokens_total:,} is reached: {counted(tokens, 'token')} used"
         if self.max_cost is not None and cost is not None and cost >= self.max_cost:
             return f"--max-cost {self.max_cost:g} is reached: {cost:.6g} is spent"
         return ""

@@ -75,6 +75,7 @@ class Router:
         members: the members that are alive.
         views: the workers that are alive, by kind.
         waiting: the requests without an answer yet, in the order in which they began.
+        slowest_s: the longest that an answer has taken so far, by kind and pool.
         meter: the counters of the asking worker.
     """
 
@@ -82,11 +83,19 @@ class Router:
         self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
         self.waiting: dict[InFlightRequest, None] = {}
+        self.slowest_s: dict[tuple[str, str], float] = {}
         self.meter = Meter()
         self._bus = bus
         self._explained: set[str] = set()
         self._lost = LostAnswers(bus, self.waiting)
         self._closings = Closings(bus, self.views)
+
+    def over(self, hop: InFlightRequest, *, answered: bool) -> None:
+        """A request no longer waits."""
+        del self.waiting[hop]
+        if answered:
+            place = hop.kind, hop.pool
+            self.slowest_s[place] = max(hop.waited_s(), self.slowest_s.get(place, 0.0))
 
     async def run(self) -> None:
         """Follow the workers, and find lost answers, until cancelled."""
@@ -227,7 +236,7 @@ class Router:
         headers = tracing.headers()
         hop = InFlightRequest(view.kind, pool, worker, request.key)
         self.waiting[hop] = None
-        budget.waited_for = None
+        budget.waited_for = data = None
         try:
             data = await self._exchange(view, hop, sent, headers)
         except anyio.get_cancelled_exc_class():
@@ -244,7 +253,7 @@ class Router:
             ) from None
         finally:
             # Whatever ended the waiting, the router no longer asks workers about this request.
-            del self.waiting[hop]
+            self.over(hop, answered=data is not None)
         if data is None:
             raise self._unanswered(view, hop, budget, sent)
         reply = decode_reply(data)

@@ -6,13 +6,14 @@ while asks the worker which of the caller's requests it is executing. A request 
 does not know is lost, and is sent again: requests are safe to repeat. A worker that has ended knows no
 request, so this also detects the end of a worker whose ``gone`` signal was lost.
 
-A request that is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting.
+A request that is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting for
+much longer than its pool has needed so far. A slow model alone is no stall.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import anyio
@@ -163,7 +164,10 @@ class LostAnswers:
 
 
 STALL_S = 60.0
-"""A worker that keeps requests waiting for longer is named in the log."""
+"""The shortest wait that counts as a stall, and the longest so far `STALL_TIMES` over."""
+STALL_TIMES = 2.0
+STALL_FIRST_S = 300.0
+"""Of a pool that has answered nothing yet: a slow model may need minutes for its first answers."""
 STALL_LOOK_S = 10.0
 """How often an agent worker looks for such requests."""
 
@@ -172,12 +176,19 @@ class Stalls:
     """The stalled requests of one agent worker.
 
     Attributes:
-        count: requests that had waited for more than `STALL_S` at the last look.
+        count: requests that stalled at the last look: they had waited for much longer than any answer of
+            their pool had taken.
+
+    Args:
+        waiting: the requests without an answer.
+        slowest_s: the longest that an answer has taken so far, by kind and pool.
     """
 
-    def __init__(self, waiting: Iterable[InFlightRequest]) -> None:
+    def __init__(
+        self, waiting: Iterable[InFlightRequest], slowest_s: Mapping[tuple[str, str], float]
+    ) -> None:
         self.count = 0
-        self._waiting = waiting
+        self._waiting, self._slowest_s = waiting, slowest_s
 
     async def watch(self) -> None:
         """Look until cancelled."""
@@ -189,7 +200,9 @@ class Stalls:
         """Look once."""
         slow: dict[str, list[InFlightRequest]] = defaultdict(list)
         for request in self._waiting:
-            if request.waited_s() > STALL_S:
+            slowest_s = self._slowest_s.get((request.kind, request.pool))
+            limit_s = STALL_FIRST_S if slowest_s is None else max(STALL_S, STALL_TIMES * slowest_s)
+            if request.waited_s() > limit_s:
                 slow[request.name].append(request)
         self.count = sum(map(len, slow.values()))
         for name, requests in slow.items():

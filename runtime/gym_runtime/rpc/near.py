@@ -85,7 +85,7 @@ class Near:
     ) -> RoutedReply:
         hop = InFlightRequest(service.kind, pool, service.worker, "")  # its answer cannot be lost
         self._router.waiting[hop] = None
-        budget.waited_for = None
+        budget.waited_for = reply = None
         try:
             reply = await service.call(pool, request, max(0, budget.left))
         except anyio.get_cancelled_exc_class():
@@ -94,7 +94,7 @@ class Near:
                 budget.waited_for = hop
             raise
         finally:
-            del self._router.waiting[hop]
+            self._router.over(hop, answered=reply is not None)
         budget.take(reply.retries)
         budget.note_role_use(reply.role_use)
         # After the counting above: a failed call, too, has taken retries and asked roles.

@@ -6,6 +6,7 @@ import msgspec
 from gym_runtime.cli import AsJson, Everything, formatting, run_async, terminal
 from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
 from gym_runtime.errors import UsageError
+from gym_runtime.plurals import counted
 from rich.console import Console
 
 from gym_testing.checks import contract
@@ -72,7 +73,7 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
         console.print(f"- {report.environment}: skipped: {report.skipped}", soft_wrap=True, style="dim")
         return
     failed = sum(not finding.passed for finding in report.findings)
-    said = f"{failed} of {len(report.findings)} rules broken" if failed else "keeps the contract"
+    said = f"{failed} of {counted(len(report.findings), 'rule')} broken" if failed else "keeps the contract"
     mark, colour = (bad, "bold red") if failed else (good, "bold green")
     console.print(f"{mark} {report.environment}: {said}", soft_wrap=True, style=colour)
     for finding in report.findings:

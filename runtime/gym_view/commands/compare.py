@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gym_runtime.cli import AsJson, FailuresAsZero, formatting, terminal
 from gym_runtime.errors import UsageError
+from gym_runtime.plurals import counted
 from rich.table import Table
 
 from gym_view.run_comparison import Comparison, Pair
@@ -72,7 +73,7 @@ def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: C
         else "no different, as far as these tasks tell"
     )
     console.print(
-        f"difference {result.difference:+.4g} over {len(result.pairs):,} tasks, 95 % interval "
+        f"difference {result.difference:+.4g} over {counted(len(result.pairs), 'task')}, 95 % interval "
         f"{result.low:+.4g} to {result.high:+.4g}: {names[1]} is {said}"
     )
     console.print(
@@ -110,7 +111,7 @@ def _lines(one: RunFigures, other: RunFigures) -> list[tuple[str, str, str]]:
     def passed(k: int) -> Callable[[RunFigures], str]:
         return lambda run: (
             f"{formatting.share(run.pass_at[k], run.pass_error[k])}, "
-            f"{run.pass_tasks[k]:,} of {run.tasks:,} tasks"
+            f"{run.pass_tasks[k]:,} of {counted(run.tasks, 'task')}"
             if k in run.pass_at
             else "-"
         )
@@ -122,7 +123,7 @@ def _lines(one: RunFigures, other: RunFigures) -> list[tuple[str, str, str]]:
         both("outcomes", lambda run: formatting.breakdown(run.outcomes)),
         both("tasks with differing rewards", lambda run: f"{run.mixed:,} of {run.tasks:,}"),
         both("tokens", lambda run: f"{run.input_tokens:,} in, {run.output_tokens:,} out"),
-        both("turns", lambda run: f"{run.turns:,}, with {run.tool_calls:,} tool calls"),
+        both("turns", lambda run: f"{run.turns:,}, with {counted(run.tool_calls, 'tool call')}"),
         both(
             "time a rollout", lambda run: formatting.span(run.mean_duration_s) if run.mean_duration_s else "-"
         ),

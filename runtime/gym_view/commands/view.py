@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 from gym_runtime.cli import BROKER, Broker, FailuresAsZero, Port, run_async, terminal
 from gym_runtime.errors import GymError
+from gym_runtime.plurals import counted
 
 from gym_view import page_export, web_server
 from gym_view.run_files import find_runs
@@ -40,7 +41,8 @@ def view(
         runs = find_runs(places, failures_as_zero=failures_as_zero)
         written = page_export.export(runs, export)
         terminal.output().print(
-            f"{written.files:,} files, {written.size_bytes:,} bytes: {export}", soft_wrap=True
+            f"{counted(written.files, 'file')}, {counted(written.size_bytes, 'byte')}: {export}",
+            soft_wrap=True,
         )
         return 0
 

@@ -179,7 +179,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
     console = at_terminal(100)
     with Display(1, Metrics(), console=console, now=Clock()) as display:
         take(display, record(0))
-    assert console.export_text().startswith("Finished 1 / 1 rollouts")
+    assert console.export_text().startswith("Finished 1 / 1 rollout (100%)")
 
 
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:

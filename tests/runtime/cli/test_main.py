@@ -259,6 +259,6 @@ def test_the_script_passes_the_status_on(tmp_path: Path) -> None:
     assert done.stderr == "gym-runtime: unknown command 'rnu'; did you mean 'run'?\n"
 
 
-@pytest.mark.parametrize("module", [formatting, options, start])
+@pytest.mark.parametrize("module", [formatting, options, plurals, start])
 def test_examples_in_docstrings(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.rpc.lost import STALL_LOOK_S, STALL_S
+from gym_runtime.rpc.lost import STALL_LOOK_S, STALL_S, InFlightRequest, Stalls
 from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.resource_worker import SESSION_IDLE_S
@@ -208,6 +208,18 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         (line,) = [line for line in capsys.readouterr().out.splitlines() if "requests stall" in line]
         assert "request=\"model 'policy' (worker model-1)\"" in line
         assert "requests=5" in line
+
+
+@pytest.mark.parametrize(
+    ("slowest_s", "waited_s", "stalled"),
+    [(None, 290, 0), (None, 310, 1), (1.0, 59, 0), (1.0, 61, 1), (100.0, 190, 0), (100.0, 210, 1)],
+)
+def test_a_slow_engine_is_no_stall(slowest_s: float | None, waited_s: float, stalled: int) -> None:
+    hop = InFlightRequest("model", "policy", "model-1", "key")
+    hop.since_s -= waited_s
+    stalls = Stalls([hop], {} if slowest_s is None else {("model", "policy"): slowest_s})
+    stalls.look()
+    assert stalls.count == stalled
 
 
 async def test_a_deadline_names_the_hop_that_took_it() -> None:
