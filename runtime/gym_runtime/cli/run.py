@@ -166,8 +166,9 @@ def run(*names: str, options: Annotated[RunOptions, FLAT] = RUN) -> int:
     Starts a broker and workers, publishes the rows, collects the verified rollouts, and reports.
 
     Args:
-        names: Environments, or paths of modules.
+        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between.
     """
     from gym_runtime.cli.whole_run import WholeRun
+    from gym_runtime.environment import catalogue
 
-    return WholeRun(names, options).run()
+    return WholeRun(catalogue.several(names), options).run()

@@ -26,12 +26,12 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     """Check an environment against the contract that all of them keep; needs no model and no broker.
 
     Args:
-        names: Environments, or paths of modules.
+        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between.
         everything: Test every environment.
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
-    environments = [catalogue.environment(name) for name in names]
+    environments = [catalogue.environment(name) for name in catalogue.several(names)]
     reports: list[Report] = []
 
     async def check() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gym_runtime import __version__
+from gym_runtime import __version__, plurals
 from gym_runtime.cli import formatting, main, options, start, whole_run
 from gym_runtime.cli.app import COMMANDS as ENGINE_COMMANDS
 from gym_runtime.cli.app import application
@@ -71,6 +71,13 @@ MISTAKES = {
     "run mcqa --model-url http://127.0.0.1:1/v1": "--model openai/NAME",
     "run mcqa --model openai/m --model-url http://me:pw@host/v1": "holds a user or a password",
     "start agents": "did you mean 'agent'?",
+    "run mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "test mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "bench mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "prepare mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "prepare openenv:nowhere": "openenv:nowhere is not of the form openenv:http://HOST:PORT",
+    "start resource:mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "start mcqa": "'mcqa' is an environment; its workers are started by: resource:mcqa",
     "start toaster": "agent, resource or model",
     "start resource:mqca": "did you mean 'mcqa'?",
     "start agent:tool_lop": "did you mean 'tool_loop'?",

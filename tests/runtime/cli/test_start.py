@@ -67,6 +67,24 @@ def test_without_names_everything_is_started() -> None:
     assert all(pool.processes == 2 for pool in found.values())
 
 
+def test_what_is_left_out_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> None:
+        raise UsageError(f"{name} needs a package")
+
+    monkeypatch.setattr("gym_runtime.environment.requirements.require", missing)
+    number = len(catalogue.names("environments"))
+    pools(model="scripted/message")
+    out, err = capsys.readouterr()
+    said = [line for line in (out + err).splitlines() if "warning" in line]
+    assert len(said) == 1
+    assert (
+        f"{number} environments are not served, because something is missing here: 'gym-runtime ls'"
+        in said[0]
+    )
+
+
 def test_kinds_and_names() -> None:
     found = pools("resource:mcqa, example_single_tool_call", "agent:tool_loop")
     assert found["resource"].names == ("mcqa", "example_single_tool_call")
