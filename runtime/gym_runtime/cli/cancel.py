@@ -52,7 +52,7 @@ def cancel(
         return
     if has_all:
         terminal.output().print(
-            f"run {run} is finished: {counted(info.total, 'rollout')}; "
+            f"run {run} has nothing to stop: {counted(info.total, 'rollout has', 'rollouts have')} finished; "
             f"'gym-runtime collect {run} -o FILE' fetches them",
             soft_wrap=True,
         )

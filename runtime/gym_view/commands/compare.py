@@ -13,7 +13,7 @@ from rich.table import Table
 from gym_view.run_comparison import Comparison, Pair
 from gym_view.run_comparison import compare as compared
 from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
-from gym_view.run_files import Run
+from gym_view.run_files import Run, has_rollouts
 
 SHOWN_TASKS = 20
 
@@ -45,8 +45,10 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
 def _figures(path: Path, *, failures_as_zero: bool) -> tuple[RunFigures, Groups]:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    rows = (row for _, row in rows_of(Run(id=path.stem, rollouts=path)))
-    return figures_of(rows, failures_as_zero=failures_as_zero)
+    run = Run(id=path.stem, rollouts=path)
+    if not has_rollouts(path):
+        raise UsageError(f"{path} holds no rollouts; name a file of result rows, such as results/mcqa.jsonl")
+    return figures_of((row for _, row in rows_of(run)), failures_as_zero=failures_as_zero)
 
 
 def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: Comparison) -> None:

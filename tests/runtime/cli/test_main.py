@@ -99,6 +99,8 @@ MISTAKES = {
     "test": "say which",
     "test mcqa --all": "not both",
     "test mqca": "did you mean 'mcqa'?",
+    "compare rows.txt rows.txt": "rows.txt holds no rollouts; name a file of result rows, such as results/",
+    "compare missing.jsonl rows.txt": "there is no file missing.jsonl",
     "reverify mcqa --rollouts missing.jsonl -o out.jsonl": "missing.jsonl",
 }
 
@@ -110,6 +112,7 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    Path("rows.txt").write_text("no rows\n")
     monkeypatch.setattr(whole_run, "START_NOTE_S", 60.0)  # a busy machine would say that it is starting
     status = main.run(line.split())
     out, err = capsys.readouterr()
