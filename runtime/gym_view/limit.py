@@ -75,7 +75,12 @@ def limit(view: View) -> str:
             f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {_wait(waiting)}."
         )
     if waiting:
-        return f"{_wait(waiting)}; the agents have free slots and start what waits now."
+        said = f"{_wait(waiting)} while the agents have free places, {_used(by_kind['agent'])}"
+        busiest = max(view.workers, key=lambda one: one.busy or 0.0)
+        if busiest.busy:
+            which = f"{busiest.kind} worker {busiest.worker}"
+            said += f". The busiest process is {which}, at {busiest.busy:.0%} of a core"
+        return f"{said}."
     return f"The client is the limit: nothing waits in the queue, and the agents have places.{_mostly(view)}"
 
 

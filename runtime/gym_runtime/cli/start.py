@@ -287,6 +287,7 @@ async def _stay(system: SystemSpec, metrics: int | None) -> None:
             with stopping:
                 await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s))
                 show_ready(running, system, terminal.output())
+                left = sum(pool.processes for pool in system.pools)
                 async with _metrics(running, system, metrics):
                     async for event in running.events():
                         if event.event == "stopped":
@@ -294,6 +295,12 @@ async def _stay(system: SystemSpec, metrics: int | None) -> None:
                             stopping.cancel()
                             await anyio.lowlevel.checkpoint()
                         _say(event)
+                        left -= event.event == "drained"
+                        if event.event == "drained" and not left and not system.nats:
+                            logs.logger().warning(
+                                "all workers have left; this command still runs the broker, with its queue, "
+                                "until Ctrl-C or SIGTERM"
+                            )
                 raise UsageError("the workers stopped without saying why; their log is above")
             with anyio.CancelScope(shield=True):
                 await running.stop()

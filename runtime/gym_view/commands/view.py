@@ -64,8 +64,9 @@ def view(
 
 async def _join(stack: AsyncExitStack, broker: Broker) -> web_server.SystemState | None:
     """A running system, to be asked for its state; None, with a note, where it is not reached."""
-    from gym_runtime import connect
+    from gym_runtime import clock, connect
 
+    from gym_view.live import Reading
     from gym_view.state_json import full_status
 
     try:
@@ -74,7 +75,12 @@ async def _join(stack: AsyncExitStack, broker: Broker) -> web_server.SystemState
         terminal.errors().print(f"the page shows files only: {error}", soft_wrap=True)
         return None
 
+    before: Reading | None = None
+
     async def ask() -> dict[str, Any]:
-        return full_status(await client.status())
+        nonlocal before
+        now = Reading(clock.monotonic(), await client.status())
+        found, before = full_status(now, before), now
+        return found
 
     return ask
