@@ -96,6 +96,12 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         run = output(capsys, "publish", str(rows), "--environment", "mcqa", "--repeats", "2").strip()
         while json.loads(output(capsys, "ls", "runs", "--json"))[0]["done"] < 10:
             pass
+        one = json.loads(output(capsys, "status", run, "--json"))
+        assert (one["run"], one["state"], one["done"], one["failed"]) == (run, "active", 10, 0)
+        assert one["mean_reward"] is not None, "also of a run that nobody has collected"
+        assert output(capsys, "status", run).split("\n")[1].startswith(run)
+        assert main.run(["status", "nosuch"]) == 2
+        assert "there is no run 'nosuch'" in capsys.readouterr().err
         assert output(capsys, "cancel", run) == (
             f"run {run} has nothing to stop: 10 rollouts have finished; "
             f"'gym-runtime collect {run} -o FILE' fetches them\n"

@@ -1,15 +1,19 @@
-"""``status``: the workers of a running system and their load, what waits, which runs are active."""
+"""``status``: the workers of a running system, their load, what waits, which runs are active; or one run."""
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 from gym_runtime import clock
 from gym_runtime.cli import BROKER, AsJson, Broker, ask, terminal, unserved
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from gym_runtime import Client
+    from gym_runtime.client import RunProgress
+    from gym_runtime.training import RunInfo
 
     from gym_view.live import Reading
 
@@ -17,11 +21,19 @@ RATES = ("per s", "p50", "p99", "core")
 """Columns that need two readings."""
 BETWEEN_S = 1.0
 """From one reading to the next."""
+COUNTED, COUNTING_S = 2_000, 5.0
+"""The most stored results of a run that are read for its mean reward, and how long that may take."""
 
 
-def status(*, json: AsJson = False, broker: Broker = BROKER) -> None:
-    """Show a running system: its workers and their load, what waits, which runs are active."""
-    if json:
+def status(run: str = "", /, *, json: AsJson = False, broker: Broker = BROKER) -> None:
+    """Show a running system: its workers and their load, what waits, which runs are active.
+
+    Args:
+        run: Show this run only, with the mean reward so far, also of one that nobody collects yet.
+    """
+    if run:
+        _show_run(*ask(broker, partial(_look_at_run, run)), as_json=json)
+    elif json:
         from gym_view.state_json import full_status  # here, because the command's help does not need it
 
         terminal.print_json(full_status(*ask(broker, look)))
@@ -31,6 +43,8 @@ def status(*, json: AsJson = False, broker: Broker = BROKER) -> None:
 
 async def look(gym: Client) -> tuple[Reading, Reading | None]:
     """A reading of a system, and one a second before if rollouts are on the way: rates need two."""
+    import anyio
+
     from gym_view.live import Reading
 
     first = Reading(clock.monotonic(), await gym.status())
@@ -73,3 +87,41 @@ def _show_status(reading: Reading, before: Reading | None) -> None:
             console.print(line, soft_wrap=True)
     else:
         console.print("no run is active")
+
+
+async def _look_at_run(run: str, gym: Client) -> tuple[RunInfo, RunProgress]:
+    """A run; what no client has counted yet is counted in the results that the broker stores."""
+    import anyio
+    from gym_runtime.client import Counter, stored_results
+    from gym_runtime.messages import is_comparison
+
+    info = await gym.driver.run(run)
+    progress = (await gym.progress([info]))[run]
+    stored = min(progress.done or 0, COUNTED)
+    if progress.figures is None and info.state == "active" and stored:
+        counter = Counter()
+        with anyio.move_on_after(COUNTING_S):
+            async with aclosing(stored_results(gym.driver.bus, run)) as results:
+                async for result in results:
+                    if not is_comparison(result.record.rollout_index):
+                        counter.add(result.record)
+                    if counter.done == stored:
+                        break
+        progress = replace(progress, figures=counter.figures(), failed=counter.failed)
+    return info, progress
+
+
+def _show_run(info: RunInfo, progress: RunProgress, *, as_json: bool) -> None:
+    from gym_runtime.messages.metric_names import ROLLOUTS
+
+    from gym_view import system_tables
+    from gym_view.state_json import full_run
+
+    if as_json:
+        terminal.print_json(full_run(info, {info.run: progress}))
+        return
+    terminal.output().print(system_tables.drawn_runs([info], {info.run: progress}))
+    figures = progress.figures
+    counted = sum(one.value for one in figures.counts if one.name == ROLLOUTS.name) if figures else 0
+    if progress.done is not None and counted < progress.done:
+        terminal.errors().print(f"failed and reward are of {counted:,.0f} results so far", soft_wrap=True)
