@@ -49,7 +49,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import load_plugin
 from gym_runtime.plurals import counted
-from gym_runtime.system.hosting import host
+from gym_runtime.system.hosting import host, together
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.starting import received
 from gym_runtime.system.system import System, launch
@@ -158,19 +158,19 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
         raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
     if options.call_timeout_s is not None and not any(pool.kind == "model" for pool in chosen):
         raise UsageError("--call-timeout: no model pool is to be started; add 'model'")
-    pools = [_complete(pool, options, roles) for pool in chosen]
+    pools = together(_complete(pool, options, roles) for pool in chosen)
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):
         # More would only wait for the small engine, and use up their time.
-        pools = [
+        pools = tuple(
             replace(pool, capacity=min(pool.slots, -(-EMBEDDED_CONCURRENCY // pool.processes)))
             if pool.kind == "agent"
             else pool
             for pool in pools
-        ]
+        )
     return SystemSpec(
-        pools=host(pools) if options.hosted else tuple(pools),
+        pools=host(pools) if options.hosted else pools,
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,

@@ -36,7 +36,7 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.actors import RoutedReply
-from gym_runtime.rpc.lost import InFlightRequest, LostAnswers
+from gym_runtime.rpc.lost import InFlightRequest, LostAnswers, Pace
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, quarantined
 from gym_runtime.rpc.registry import WorkerRegistry
@@ -75,7 +75,7 @@ class Router:
         members: the members that are alive.
         views: the workers that are alive, by kind.
         waiting: the requests without an answer yet, in the order in which they began.
-        slowest_s: the longest that an answer has taken so far, by kind and pool.
+        paces: how long answers take, by kind and pool.
         meter: the counters of the asking worker.
     """
 
@@ -83,7 +83,7 @@ class Router:
         self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
         self.waiting: dict[InFlightRequest, None] = {}
-        self.slowest_s: dict[tuple[str, str], float] = {}
+        self.paces: dict[tuple[str, str], Pace] = {}
         self.meter = Meter()
         self._bus = bus
         self._explained: set[str] = set()
@@ -94,8 +94,9 @@ class Router:
         """A request no longer waits."""
         del self.waiting[hop]
         if answered:
-            place = hop.kind, hop.pool
-            self.slowest_s[place] = max(hop.waited_s(), self.slowest_s.get(place, 0.0))
+            before = self.paces.get((hop.kind, hop.pool))
+            slowest_s = max(hop.waited_s(), before.slowest_s if before else 0.0)
+            self.paces[hop.kind, hop.pool] = Pace(slowest_s, clock.monotonic())
 
     async def run(self) -> None:
         """Follow the workers, and find lost answers, until cancelled."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -164,12 +165,22 @@ class LostAnswers:
 
 
 STALL_S = 60.0
-"""The shortest wait that counts as a stall, and the longest so far `STALL_TIMES` over."""
-STALL_TIMES = 2.0
+"""The shortest wait that counts as a stall."""
+STALL_SILENT = 3.0
+"""A wait of so many times the longest so far is a stall where the pool answers nobody meanwhile."""
+STALL_TIMES = 10.0
+"""The same where it answers others: those behind many in a queue may wait for several times as long."""
 STALL_FIRST_S = 300.0
-"""Of a pool that has answered nothing yet: a slow model may need minutes for its first answers."""
+"""The same where it has answered nothing yet: a slow model may need minutes for its first answers."""
 STALL_LOOK_S = 10.0
 """How often an agent worker looks for such requests."""
+
+
+class Pace(NamedTuple):
+    """How long the answers of a pool have taken at most, and when the last one came."""
+
+    slowest_s: float
+    answered_s: float
 
 
 class Stalls:
@@ -177,18 +188,16 @@ class Stalls:
 
     Attributes:
         count: requests that stalled at the last look: they had waited for much longer than any answer of
-            their pool had taken.
+            their pool has taken.
 
     Args:
         waiting: the requests without an answer.
-        slowest_s: the longest that an answer has taken so far, by kind and pool.
+        paces: of the answers so far, by kind and pool.
     """
 
-    def __init__(
-        self, waiting: Iterable[InFlightRequest], slowest_s: Mapping[tuple[str, str], float]
-    ) -> None:
+    def __init__(self, waiting: Iterable[InFlightRequest], paces: Mapping[tuple[str, str], Pace]) -> None:
         self.count = 0
-        self._waiting, self._slowest_s = waiting, slowest_s
+        self._waiting, self._paces = waiting, paces
 
     async def watch(self) -> None:
         """Look until cancelled."""
@@ -200,9 +209,7 @@ class Stalls:
         """Look once."""
         slow: dict[str, list[InFlightRequest]] = defaultdict(list)
         for request in self._waiting:
-            slowest_s = self._slowest_s.get((request.kind, request.pool))
-            limit_s = STALL_FIRST_S if slowest_s is None else max(STALL_S, STALL_TIMES * slowest_s)
-            if request.waited_s() > limit_s:
+            if request.waited_s() > self._limit_s(request):
                 slow[request.name].append(request)
         self.count = sum(map(len, slow.values()))
         for name, requests in slow.items():
@@ -210,3 +217,12 @@ class Stalls:
             logger().warning(
                 "requests stall", request=name, requests=len(requests), longest_s=round(longest_s)
             )
+
+    def _limit_s(self, request: InFlightRequest) -> float:
+        """How long a request may wait before it counts as stalled."""
+        pace = self._paces.get((request.kind, request.pool))
+        if pace is None:
+            return STALL_FIRST_S
+        silent_s = max(STALL_S, STALL_SILENT * pace.slowest_s)
+        silent = clock.monotonic() > pace.answered_s + silent_s
+        return silent_s if silent else max(STALL_S, STALL_TIMES * pace.slowest_s)
