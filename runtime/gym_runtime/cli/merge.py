@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gym_runtime.cli import result, terminal
 from gym_runtime.cli.display import Tally
-from gym_runtime.cli.options import AsJson, FailuresAsZero, RequiredOutput
+from gym_runtime.cli.options import AsJson, FailOnFailures, FailuresAsZero, RequiredOutput
 from gym_runtime.errors import UsageError
 from gym_runtime.files.merging import merge as merge_files
 from gym_runtime.files.merging import refuse_missing
@@ -21,6 +21,7 @@ def merge(
     overwrite: bool = False,
     json: AsJson = False,
     failures_as_zero: FailuresAsZero = False,
+    fail_on_failures: FailOnFailures = False,
 ) -> int:
     """Put the parts of a run, in several result files, together: one row per rollout, with new metrics.
 
@@ -52,4 +53,4 @@ def merge(
         )
     summary = metrics.summary()
     result.report(summary, files=files, tally=Tally(summary.rollouts, metrics), as_json=json)
-    return 0 if summary.mean_reward is not None else 1
+    return result.status(summary, fail_on_failures=fail_on_failures)

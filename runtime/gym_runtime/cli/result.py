@@ -105,6 +105,12 @@ def report(
         _show(found)
 
 
+def status(summary: Summary, *, fail_on_failures: bool) -> int:
+    """The exit status of a run: 0 if a rollout has a reward, and none failed where that counts; else 1."""
+    failed = fail_on_failures and summary.outcomes["failed"]
+    return 1 if failed or summary.mean_reward is None else 0
+
+
 def parts(metrics: Metrics) -> dict[str, Summary]:
     """The summary of each environment. Metrics are by ``agent_ref``; an environment may have several."""
     named: dict[str, list[str]] = {}

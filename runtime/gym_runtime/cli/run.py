@@ -24,6 +24,7 @@ from gym_runtime.cli.options import (
     SYSTEM,
     AsJson,
     Broker,
+    FailOnFailures,
     FailuresAsZero,
     Hosted,
     Input,
@@ -82,9 +83,12 @@ class BudgetOptions:
 
     def cost(self, metrics: Metrics) -> float | None:
         """What the finished rollouts cost; None without prices."""
+        return self.price(*metrics.tokens)
+
+    def price(self, tokens_in: int, tokens_out: int) -> float | None:
+        """What so many tokens, read and written, cost; None without prices."""
         if not self._priced:
             return None
-        tokens_in, tokens_out = metrics.tokens
         return (tokens_in * (self.price_in or 0.0) + tokens_out * (self.price_out or 0.0)) / PER
 
     def reached(self, metrics: Metrics) -> str:
@@ -114,6 +118,8 @@ class RunOptions:
             Finished rollouts are kept.
         retry_failed: With --resume: run all failed rollouts again, including those that failed for good.
         overwrite: Replace the files of an earlier run.
+        dry_run: Check the rows, and say how many rollouts they make, about how many tokens these take and,
+            with prices, what they cost. Nothing is started or written.
         keep_going: Do not stop when the engine returns only errors.
         track: An experiment tracker, which gets aggregates and a few rollouts as examples every few seconds
             and at the end. TensorBoard's files are put beside the output, as NAME_tensorboard; other trackers
@@ -132,6 +138,8 @@ class RunOptions:
     extend: bool = False
     retry_failed: bool = False
     overwrite: bool = False
+    dry_run: bool = False
+    fail_on_failures: FailOnFailures = False
     keep_going: bool = False
     track: TrackerName | None = None
     json: AsJson = False

@@ -44,6 +44,8 @@ def test_one_row_per_rollout_and_metrics_of_all(
     b = write(tmp_path / "b.jsonl", record(1, reward=0.0), record(2), failure(3), failure(3, kind="task"))
     assert merge(a, b, "-o", tmp_path / "c.jsonl", "--json") == 0
     out, err = capsys.readouterr()
+    assert merge(a, b, "-o", tmp_path / "c.jsonl", "--overwrite", "--fail-on-failures") == 1
+    capsys.readouterr()
     summary = json.loads(out)["summary"]
     assert summary["outcomes"] == {"completed": 3, "truncated": 0, "failed": 1, "cancelled": 0}
     assert summary["failures"] == {"task": 1}
