@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -31,11 +31,11 @@ from gym_runtime.cli.options import parse_row_fields, shown_name
 from gym_runtime.cli.remote import run_async
 from gym_runtime.cli.rows import sources
 from gym_runtime.client import About, Client, Tracker, connect
-from gym_runtime.client.status import dead_engine
+from gym_runtime.client.status import dead_engine, in_progress
 from gym_runtime.client.tracking import load_tracker
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import OutputFiles, load_manifest
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 COMPLETE = "the run is complete: no rollouts are left; --extend makes it larger"
 ENGINE_LOOK_S = 2.0
-"""How often `run` asks whether the engine returns only errors."""
+"""How often `run` asks whether the engine returns only errors, and what is in progress."""
 START_NOTE_S = 2.0
 """After how long `run` prints that it is still starting."""
 
@@ -298,6 +298,8 @@ class WholeRun:
         ):
             if not self._options.keep_going:
                 group.start_soon(self._watch_engine, client)
+            if not self._broker.urls:  # workers of a system that others share are busy with theirs, too
+                group.start_soon(self._watch_progress, client)
             async for record in records:
                 display.add(record)
                 if tracking is not None:
@@ -316,6 +318,14 @@ class WholeRun:
                 print(RESUME, file=sys.stderr, flush=True)
                 os._exit(INTERRUPTED)
             self._making.cancel()
+
+    async def _watch_progress(self, client: Client) -> None:
+        """Show what is going on while no rollout is finished."""
+        while True:
+            await anyio.sleep(ENGINE_LOOK_S)
+            with suppress(GymError):  # the broker is away: it comes back, or the run ends
+                pool = self._models.settings.model_pool
+                self._display.look(await in_progress(client.driver.bus, client.workers, pool))
 
     async def _watch_engine(self, client: Client) -> None:
         """Stop a run early if its engine returns only errors."""
