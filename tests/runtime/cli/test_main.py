@@ -100,6 +100,7 @@ MISTAKES = {
     "test mcqa --all": "not both",
     "test mqca": "did you mean 'mcqa'?",
     "compare rows.txt rows.txt": "rows.txt holds no rollouts; name a file of result rows, such as results/",
+    "export rows.txt -o x.parquet": "there is nothing to write: no rollout has a verdict; 1 left out: ",
     "compare missing.jsonl rows.txt": "there is no file missing.jsonl",
     "reverify mcqa --rollouts missing.jsonl -o out.jsonl": "missing.jsonl",
 }
