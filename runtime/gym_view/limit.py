@@ -41,6 +41,11 @@ def limit(view: View) -> str:
         return f"Model '{paused[0].pools[0]}' is paused: rollouts wait until its weights are resumed."
     if not active and not waiting:
         return "Nothing waits: no run is active."
+    if not waiting and all(run.total and run.done == run.total for run in active):
+        which = active[0].run
+        return (
+            f"Nothing waits: every rollout is finished; 'gym-runtime collect {which} -o FILE' fetches them."
+        )
     by_kind = {
         kind: [one for one in view.workers if one.kind == kind] for kind in ("model", "resource", "agent")
     }

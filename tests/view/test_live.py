@@ -141,6 +141,14 @@ def test_without_a_run_nothing_waits() -> None:
     assert limit(idle) == "Nothing waits: no run is active."
 
 
+def test_a_run_whose_rollouts_are_finished_waits_for_nothing_but_its_client() -> None:
+    found = status(*parts(FREE, FREE, FREE))
+    found.progress["r"] = RunProgress(done=1000)
+    assert limit(view(Reading(0.0, found))) == (
+        "Nothing waits: every rollout is finished; 'gym-runtime collect r -o FILE' fetches them."
+    )
+
+
 def test_a_worker_behind_a_slow_link_is_named() -> None:
     shown = view(Reading(0.0, status(*parts({**FREE, "round_trip_s": 1.24}, FREE, FREE))))
     (model,) = [one for one in shown.workers if one.kind == "model"]
