@@ -161,10 +161,10 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
     for text in texts:
         whole = is_known("environments", text) or _file(text)
         first = len(found)
-        for part in [text] if whole else [part for part in text.split(",") if part.strip()]:
+        for part in [text] if whole else text.split(","):
             if len(found) > first and _guest_module(found[-1]) and not exists("environments", part.strip()):
                 found[-1] = f"{found[-1]},{part}"
-            else:
+            elif part.strip():
                 found.append(part.strip())
     return tuple(found)
 
