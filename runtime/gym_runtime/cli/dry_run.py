@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from rich.table import Table
 
 from gym_runtime.cli import formatting, terminal
-from gym_runtime.cli.run import BudgetOptions
 from gym_runtime.files.recorded_run import RunPlan
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import samples_of
 from gym_runtime.plurals import counted
+
+if TYPE_CHECKING:
+    from gym_runtime.cli.run import BudgetOptions
 
 CHARS_PER_TOKEN = 4
 """Of prompts in English; other languages and code have fewer."""
