@@ -8,7 +8,7 @@ ends when this worker ends. It starts in the background: only the first command 
 
 What runs in a container is hostile and may have the shell's rights, so it can forge the result of a command
 of its own container, or end it. Therefore a result is trusted only as far as what has run there before, and
-whatever decides on a reward belongs into a new container.
+whatever decides on a reward runs in a new container.
 
 SIGTERM to all that a worker has started (`gym_sandbox.processes.disturbances`) ends no container: one of
 bubblewrap ignores it; one of an engine that it ended while it started is started again, and a command of an

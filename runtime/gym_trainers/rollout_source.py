@@ -22,6 +22,7 @@ from gym_runtime import (
 )
 from gym_runtime.client import Client, Lifetime, StandingRun, background, serve_model
 from gym_runtime.logs import logger
+from gym_runtime.plurals import counted
 from gym_runtime.timing import TRAINER_DRAIN_S
 
 from gym_trainers.token_engine import TokenEngine
@@ -142,7 +143,7 @@ class RolloutSource:
                 ):
                     found.update(zip(group.key, group.rollouts, strict=True))
         if len(found) < len(rows):
-            what = f"{len(rows) - len(found)} of {len(rows)} rollouts did not come"
+            what = f"{len(rows) - len(found)} of {counted(len(rows), 'rollout')} did not come"
             raise GymError(f"{what}: the run was cancelled")
         return [found[place] for place in range(len(rows))]
 

@@ -25,6 +25,7 @@ from gym_runtime import RolloutSettings
 from gym_runtime.client import AnyRow, SyncClient, line
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
+from gym_runtime.plurals import counted
 from gym_runtime.timing import WORKERS_BACK_S
 
 from gym_trainers.training_rollouts import dataset_rows
@@ -187,7 +188,9 @@ class GymSpec:
         while due:
             came = sum(1 for _ in self._groups(due, settings, batch, again=time.monotonic() < until_s))
             if came < len(due):
-                raise GymError(f"{len(due) - came} of {len(due)} groups did not come: the run was cancelled")
+                raise GymError(
+                    f"{len(due) - came} of {counted(len(due), 'group')} did not come: the run was cancelled"
+                )
             due = {key: part for key, part in due.items() if key not in batch}
         return batch.columns()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gym_runtime.plurals import counted
+
 from gym_view.live import View, WorkerView
 
 _SERVING = (
@@ -39,6 +41,11 @@ def limit(view: View) -> str:
         return f"Model '{paused[0].pools[0]}' is paused: rollouts wait until its weights are resumed."
     if not active and not waiting:
         return "Nothing waits: no run is active."
+    if not waiting and all(run.total and run.done == run.total for run in active):
+        which = active[0].run
+        return (
+            f"Nothing waits: every rollout is finished; 'gym-runtime collect {which} -o FILE' fetches them."
+        )
     by_kind = {
         kind: [one for one in view.workers if one.kind == kind] for kind in ("model", "resource", "agent")
     }
@@ -70,11 +77,20 @@ def limit(view: View) -> str:
     if waiting and slow:
         return (
             f"The link of agent worker {slow[0].worker} on {slow[0].host} to the broker is slow, "
-            f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {waiting:,} rollouts wait."
+            f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {_wait(waiting)}."
         )
     if waiting:
-        return f"{waiting:,} rollouts wait, and the agents have free slots: they take them now."
+        said = f"{_wait(waiting)} while the agents have free places, {_used(by_kind['agent'])}"
+        busiest = max(view.workers, key=lambda one: one.busy or 0.0)
+        if busiest.busy:
+            which = f"{busiest.kind} worker {busiest.worker}"
+            said += f". The busiest process is {which}, at {busiest.busy:.0%} of a core"
+        return f"{said}."
     return f"The client is the limit: nothing waits in the queue, and the agents have places.{_mostly(view)}"
+
+
+def _wait(waiting: int) -> str:
+    return counted(waiting, "rollout waits", "rollouts wait")
 
 
 def _longest(view: View) -> tuple[str, float]:
@@ -109,4 +125,4 @@ def _full(workers: list[WorkerView]) -> bool:
 
 def _used(workers: list[WorkerView]) -> str:
     used, capacity = sum(one.in_use for one in workers), sum(one.capacity for one in workers)
-    return f"{used:,} of {capacity:,} places taken"
+    return f"{used:,} of {counted(capacity, 'place')} taken"

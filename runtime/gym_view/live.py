@@ -15,6 +15,8 @@ from gym_runtime.messages import metric_names as names
 from gym_runtime.rpc import Heartbeat
 from gym_runtime.training import RunInfo
 
+_ABOUT = {"hosted_by": "in {}", "stalled": "stalled: {}"}
+"""How details of a worker are put; others stand as they are."""
 HOPS = ("model", "tool", "verify")
 _CALLS: dict[str, tuple[Metric, dict[str, str]]] = {
     "agent": (names.HOP_DURATION, {names.HOP: "verify"}),
@@ -200,9 +202,7 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
 
 
 def _about(one: Heartbeat) -> list[str]:
-    about = [
-        f"in {said}" if name == "hosted_by" else said for name, said in one.detail.items() if name != "paused"
-    ]
+    about = [_ABOUT.get(name, "{}").format(said) for name, said in one.detail.items() if name != "paused"]
     return [*about, f"{one.round_trip_s:.1f} s to the broker and back"] if one.slow else about
 
 

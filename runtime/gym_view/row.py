@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import ReadableItem, as_list, as_object, as_text, content_text, readable_items
+from gym_runtime.plurals import counted
 
 from gym_view.vocabulary import Vocabulary
 
@@ -158,8 +159,11 @@ def card(row: Mapping[str, Any], vocabulary: Vocabulary | None = None) -> Card:
         attempt=_number(own.get("attempt")) or _number(row.get("_ng_attempt_index")) + 1,
         again=[str(reason) for reason in as_list(own.get("started_anew"))],
         kept=[
-            f"{count} {what}"
-            for field, what in (("resumed_turns", "turns went on"), ("rebuilt_sessions", "sessions rebuilt"))
+            counted(count, f"{one} {what}", f"{one}s {what}")
+            for field, one, what in (
+                ("resumed_turns", "turn", "went on"),
+                ("rebuilt_sessions", "session", "rebuilt"),
+            )
             if (count := _number(own.get(field)))
         ],
         facts=_facts(own, response),
@@ -250,7 +254,7 @@ def _facts(own: Mapping[str, Any], response: Mapping[str, Any]) -> str:
     facts = [
         _plural(own.get("turns"), "turn"),
         _plural(own.get("tool_calls"), "tool call"),
-        f"{usage['output_tokens']} tokens out" if usage.get("output_tokens") else "",
+        f"{tokens} out" if (tokens := _plural(usage.get("output_tokens"), "token")) else "",
         f"{own['duration_s']:.3g} s" if isinstance(own.get("duration_s"), (int, float)) else "",
         str(response.get("model") or ""),
     ]
@@ -258,7 +262,7 @@ def _facts(own: Mapping[str, Any], response: Mapping[str, Any]) -> str:
 
 
 def _plural(value: Any, one: str) -> str:
-    return f"{value} {one}{'' if value == 1 else 's'}" if value else ""
+    return counted(number, one) if (number := _number(value)) else ""
 
 
 def _number(value: Any) -> int:

@@ -126,7 +126,7 @@ def repeat_flags(manifest: Mapping[str, Any]) -> str:
 def _rollouts_below(folder: Path) -> Iterator[Path]:
     count = 0
     for path in _files_below(folder):
-        if not path.stem.endswith(_SIDE_FILES) and _has_rollouts(path):
+        if not path.stem.endswith(_SIDE_FILES) and has_rollouts(path):
             yield path
             count += 1
             if count == _MAX_RUNS:
@@ -145,7 +145,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
                 yield Path(parent, name)
 
 
-def _has_rollouts(path: Path) -> bool:
+def has_rollouts(path: Path) -> bool:
     """Whether it looks like a file of rollouts; an empty file does if there is a manifest beside it."""
     try:
         stat = path.stat()

@@ -14,6 +14,7 @@ from gym_runtime import clock
 from gym_runtime.adapters import Control
 from gym_runtime.cli import formatting
 from gym_runtime.errors import GymError
+from gym_runtime.plurals import counted
 from gym_runtime.training import Status
 from textual import work
 from textual.app import App, ComposeResult
@@ -226,7 +227,7 @@ class Top(App[None]):
         if self._table != "runs" or run is None or run.state != "active":
             self.notify("choose an active run first: 2 shows them")
             return
-        left = f"{run.total - (run.done or 0):,} of its {run.total:,} rollouts are not made"
+        left = f"{run.total - (run.done or 0):,} of its {counted(run.total, 'rollout')} not run yet"
         self._ask(
             f"Cancel run {run.run}? {left}.", lambda: self._system.cancel(run.run), f"cancelled {run.run}"
         )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from gym_runtime import clock
 from gym_runtime.client import RunProgress
-from gym_runtime.training import RunInfo, Status
+from gym_runtime.training import RunInfo
 
 from gym_view.limit import limit
 from gym_view.live import Reading, run_view, view
 
 
-def full_status(found: Status) -> dict[str, Any]:
-    """A system's state."""
+def full_status(reading: Reading, before: Reading | None = None) -> dict[str, Any]:
+    """A system's state. With a reading ``before``, the processor's share of the limit is known."""
+    found = reading.status
     return {
-        "limit": limit(view(Reading(clock.monotonic(), found))),
+        "limit": limit(view(reading, before)),
         "workers": [_in_full(worker) for worker in found.workers],
         "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
         "runs": [full_run(run, found.progress) for run in found.runs],

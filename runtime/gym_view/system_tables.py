@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gym_runtime import escapes
-from gym_runtime.cli import formatting
+from gym_runtime.cli import formatting, terminal
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -42,6 +42,15 @@ WORKERS = (
     *("kind", "serves", "worker", "host", "pid", "in use", "load", "per s", "p50", "p99"),
     *("core", "memory", "failures", "up", "about"),
 )
+WHOLE = ("name", "run", "worker", "pid")
+"""Columns whose cells stay on one line."""
+LEAST = (
+    *("about", "up", "pid", "memory", "host", "p99", "p50", "per s", "failures", "stage"),
+    *("started", "environments", "model", "left", "rate", "core", "load", "failed", "state", "worker"),
+)
+"""Columns that a narrow terminal is spared, the first one first."""
+SQUEEZED = 24
+"""Characters to which a column may be folded."""
 QUEUES = ("queue", "waiting", "in flight")
 ENGINES = ("model", "worker", "in use", "load", "per s", "p50", "p99", "failures", "state", "about")
 FAILURES = ("count", "environment", "failure", "stage", "run")
@@ -150,11 +159,13 @@ def failures(view: View) -> list[Row]:
 
 
 def drawn(head: Sequence[str], rows: Sequence[Row], *, without: Sequence[str] = ()) -> Table:
-    """A table for a terminal or a pipe, ``without`` some of its columns."""
+    """A table for a terminal or a pipe, ``without`` some of its columns; a narrow terminal gets fewer."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     shown = [place for place, column in enumerate(head) if column not in without]
+    spared = _spared({head[place]: [row.cells[place] for row in rows[:DRAWN]] for place in shown})
+    shown = [place for place in shown if head[place] not in spared]
     for column in (head[place] for place in shown):
-        first = column in ("name", "run", "worker", "pid")
+        first = column in WHOLE
         table.add_column(
             column,
             justify="right" if column in NUMBERS else "left",
@@ -163,9 +174,28 @@ def drawn(head: Sequence[str], rows: Sequence[Row], *, without: Sequence[str] = 
         )
     for row in rows[:DRAWN]:
         table.add_row(*(escapes.shown(row.cells[place]) for place in shown))
-    if len(rows) > DRAWN:
-        table.caption = f"{len(rows) - DRAWN:,} more; --json has all"
+    more = [f"{len(rows) - DRAWN:,} more rows"] if len(rows) > DRAWN else []
+    more += [f"not shown, for want of width: {', '.join(spared)}"] if spared else []
+    table.caption = f"{'; '.join(more)} (--json has all)" if more else None
+    table.caption_justify = "left"
     return table
+
+
+def _spared(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """The columns that the terminal is too narrow for."""
+    widths = {
+        name: max(min(SQUEEZED, max(map(len, cells), default=0)), len(name)) + 2
+        if name not in WHOLE
+        else max(map(len, (name, *cells))) + 2
+        for name, cells in columns.items()
+    }
+    spared: list[str] = []
+    room = terminal.output().width
+    for name in LEAST:
+        if name in widths and sum(widths.values()) > room:
+            spared.append(name)
+            del widths[name]
+    return spared
 
 
 def drawn_runs(infos: Iterable[RunInfo], progress: Mapping[str, RunProgress]) -> Table:

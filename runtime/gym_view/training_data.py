@@ -91,9 +91,11 @@ def export(
             for record, size_bytes in _records(files, form, best_of, min_reward, left_out):
                 writer.add(record, size_bytes)
         if not writer.rows:
-            none = "no task has rollouts with different rewards" if form == "pairs" else "no rollout is left"
+            few = "no rollout has a verdict"
+            few += "" if min_reward is None else f" and a reward of at least {min_reward:g}"
+            none = "no task has rollouts with different rewards" if form == "pairs" else few
             reasons = "".join(f"; {count:,} left out: {reason}" for reason, count in left_out.items())
-            raise UsageError(f"nothing can be exported: {none}{reasons}")
+            raise UsageError(f"there is nothing to write: {none}{reasons}")
         draft.rename(target)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from None

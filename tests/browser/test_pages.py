@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from browser.chromium import Chromium, Page
 from gym_runtime.client import Client, connect
+from gym_view.live import Reading
 from gym_view.state_json import full_status
 from gym_view.vocabulary import Vocabulary
 from gym_view.web_server import serve
@@ -402,7 +403,7 @@ async def test_the_running_system(chromium: Chromium, tmp_path: Path) -> None:
 
 
 async def _state(gym: Client) -> dict[str, Any]:
-    return full_status(await gym.status())
+    return full_status(Reading(0.0, await gym.status()))
 
 
 async def test_the_commands_that_repeat_a_rollout_work(

@@ -99,6 +99,7 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
         (parts(FREE, FREE, FULL), 5, "The agents are the limit, 100 of 100"),
         (parts(FREE, FREE, FREE), 0, "The client is the limit"),
         (parts(FREE, FREE, FREE), 1234, "1,234 rollouts wait"),
+        (parts(FREE, FREE, FREE), 1, "1 rollout waits"),
         (
             parts(FREE, FREE, {**FREE, "round_trip_s": 1.24}),
             9,
@@ -120,9 +121,32 @@ def test_a_full_core_is_the_limit() -> None:
     assert "agent worker agent-1 uses 98% of a core" in limit(view(now, before))
 
 
+def test_a_queue_before_agents_that_are_not_full_is_put_down_to_the_processor_if_that_is_known() -> None:
+    before = Reading(0.0, status(*parts(FREE, FREE, {"in_use": 93, "cpu_s": 1.0}), waiting=36_409))
+    agents = {"in_use": 93, "cpu_s": 10.7}
+    now = Reading(10.0, status(*parts(FREE, FREE, agents), waiting=36_409))
+    assert limit(view(now, before)).startswith("The processor is the limit: agent worker agent-1 uses 97% of")
+    now = Reading(10.0, status(*parts(FREE, FREE, {**agents, "cpu_s": 7.0}), waiting=36_409))
+    assert limit(view(now, before)) == (
+        "36,409 rollouts wait while the agents have free places, 93 of 100 places taken. The busiest "
+        "process is agent worker agent-1, at 60% of a core."
+    )
+    assert limit(view(now)) == (
+        "36,409 rollouts wait while the agents have free places, 93 of 100 places taken."
+    )
+
+
 def test_without_a_run_nothing_waits() -> None:
     idle: View = view(Reading(0.0, status(*parts(FREE, FREE, FREE), state="finished")))
     assert limit(idle) == "Nothing waits: no run is active."
+
+
+def test_a_run_whose_rollouts_are_finished_waits_for_nothing_but_its_client() -> None:
+    found = status(*parts(FREE, FREE, FREE))
+    found.progress["r"] = RunProgress(done=1000)
+    assert limit(view(Reading(0.0, found))) == (
+        "Nothing waits: every rollout is finished; 'gym-runtime collect r -o FILE' fetches them."
+    )
 
 
 def test_a_worker_behind_a_slow_link_is_named() -> None:

@@ -92,7 +92,9 @@ def test_a_narrow_window_is_kept(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    assert all(len(line) <= width for line in output(capsys, "ls").splitlines())
+    lines = output(capsys, "ls").splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert ("domain" in lines[0]) == (width == 120)
 
 
 def test_what_cannot_be_imported_is_listed_with_what_it_needs(
@@ -122,8 +124,15 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         run = output(capsys, "publish", str(rows), "--environment", "mcqa", "--repeats", "2").strip()
         while json.loads(output(capsys, "ls", "runs", "--json"))[0]["done"] < 10:
             pass
+        one = json.loads(output(capsys, "status", run, "--json"))
+        assert (one["run"], one["state"], one["done"], one["failed"]) == (run, "active", 10, 0)
+        assert one["mean_reward"] is not None, "also of a run that nobody has collected"
+        assert output(capsys, "status", run).split("\n")[1].startswith(run)
+        assert main.run(["status", "nosuch"]) == 2
+        assert "there is no run 'nosuch'" in capsys.readouterr().err
         assert output(capsys, "cancel", run) == (
-            f"all 10 rollouts of run {run} have finished; 'gym-runtime collect {run} -o FILE' fetches them\n"
+            f"run {run} has nothing to stop: 10 rollouts have finished; "
+            f"'gym-runtime collect {run} -o FILE' fetches them\n"
         )
         collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
         collected = subprocess.run(collect, capture_output=True, check=True, timeout=50)

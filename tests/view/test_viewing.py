@@ -122,6 +122,36 @@ def test_what_cannot_be_shown_is_one_line(
     assert error.count("\n") == 1
 
 
+def test_runs_without_a_broker_are_those_in_results(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    monkeypatch.chdir(results)
+    assert run(["ls", "runs"]) == 2
+    error = capsys.readouterr().err
+    assert "there is no folder results/ here; for the runs of a system, name it with --nats URL" in error
+    folder = results / "results"
+    folder.mkdir()
+    for path in results.glob("*.json*"):
+        path.rename(folder / path.name)
+    monkeypatch.setenv("COLUMNS", "70")
+    assert run(["ls", "runs"]) == 0
+    out, err = capsys.readouterr()
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0][:5] == ["run", "done", "failed", "rollouts", "reward"]
+    assert ["results/b.jsonl", "8", "0", "8", "0.75"] in [line[:5] for line in lines]
+    assert ["results/a.jsonl", "9", "1", "8", "0.5"] in [line[:5] for line in lines]
+    assert max(map(len, out.splitlines())) <= 70
+    assert "not shown, for want of width: started" in out
+    assert err == "the runs in results/; those of a running system: --nats URL or GYM_NATS_URL\n"
+    assert run(["ls", "runs", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["run"]: one["mean_reward"] for one in found} == {
+        "results/a.jsonl": 0.5,
+        "results/b.jsonl": 0.75,
+    }
+
+
 def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(results / "a.jsonl"), str(results / "b.jsonl")]
     assert run(["compare", *files]) == 0
@@ -160,7 +190,7 @@ def test_rewards_whose_difference_is_no_number_are_compared(
 def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = results / "shared" / "page.html"
     assert run(["view", str(results), "--export", str(target)]) == 0
-    assert capsys.readouterr().out.startswith("1 files, ")
+    assert capsys.readouterr().out.startswith("1 file, ")
     assert target.is_file()
     assert run(["view", str(results / "none"), "--no-open"]) == 2
     assert "there is no file or folder" in capsys.readouterr().err

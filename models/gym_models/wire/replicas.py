@@ -21,6 +21,7 @@ from gym_runtime import UsageError, clock
 from gym_runtime.adapters import CallContext, ModelSettings
 from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet
 from gym_runtime.logs import logger
+from gym_runtime.plurals import counted
 
 from gym_models.wire import endpoint, preflight, routing
 from gym_models.wire.discovery import ReplicaSources
@@ -129,8 +130,8 @@ class Replicas(Generic[E]):
         if replica is None:
             states = self.states()
             raise DeadlineExceeded(
-                f"none of {len(states)} replicas had room before the deadline: "
-                f"{sum(one.in_flight for one in states)} calls are in flight, {len(self._waiting)} wait",
+                f"none of {counted(len(states), 'replica')} had room before the deadline: "
+                f"calls in flight: {sum(one.in_flight for one in states)}, waiting: {len(self._waiting)}",
                 stage="model",
             )
         return replica

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import msgspec
 from cyclopts import Parameter
 from gym_runtime import assets as cache
-from gym_runtime.cli import AT_LEAST_ONE, DATA, FLAT, AsJson, Output, terminal
+from gym_runtime.cli import AT_LEAST_ONE, DATA, FLAT, AsJson, Output, shown_name, terminal
 from gym_runtime.environment import Split, catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.plurals import counted
 
 from gym_data.prepare.collate import Collation, Prepared, Recipe
 from gym_data.prepare.prompts import read_prompt
@@ -68,8 +69,10 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PREPARE) -> 
     x_metrics.json.
 
     Args:
-        names: Environments, blended if several; NAME:DATASET where one has several data sets.
+        names: Environments as for 'gym-runtime run', blended if several; NAME:DATASET where one has several
+            data sets.
     """
+    names = catalogue.several(names)
     if options.assets:
         return _fetch_assets(names, as_json=options.json)
     if not names:
@@ -85,7 +88,7 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PREPARE) -> 
     if inputs and len(splits) > 1:
         raise UsageError("--input is of one split; prepare one after the other")
     recipe = Recipe(
-        output=options.output or DATA / "-".join(Path(_module(name)).stem for name in names),
+        output=options.output or DATA / "-".join(shown_name(_module(name)) for name in names),
         only_output=options.output is not None,
         weights=weights,
         repeats=_repeats(names, options),
@@ -155,7 +158,7 @@ def _fetch_assets(names: tuple[str, ...], *, as_json: bool) -> int:
         return 0
     console = terminal.output()
     for one in shown:
-        what = f"{len(one['fetched'])} files fetched" if one["fetched"] else "all files are there"
+        what = f"{counted(len(one['fetched']), 'file')} fetched" if one["fetched"] else "all files are there"
         what += ", installed" if one["installed"] else ""
         place = one["by_hand"] or f"{what}, in {one['folder']}"
         console.print(f"{one['asset']} ({one['licence']}): {place}", soft_wrap=True)
@@ -163,8 +166,8 @@ def _fetch_assets(names: tuple[str, ...], *, as_json: bool) -> int:
 
 
 def _module(name: str) -> str:
-    """``NAME`` of ``NAME:DATASET``."""
-    return name.partition(":")[0]
+    """``NAME`` of ``NAME:DATASET``; a guest's ``SCHEME:ADDRESS`` is a name."""
+    return name if catalogue.exists("environments", name) else name.partition(":")[0]
 
 
 def _split(given: str) -> Split:
@@ -253,7 +256,7 @@ def _show(prepared: list[Prepared], *, as_json: bool) -> None:
     console = terminal.output()
     for one in prepared:
         shares = ", ".join(f"{count:,} {name}" for name, count in one.environments.items())
-        console.print(f"{one.split:10} {one.rows:,} rows ({shares})", soft_wrap=True)
+        console.print(f"{one.split:10} {counted(one.rows, 'row')} ({shares})", soft_wrap=True)
         console.print(f"rows       {one.output}", soft_wrap=True)
         console.print(f"metrics    {one.metrics}", soft_wrap=True)
         for path in one.sources.values():

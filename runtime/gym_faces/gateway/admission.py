@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import anyio
 from aiohttp import web
 from gym_data.web.listener import foreign_host
+from gym_runtime.plurals import counted
 from gym_runtime.timing import RETRY_AFTER_S, WRITE_S
 
 from gym_faces.dialects.dialect import Problem, Refusal
@@ -75,7 +76,7 @@ class Admission:
             Refusal: all are taken.
         """
         if self.in_use >= self.capacity:
-            raise _full(f"the gateway is at its capacity of {self.capacity} calls")
+            raise _full(f"the gateway is at its capacity of {counted(self.capacity, 'call')}")
         place = Place(self)
         self.in_use += 1
         try:

@@ -24,6 +24,7 @@ from .options import RolloutsAsked as RolloutsAsked
 from .options import RowFields as RowFields
 from .options import parse_row_fields as parse_row_fields
 from .options import parse_urls as parse_urls
+from .options import shown_name as shown_name
 from .remote import ask as ask
 from .remote import run_async as run_async
 from .remote import unserved as unserved

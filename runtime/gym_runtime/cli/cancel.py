@@ -8,6 +8,7 @@ from gym_runtime.cli import remote, terminal
 from gym_runtime.cli.options import BROKER, NOT_NEGATIVE, Broker
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.plurals import counted
 
 if TYPE_CHECKING:
     from gym_runtime.client import Client
@@ -51,7 +52,7 @@ def cancel(
         return
     if has_all:
         terminal.output().print(
-            f"all {info.total:,} rollouts of run {run} have finished; "
+            f"run {run} has nothing to stop: {counted(info.total, 'rollout has', 'rollouts have')} finished; "
             f"'gym-runtime collect {run} -o FILE' fetches them",
             soft_wrap=True,
         )
@@ -60,6 +61,6 @@ def cancel(
     terminal.output().print(f"cancelled {which}", soft_wrap=True)
     if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
         terminal.errors().print(
-            f"run {run} has {info.total:,} rollouts: unless it was resumed, it has no task {task}",
+            f"run {run} has {counted(info.total, 'rollout')}: unless it was resumed, it has no task {task}",
             soft_wrap=True,
         )

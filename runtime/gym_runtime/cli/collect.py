@@ -15,7 +15,7 @@ from anyio import to_thread
 from gym_runtime.cli import formatting, result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
-from gym_runtime.cli.options import BROKER, AsJson, Broker, FailuresAsZero, RequiredOutput
+from gym_runtime.cli.options import BROKER, AsJson, Broker, FailOnFailures, FailuresAsZero, RequiredOutput
 from gym_runtime.cli.remote import run_async, unserved
 from gym_runtime.client import connect
 from gym_runtime.client.recorded_runs import keep_flushing
@@ -37,6 +37,7 @@ def collect(
     output: RequiredOutput,
     json: AsJson = False,
     failures_as_zero: FailuresAsZero = False,
+    fail_on_failures: FailOnFailures = False,
     broker: Broker = BROKER,
 ) -> int:
     """Write a published run's rollouts to a file, as they come; from any machine.
@@ -114,4 +115,4 @@ def collect(
     if interrupted:
         terminal.errors().print("interrupted; the same command continues with these files", soft_wrap=True)
         return INTERRUPTED
-    return 0 if metrics.summary().mean_reward is not None else 1
+    return result.status(metrics.summary(), fail_on_failures=fail_on_failures)

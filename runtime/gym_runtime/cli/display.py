@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Self
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.errors import Fault
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.plurals import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
+    from gym_runtime.client.status import InProgress
     from gym_runtime.files.run_metrics import Metrics
 
 REDRAWS_PER_S = 4
@@ -33,6 +35,10 @@ FIRST_LINE_S = 2.0
 LINE_EVERY_S = 10.0
 LINE_AT_LEAST_EVERY_S = 60.0
 LINE_SHARE = 0.05
+QUIET_S = 15.0
+"""After how long a plain line is due although no rollout is finished."""
+LEFT_FROM = 5
+"""So many finished rollouts tell a rate, and how much time is left; the first ones are the shortest."""
 
 
 class Tally:
@@ -103,6 +109,7 @@ class Display:
         self._next_line = self._last_line = 0.0
         self._next_done = 0.0
         self._said = -1
+        self._progress: InProgress | None = None
 
     def __enter__(self) -> Self:
         self._started = self._last_line = self._now()
@@ -142,6 +149,14 @@ class Display:
             ):
                 self._say(now)
 
+    def look(self, progress: InProgress) -> None:
+        """Show what the workers are at."""
+        self._progress = progress
+        now = self._now()
+        quiet_s = QUIET_S if self._said < 0 else LINE_AT_LEAST_EVERY_S
+        if not self._animated and now >= self._last_line + quiet_s:
+            self._say(now)
+
     def note(self, text: str) -> None:
         """Print a separate line, above the bar if there is one."""
         self._console.print(text, soft_wrap=True)
@@ -152,15 +167,16 @@ class Display:
         tally, elapsed_s = self.tally, max(now - self._started, 1e-9)
         share = tally.done / tally.total if tally.total else 1.0
         rate = tally.added / elapsed_s
+        over = self._ended > self._started
+        per_min = f"{rate * 60:,.0f}" if rate * 60 >= 10 else f"{rate * 60:.2g}"
+        pace = f" ({per_min} rollouts/min)" if tally.added else ""
         parts = [
-            f"Finished {tally.done:,} / {tally.total:,} rollouts ({share:.0%}) "
-            f"in {formatting.span(elapsed_s)} "
-            f"({rate * 60:,.0f} rollouts/min).",
+            f"Finished {tally.done:,} / {counted(tally.total, 'rollout')} ({share:.0%}) "
+            f"in {formatting.span(elapsed_s)}{pace}.",
+            "" if over else _sentence(self._doing()),
             f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.mean_reward is not None else "",
             f"{tally.trouble}." if tally.trouble else "",
-            f"About {formatting.span((tally.total - tally.done) / rate)} left."
-            if rate and tally.done < tally.total and self._ended <= self._started
-            else "",
+            f"About {left} left." if (left := self._left(rate)) and not over else "",
         ]
         self.note(" ".join(filter(None, parts)))
         self._said = tally.done
@@ -168,22 +184,40 @@ class Display:
         self._next_line = now + LINE_EVERY_S
         self._next_done = tally.done + LINE_SHARE * tally.total
 
+    def _doing(self) -> list[str]:
+        """What the workers are at, and what the model has done so far."""
+        progress, left = self._progress, self.tally.total - self.tally.done
+        if progress is None or not (running := min(progress.rollouts, left)):
+            return []
+        answers = counted(progress.answers, "model call") if progress.answers else "no model call yet"
+        tokens = [f"{counted(progress.tokens, 'token')} written"] if progress.tokens else []
+        return [f"{running:,} in progress", answers, *tokens]
+
+    def _left(self, rate: float) -> str:
+        """The time that is left; empty where it is not known yet."""
+        tally = self.tally
+        if tally.added < LEFT_FROM or tally.done >= tally.total or not rate:
+            return ""
+        return formatting.span((tally.total - tally.done) / rate)
+
     # -- the bar --------------------------------------------------------------------------------------
 
     def _rate(self) -> float:
-        """Rollouts per second over the last half minute."""
+        """Rollouts per second over the last half minute; over all the time if few were finished in that."""
         now = self._now()
         if not self._samples:
             self._samples.append((self._started, 0))
         self._samples.append((now, self.tally.added))
         since, added = self._samples[0]
+        if self.tally.added - added < LEFT_FROM:
+            since, added = self._started, 0
         return (self.tally.added - added) / max(now - since, 1e-9)
 
     def _pieces(self) -> list[tuple[int, str]]:
         """The texts after the bar, in order; the higher the number, the earlier a text is left out."""
         tally, over = self.tally, self._ended > self._started
         rate = tally.added / self.wall_s if over else self._rate()
-        pieces = [(2, formatting.pace(rate))]
+        pieces = [(2, formatting.pace(rate))] if tally.added else []
         if tally.mean_reward is not None:
             pieces.append(
                 (1, f"reward {tally.mean_reward:{'.3f' if abs(tally.mean_reward) < 1e6 else '.4g'}}")
@@ -192,8 +226,9 @@ class Display:
             pieces.append((0, tally.trouble))
         if over:
             pieces.append((3, f"in {formatting.span(self.wall_s)}"))
-        elif rate:
-            pieces.append((3, f"{formatting.span((tally.total - tally.done) / rate)} left"))
+        else:
+            pieces += [(3, f"{left} left")] if (left := self._left(rate)) else []
+            pieces += [(4, doing)] if (doing := ", ".join(self._doing())) else []
         return pieces
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -224,3 +259,8 @@ class Display:
             cells.append(Text(tail, no_wrap=True, overflow="crop", style="yellow" if tally.trouble else ""))
         grid.add_row(*cells)
         yield grid
+
+
+def _sentence(doing: list[str]) -> str:
+    said = ", ".join(doing)
+    return f"{said[:1].upper()}{said[1:]}." if said else ""

@@ -10,8 +10,8 @@ from gym_runtime.errors import UsageError
 def drain(*names: str, json: AsJson = False, broker: Broker = BROKER) -> None:
     """Ask workers to leave: they take no new work, and finish what they have or give it back.
 
-    This works from any machine. The commands that started the workers end with the last worker, and no worker
-    is started again.
+    This works from any machine. No worker is started again. A 'start' ends with its last worker, unless it
+    runs the broker: then it goes on, until Ctrl-C or SIGTERM.
 
     Args:
         names: Workers, kinds (agent), pools (agent:tool_loop) or hosts, as 'gym-runtime status' shows them.

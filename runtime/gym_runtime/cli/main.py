@@ -79,7 +79,7 @@ def _may_log(arguments: list[str]) -> bool:
 
 def _runs(arguments: list[str]) -> bool:
     """Whether it is a run, which can be resumed."""
-    return arguments[:1] == ["run"] and not {"--help", "-h"} & set(arguments)
+    return arguments[:1] == ["run"] and not {"--help", "-h", "--dry-run"} & set(arguments)
 
 
 def report(error: BaseException, *, resumable: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""``merge``: the result files of several runs as those of one."""
+"""``merge``: the result files of several parts of a run as those of one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 
 from gym_runtime.cli import result, terminal
 from gym_runtime.cli.display import Tally
-from gym_runtime.cli.options import AsJson, FailuresAsZero, RequiredOutput
+from gym_runtime.cli.options import AsJson, FailOnFailures, FailuresAsZero, RequiredOutput
 from gym_runtime.errors import UsageError
 from gym_runtime.files.merging import merge as merge_files
 from gym_runtime.files.merging import refuse_missing
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.plurals import counted
 
 
 def merge(
@@ -20,10 +21,12 @@ def merge(
     overwrite: bool = False,
     json: AsJson = False,
     failures_as_zero: FailuresAsZero = False,
+    fail_on_failures: FailOnFailures = False,
 ) -> int:
-    """Put the result files of several runs of the same rows together: one row per rollout, with new metrics.
+    """Put the parts of a run, in several result files, together: one row per rollout, with new metrics.
 
-    The failures and inputs beside each file come along. Two different rows of one rollout are refused.
+    The failures and inputs beside each file come along. Rollouts are told apart by their numbers, so two
+    different rows with the same numbers are refused.
 
     Args:
         rollouts: Result files, such as A.jsonl B.jsonl.
@@ -43,11 +46,11 @@ def merge(
             raise UsageError(f"{there[0]} has content already; choose another -o, or --overwrite")
         merged = merge_files(rollouts, files, metrics)
     if merged.repeated or merged.recovered:
+        repeated = counted(merged.repeated, "row was", "rows were")
+        recovered = counted(merged.recovered, "failed rollout has", "failed rollouts have")
         terminal.errors().print(
-            f"{merged.repeated:,} rows were in more than one file; {merged.recovered:,} rollouts that "
-            "failed in one have a row in another",
-            soft_wrap=True,
+            f"{repeated} in more than one file; {recovered} a row in another file", soft_wrap=True
         )
     summary = metrics.summary()
     result.report(summary, files=files, tally=Tally(summary.rollouts, metrics), as_json=json)
-    return 0 if summary.mean_reward is not None else 1
+    return result.status(summary, fail_on_failures=fail_on_failures)

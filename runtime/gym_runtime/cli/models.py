@@ -160,8 +160,8 @@ class RunModels:
         Args:
             workers: processes of each kind.
         """
-        if self.serves_policy:
-            fetch_weights(self.policy)
+        for model in ([self.policy] if self.serves_policy else []) + [*self._role_models.values()]:
+            fetch_weights(model)
         return make_pools(
             tuple(environments),
             self.policy if self.serves_policy else None,
@@ -216,7 +216,6 @@ class RunModels:
         for name in sorted(roles | named.keys()):
             model = named[name] if name in named else self.file_models.get(name)
             if model is not None:
-                fetch_weights(model)
                 pools[name] = f"{self.run}-{name}"
                 self._role_models[name] = model
             elif name in named:

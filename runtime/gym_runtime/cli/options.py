@@ -48,6 +48,10 @@ FailuresAsZero = Annotated[
         "Their rows get no reward; cancelled rollouts do not count."
     ),
 ]
+FailOnFailures = Annotated[
+    bool,
+    Parameter(help="Exit with status 1 if any rollout failed; by default only if no rollout has a reward."),
+]
 Hosted = Annotated[bool, Parameter(group=SYSTEM_GROUP, negative="")]
 WeakSandbox = Annotated[
     bool,

@@ -13,6 +13,7 @@ from gym_runtime.cli import formatting, terminal
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files.run_metrics import Metrics, Summary
+from gym_runtime.plurals import counted
 
 if TYPE_CHECKING:
     from gym_runtime.cli.display import Tally
@@ -104,6 +105,12 @@ def report(
         _show(found)
 
 
+def status(summary: Summary, *, fail_on_failures: bool) -> int:
+    """The exit status of a run: 0 if a rollout has a reward, and none failed where that counts; else 1."""
+    failed = fail_on_failures and summary.outcomes["failed"]
+    return 1 if failed or summary.mean_reward is None else 0
+
+
 def parts(metrics: Metrics) -> dict[str, Summary]:
     """The summary of each environment. Metrics are by ``agent_ref``; an environment may have several."""
     named: dict[str, list[str]] = {}
@@ -134,9 +141,9 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
     if result.run:
         yield "run", result.run
     failed = summary.outcomes["failed"] if summary.failures_as_zero else 0
-    zeros = f", {_counted(failed, 'failure')} as 0" if failed else ""
+    zeros = f", {counted(failed, 'failure')} as 0" if failed else ""
     mean = formatting.reward(summary.mean_reward, summary.mean_reward_error)
-    yield "mean reward", f"{mean}  (of {_counted(summary.rewarded, 'rollout')}{zeros})"
+    yield "mean reward", f"{mean}  (of {counted(summary.rewarded, 'rollout')}{zeros})"
     scores = {"": summary.score, **{name: part.score for name, part in result.environments.items()}}
     for name, score in scores.items():
         if score:
@@ -144,7 +151,7 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
     ks = list(summary.pass_at)
     for k in ks if len(ks) <= SHOWN_PASSES else [*ks[: SHOWN_PASSES - 1], ks[-1]]:
         share = formatting.share(summary.pass_at[k], summary.pass_error[k])
-        yield f"pass@{k}", f"{share}  (of {summary.pass_tasks[k]:,} of {_counted(summary.all_tasks, 'task')})"
+        yield f"pass@{k}", f"{share}  (of {summary.pass_tasks[k]:,} of {counted(summary.all_tasks, 'task')})"
     left = f"; {result.not_made:,} of {result.total:,} not run" if result.not_made else ""
     yield "rollouts", (formatting.breakdown(summary.outcomes) or "none") + left
     for kind, failure in result.failures.items():
@@ -153,12 +160,12 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
         yield f"failed: {kind}", f"{failure.count:,}{stage}{said}"
     yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
     for role, use in sorted(summary.roles.items()):
-        tokens = f"{use.input_tokens:,} tokens in, {use.output_tokens:,} out"
+        tokens = f"{counted(use.input_tokens, 'token')} in, {use.output_tokens:,} out"
         mean_s = use.seconds / use.calls if use.calls else 0.0
-        yield role, f"{_counted(use.calls, 'call')}, {tokens}, {mean_s:.2f} s a call"
+        yield role, f"{counted(use.calls, 'call')}, {tokens}, {mean_s:.2f} s a call"
     if result.cost is not None:
         yield "cost", f"{result.cost:,.6g}"
-    yield "turns", f"{summary.turns:,}, with {_counted(summary.tool_calls, 'tool call')}"
+    yield "turns", f"{summary.turns:,}, with {counted(summary.tool_calls, 'tool call')}"
     if result.rollouts:
         yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
     for name, path in result.files.items():
@@ -182,7 +189,3 @@ def _environments(parts: Mapping[str, Summary]) -> Table:
         )
     table.add_row()
     return table
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

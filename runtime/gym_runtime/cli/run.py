@@ -24,6 +24,7 @@ from gym_runtime.cli.options import (
     SYSTEM,
     AsJson,
     Broker,
+    FailOnFailures,
     FailuresAsZero,
     Hosted,
     Input,
@@ -38,6 +39,7 @@ from gym_runtime.cli.options import (
 )
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import plugins
+from gym_runtime.plurals import counted
 
 if TYPE_CHECKING:
     from gym_runtime.files.run_metrics import Metrics
@@ -81,16 +83,19 @@ class BudgetOptions:
 
     def cost(self, metrics: Metrics) -> float | None:
         """What the finished rollouts cost; None without prices."""
+        return self.price(*metrics.tokens)
+
+    def price(self, tokens_in: int, tokens_out: int) -> float | None:
+        """What so many tokens, read and written, cost; None without prices."""
         if not self._priced:
             return None
-        tokens_in, tokens_out = metrics.tokens
         return (tokens_in * (self.price_in or 0.0) + tokens_out * (self.price_out or 0.0)) / PER
 
     def reached(self, metrics: Metrics) -> str:
         """Which limit the finished rollouts have reached, and what they used; empty if none."""
         tokens, cost = sum(metrics.tokens), self.cost(metrics)
         if self.max_tokens_total is not None and tokens >= self.max_tokens_total:
-            return f"--max-tokens-total {self.max_tokens_total:,} is reached: {tokens:,} tokens are used"
+            return f"--max-tokens-total {self.max_tokens_total:,} is reached: {counted(tokens, 'token')} used"
         if self.max_cost is not None and cost is not None and cost >= self.max_cost:
             return f"--max-cost {self.max_cost:g} is reached: {cost:.6g} is spent"
         return ""
@@ -113,6 +118,8 @@ class RunOptions:
             Finished rollouts are kept.
         retry_failed: With --resume: run all failed rollouts again, including those that failed for good.
         overwrite: Replace the files of an earlier run.
+        dry_run: Check the rows, and say how many rollouts they make, about how many tokens these take and,
+            with prices, what they cost. Nothing is started or written.
         keep_going: Do not stop when the engine returns only errors.
         track: An experiment tracker, which gets aggregates and a few rollouts as examples every few seconds
             and at the end. TensorBoard's files are put beside the output, as NAME_tensorboard; other trackers
@@ -131,6 +138,8 @@ class RunOptions:
     extend: bool = False
     retry_failed: bool = False
     overwrite: bool = False
+    dry_run: bool = False
+    fail_on_failures: FailOnFailures = False
     keep_going: bool = False
     track: TrackerName | None = None
     json: AsJson = False
@@ -165,8 +174,9 @@ def run(*names: str, options: Annotated[RunOptions, FLAT] = RUN) -> int:
     Starts a broker and workers, publishes the rows, collects the verified rollouts, and reports.
 
     Args:
-        names: Environments, or paths of modules.
+        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between.
     """
     from gym_runtime.cli.whole_run import WholeRun
+    from gym_runtime.environment import catalogue
 
-    return WholeRun(names, options).run()
+    return WholeRun(catalogue.several(names), options).run()

@@ -48,7 +48,8 @@ from gym_runtime.cli.remote import run_async
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import load_plugin
-from gym_runtime.system.hosting import host
+from gym_runtime.plurals import counted
+from gym_runtime.system.hosting import host, together
 from gym_runtime.system.spec import Event, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.starting import received
 from gym_runtime.system.system import System, launch
@@ -113,8 +114,9 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
     writes an example.
 
     Args:
-        pools: agent, resource or model; or with names: resource:mcqa,reasoning_gym. By default all agents,
-            all environments whose packages are installed, and one model.
+        pools: agent, resource or model; or with names: resource:mcqa,reasoning_gym. Environments are named as
+            for 'gym-runtime run'. By default all agents, all environments whose packages are installed, and
+            one model.
     """
     logs.start()
     terminal.note_untested_python()
@@ -156,19 +158,19 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
         raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
     if options.call_timeout_s is not None and not any(pool.kind == "model" for pool in chosen):
         raise UsageError("--call-timeout: no model pool is to be started; add 'model'")
-    pools = [_complete(pool, options, roles) for pool in chosen]
+    pools = together(_complete(pool, options, roles) for pool in chosen)
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):
         # More would only wait for the small engine, and use up their time.
-        pools = [
+        pools = tuple(
             replace(pool, capacity=min(pool.slots, -(-EMBEDDED_CONCURRENCY // pool.processes)))
             if pool.kind == "agent"
             else pool
             for pool in pools
-        ]
+        )
     return SystemSpec(
-        pools=host(pools) if options.hosted else tuple(pools),
+        pools=host(pools) if options.hosted else pools,
         nats=parse_urls(options.nats) or config.urls,
         prefix=options.prefix or config.prefix,
         state_dir=options.state_dir or config.state_dir,
@@ -180,9 +182,13 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
 def _parse_pool(text: str) -> PoolConfig:
     kind, _, names = text.partition(":")
     if kind not in KINDS:
+        if catalogue.exists("environments", text):
+            raise UsageError(f"'{text}' is an environment; its workers are started by: resource:{text}")
         near = catalogue.nearest(kind, [*KINDS])
         hint = f"did you mean '{near}'?" if near else "agent, resource or model, as in resource:mcqa"
         raise UsageError(f"there is no kind of pool '{kind}'; {hint}")
+    if kind == "resource":
+        return PoolConfig(kind=kind, names=catalogue.several([names]))
     return PoolConfig(kind=kind, names=tuple(name.strip() for name in names.split(",") if name.strip()))
 
 
@@ -249,15 +255,23 @@ def _known(kind: catalogue.Kind, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _runnable() -> tuple[str, ...]:
-    """Every environment whose packages are installed; says which are left out."""
+    """Every environment whose packages are installed; says how many are left out."""
     names: list[str] = []
+    left_out = 0
     for name in catalogue.names("environments"):
         try:
             requirements.require(catalogue.environment(name))
         except UsageError as error:
-            logs.logger().warning("an environment is left out", environment=name, error=str(error))
+            left_out += 1
+            logs.logger().info("an environment is left out", environment=name, error=str(error))
         else:
             names.append(name)
+    if left_out:
+        what = counted(left_out, "environment is", "environments are")
+        logs.logger().warning(
+            f"{what} not served, because something is missing here: 'gym-runtime ls' says what, and so does "
+            "this log with GYM_LOG_LEVEL=info"
+        )
     return tuple(names)
 
 
@@ -273,6 +287,7 @@ async def _stay(system: SystemSpec, metrics: int | None) -> None:
             with stopping:
                 await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s))
                 show_ready(running, system, terminal.output())
+                left = sum(pool.processes for pool in system.pools)
                 async with _metrics(running, system, metrics):
                     async for event in running.events():
                         if event.event == "stopped":
@@ -280,6 +295,12 @@ async def _stay(system: SystemSpec, metrics: int | None) -> None:
                             stopping.cancel()
                             await anyio.lowlevel.checkpoint()
                         _say(event)
+                        left -= event.event == "drained"
+                        if event.event == "drained" and not left and not system.nats:
+                            logs.logger().warning(
+                                "all workers have left; this command still runs the broker, with its queue, "
+                                "until Ctrl-C or SIGTERM"
+                            )
                 raise UsageError("the workers stopped without saying why; their log is above")
             with anyio.CancelScope(shield=True):
                 await running.stop()

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -23,18 +23,20 @@ from gym_runtime import logs, tracing
 from gym_runtime.cli import formatting, result, terminal
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.display import Display
+from gym_runtime.cli.dry_run import estimate
+from gym_runtime.cli.dry_run import show as show_estimate
 from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, held_back, terminable
 from gym_runtime.cli.models import RunModels
 from gym_runtime.cli.options import parse_row_fields, shown_name
 from gym_runtime.cli.remote import run_async
 from gym_runtime.cli.rows import sources
 from gym_runtime.client import About, Client, Tracker, connect
-from gym_runtime.client.status import dead_engine
+from gym_runtime.client.status import dead_engine, in_progress
 from gym_runtime.client.tracking import load_tracker
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
-from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Dataset, open_dataset
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import OutputFiles, load_manifest
 from gym_runtime.messages.stored_records import new_run_id
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
 COMPLETE = "the run is complete: no rollouts are left; --extend makes it larger"
 ENGINE_LOOK_S = 2.0
-"""How often `run` asks whether the engine returns only errors."""
+"""How often `run` asks whether the engine returns only errors, and what is in progress."""
 START_NOTE_S = 2.0
 """After how long `run` prints that it is still starting."""
 
@@ -93,6 +95,8 @@ class WholeRun:
             raise UsageError("--retry-failed is for a run that exists: --resume --retry-failed")
         if options.overwrite and options.resume:
             raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
+        if options.dry_run and options.resume:
+            raise UsageError("--dry-run is of a new run: leave --resume out")
         environments = [catalogue.environment(name) for name in self._names]
         self._weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
         for environment in environments:
@@ -104,6 +108,8 @@ class WholeRun:
         files.refuse_inputs(*(source.path for source in found if source.path != "-"))
         for source in found:
             source.require()
+        if options.dry_run:
+            return self._dry_run(files, found)
         with files.lock():
             previous = load_manifest(files.manifest) if options.resume else None
             if previous is not None:
@@ -129,11 +135,30 @@ class WholeRun:
                     self._tracking.close(failed=True)
                 raise
 
-    def _start(self, dataset: Dataset) -> int:
+    def _dry_run(self, files: OutputFiles, found: Sequence[Source]) -> int:
+        options, models = self._options, self._models
+        models.choose_policy()
+        with open_dataset(
+            *found,
+            limit=options.rows.limit,
+            shuffle_seed=options.rows.shuffle_seed,
+            settings=self._row_fields,
+        ) as dataset:
+            plan = self._plan(dataset)
+            roles = {role: models.role_model(role) for role in sorted(plan.settings.roles)}
+            about = estimate(plan, files, options.budget, model=models.name, roles=roles)
+        show_estimate(about, as_json=options.json)
+        return 0
+
+    def _plan(self, dataset: Dataset) -> RunPlan:
         if self._system is None:
             self._models.choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
         plan = RunPlan(dataset, self._models.settings)
         plan.require_groups()
+        return plan
+
+    def _start(self, dataset: Dataset) -> int:
+        plan = self._plan(dataset)
         recorded = self._recorded = self._record(plan)
         label = ", ".join(map(shown_name, self._names))
         display = self._display = Display(recorded.manifest.rollouts, recorded.metrics, label=label)
@@ -273,6 +298,8 @@ class WholeRun:
         ):
             if not self._options.keep_going:
                 group.start_soon(self._watch_engine, client)
+            if not self._broker.urls:  # workers of a system that others share are busy with theirs, too
+                group.start_soon(self._watch_progress, client)
             async for record in records:
                 display.add(record)
                 if tracking is not None:
@@ -291,6 +318,14 @@ class WholeRun:
                 print(RESUME, file=sys.stderr, flush=True)
                 os._exit(INTERRUPTED)
             self._making.cancel()
+
+    async def _watch_progress(self, client: Client) -> None:
+        """Show what is going on while no rollout is finished."""
+        while True:
+            await anyio.sleep(ENGINE_LOOK_S)
+            with suppress(GymError):  # the broker is away: it comes back, or the run ends
+                pool = self._models.settings.model_pool
+                self._display.look(await in_progress(client.driver.bus, client.workers, pool))
 
     async def _watch_engine(self, client: Client) -> None:
         """Stop a run early if its engine returns only errors."""
@@ -335,4 +370,4 @@ class WholeRun:
         if interrupted:
             display.note(RESUME)
             return INTERRUPTED
-        return 0 if summary.mean_reward is not None else 1
+        return result.status(summary, fail_on_failures=self._options.fail_on_failures)

@@ -11,7 +11,7 @@ from gym_runtime.client.row_sources import POLICY, require_declared, require_rol
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.system.hosting import host
+from gym_runtime.system.hosting import host, together
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
@@ -120,7 +120,7 @@ def make_pools(
     for name, given in models.items():
         settings = ModelSettings.parse(given) if isinstance(given, str) else given
         pools.append(PoolSpec(kind="model", names=(name,), processes=workers, model=settings))
-    return tuple(pools)
+    return together(pools)
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:

@@ -6,6 +6,7 @@ import math
 from collections import Counter as Counts
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -18,7 +19,7 @@ from gym_runtime.client.streaming import background
 from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
 from gym_runtime.files.sample import Sample, sample_record, sample_row
 from gym_runtime.messages import metric_names
-from gym_runtime.messages.metric_names import Figures
+from gym_runtime.messages.metric_names import Figures, merged
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, rollout_of
 from gym_runtime.messages.rollout_spec import is_comparison
@@ -230,6 +231,29 @@ async def dead_engine(bus: Bus, workers: Workers, model: str) -> str:
     asked = [one for one in await workers() if one.kind == "model" and model in one.pools]
     said = [one.detail.get("only_errors", "") for one in await fresh(bus, asked)]
     return said[0] if said and all(said) else ""
+
+
+class InProgress(NamedTuple):
+    """What workers are at: rollouts that agents have, calls that a model answered, tokens that it wrote."""
+
+    rollouts: int
+    answers: int
+    tokens: int
+
+
+async def in_progress(bus: Bus, workers: Workers, model: str) -> InProgress:
+    """What the workers of a system are at, and what the model of a pool has done so far.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    asked = [one for one in await workers() if one.kind == "agent" or model in one.pools]
+    found = await fresh(bus, asked)
+    figures = merged([one.figures for one in found if one.kind == "model" and one.figures])
+    written = figures.distribution(metric_names.ENGINE_TOKENS, {metric_names.TOKEN_TYPE: "output"})
+    answers = figures.distribution(metric_names.ENGINE_DURATION, {metric_names.ERROR: ""})
+    rollouts = sum(one.in_use for one in found if one.kind == "agent")
+    return InProgress(rollouts, answers.count, int(written.total))
 
 
 async def watch_refusals(bus: Bus, waiting: Callable[[], bool]) -> None:

@@ -151,6 +151,24 @@ def environment(name: str) -> LoadedEnvironment:
     return _environment(load("environments", name))
 
 
+def several(texts: Iterable[str]) -> tuple[str, ...]:
+    """The environments that the user has named, one a text or several separated by commas, for `environment`.
+
+    Each is an installed name, the path of a module, or a guest's ``SCHEME:ADDRESS``. A part that names
+    nothing belongs to the address before it.
+    """
+    found: list[str] = []
+    for text in texts:
+        whole = is_known("environments", text) or _file(text)
+        first = len(found)
+        for part in [text] if whole else text.split(","):
+            if len(found) > first and _guest_module(found[-1]) and not exists("environments", part.strip()):
+                found[-1] = f"{found[-1]},{part}"
+            elif part.strip():
+                found.append(part.strip())
+    return tuple(found)
+
+
 def known_environment(name: str) -> LoadedEnvironment:
     """An environment by a name from data: it is installed, or the user has named its file before.
 

@@ -239,8 +239,9 @@ class StoredInputs:
             if not same:
                 first, second = (f"{self._paths[file]}:{number}" for file, _, number in (known, place))
                 raise UsageError(
-                    f"{first} and {second} are different rows with the same numbers; give files of one run "
-                    "only. A run gets more rollouts of its rows by: run --resume --extend with more --repeats"
+                    f"{first} and {second} are different rows with the same numbers; merge takes the parts "
+                    "of one run. A run gets more rollouts of its rows by: run --resume --extend with more "
+                    "--repeats"
                 ) from None
 
     def _is_new(self, line: bytes) -> bool:

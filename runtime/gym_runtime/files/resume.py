@@ -29,6 +29,7 @@ from gym_runtime.files.rows import materialize
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import CANCELLED, lines_of, samples_of
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.plurals import counted
 
 MAX_FAILURES = 3
 _LISTED_ROWS = 5
@@ -92,7 +93,7 @@ class Progress:
         for path in self._paths:
             dropped = repair_tail(path) if path.exists() else 0
             if dropped:
-                self.notices.append(f"{path}: dropped a torn last line of {dropped} bytes")
+                self.notices.append(f"{path}: dropped a torn last line of {counted(dropped, 'byte')}")
         twice = 0
         for sample, _, _ in samples_of(files.rollouts):
             if self.done.increase(*sample.key) > 1:
@@ -102,7 +103,10 @@ class Progress:
                 if sample.compared:
                     self._compared.put(sample.task_index, 0, 1)
         if twice:
-            self.notices.append(f"{files.rollouts}: {twice} rows are in it more than once; the first counts")
+            self.notices.append(
+                f"{files.rollouts}: {counted(twice, 'row is', 'rows are')} in it more than once; "
+                "the first counts"
+            )
         self._read_failures(files.failures, metrics, retry_failed)
 
     def _read_failures(self, path: Path, metrics: Metrics, retry_failed: bool) -> None:
@@ -214,7 +218,11 @@ def _refuse_differences(
         if not changed and dataset is not None and tasks is not None:
             per_row = max(1, manifest.rollouts // max(1, manifest.rows))
             where = _changed_rows(files.materialized_inputs, tasks(), dataset, per_row)
-        count = f" ({previous.rows} rows, now {manifest.rows})" if previous.rows != manifest.rows else ""
+        count = (
+            f" ({counted(previous.rows, 'row')}, now {manifest.rows})"
+            if previous.rows != manifest.rows
+            else ""
+        )
         changed.append(f"the input rows changed{count}{where}")
     if changed:
         larger = "; --resume --extend makes the run larger" if grows(previous, manifest) else ""
@@ -253,11 +261,11 @@ def obstacles(previous: Manifest, now: Manifest, earlier_digest: str) -> list[st
     found = previous.differences(now, but=GROWING)
     found += _fewer(previous, now)
     if previous.rows > now.rows:
-        found.append(f"it had {previous.rows} rows, there are {now.rows}: a run only grows")
+        found.append(f"it had {counted(previous.rows, 'row')}, now it has {now.rows:,}: a run only grows")
     elif earlier_digest != previous.digest:
         found.append(
-            f"its {previous.rows} rows are not the first of these {now.rows} with the same numbers; "
-            "put further rows after them"
+            f"its {counted(previous.rows, 'row is', 'rows are')} not the first of these {now.rows:,} with "
+            "the same numbers; put further rows after them"
         )
     return found
 

@@ -163,7 +163,9 @@ MEMORY = _gauge("gym.worker.memory", "By", "Resident memory of the workers' proc
 WORKERS = _gauge("gym.workers", "{worker}", "Workers that are alive.", KIND, POOL, STATE)
 CAPACITY = _gauge("gym.worker.capacity", "{call}", "Rollouts or calls that fit.", KIND, POOL)
 IN_USE = _gauge("gym.worker.in_use", "{call}", "Rollouts, calls or sessions in progress.", KIND, POOL)
-STALLED = _gauge("gym.requests.stalled", "{request}", "Requests that have waited for over a minute.")
+STALLED = _gauge(
+    "gym.requests.stalled", "{request}", "Requests that wait for much longer than any answer took."
+)
 REFUSED_STORES = _gauge(
     "gym.broker.refused", "{worker}", "Workers that wait for the broker to store what they have."
 )

@@ -261,7 +261,7 @@ class RolloutSettings:
         timeout_s: Seconds that all attempts of a rollout together may take; by default the environment's.
         call_timeout_s: Seconds that one call of an engine may take; a longer call is aborted as hanging and
             repeated. 0 for no limit; by default a generous limit, learned from the engine's answers.
-        max_attempts: Attempts at a rollout before it counts as failed.
+        max_attempts: How many attempts at a rollout may fail before it counts as failed.
         durability: turn: another worker continues a rollout at the turn where its worker died. result: such
             a rollout starts again.
         return_token_ids: Put token ids and log-probabilities on the rows, for training.

@@ -35,6 +35,7 @@ from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.transcripts import MOST_ROWS, html_table, html_transcript
+from gym_runtime.plurals import counted
 from gym_runtime.rollout.comparisons import COMPARE
 from gym_runtime.statistics import bounded, deviation, mean
 
@@ -214,13 +215,15 @@ class Groups:
         kept = group.done + (group.failures if policy == "mask" else [])
         failed = ""
         if not group.done:
-            failed = f"all {len(group.failures)} rollouts failed: {_reason(group.failures)}"
+            many = len(group.failures)
+            which = "the only rollout" if many == 1 else f"all {many} rollouts"
+            failed = f"{which} failed: {_reason(group.failures)}"
         elif group.failures and policy == "fail_group":
             failed = f"a rollout failed: {_reason(group.failures)}"
         elif len(group.done) < wanted and policy == "replace":
             failed = (
-                f"{wanted - len(group.done)} of {wanted} rollouts are missing after {group.replacements} "
-                f"replacements: {_reason(group.failures)}"
+                f"{wanted - len(group.done)} of {counted(wanted, 'rollout')} are missing after "
+                f"{counted(group.replacements, 'replacement')}: {_reason(group.failures)}"
             )
         return Group(
             run=last.run,

@@ -36,7 +36,7 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.actors import RoutedReply
-from gym_runtime.rpc.lost import InFlightRequest, LostAnswers
+from gym_runtime.rpc.lost import InFlightRequest, LostAnswers, Pace
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, quarantined
 from gym_runtime.rpc.registry import WorkerRegistry
@@ -75,6 +75,7 @@ class Router:
         members: the members that are alive.
         views: the workers that are alive, by kind.
         waiting: the requests without an answer yet, in the order in which they began.
+        paces: how long answers take, by kind and pool.
         meter: the counters of the asking worker.
     """
 
@@ -82,11 +83,20 @@ class Router:
         self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
         self.waiting: dict[InFlightRequest, None] = {}
+        self.paces: dict[tuple[str, str], Pace] = {}
         self.meter = Meter()
         self._bus = bus
         self._explained: set[str] = set()
         self._lost = LostAnswers(bus, self.waiting)
         self._closings = Closings(bus, self.views)
+
+    def over(self, hop: InFlightRequest, *, answered: bool) -> None:
+        """A request no longer waits."""
+        del self.waiting[hop]
+        if answered:
+            before = self.paces.get((hop.kind, hop.pool))
+            slowest_s = max(hop.waited_s(), before.slowest_s if before else 0.0)
+            self.paces[hop.kind, hop.pool] = Pace(slowest_s, clock.monotonic())
 
     async def run(self) -> None:
         """Follow the workers, and find lost answers, until cancelled."""
@@ -227,7 +237,7 @@ class Router:
         headers = tracing.headers()
         hop = InFlightRequest(view.kind, pool, worker, request.key)
         self.waiting[hop] = None
-        budget.waited_for = None
+        budget.waited_for = data = None
         try:
             data = await self._exchange(view, hop, sent, headers)
         except anyio.get_cancelled_exc_class():
@@ -244,7 +254,7 @@ class Router:
             ) from None
         finally:
             # Whatever ended the waiting, the router no longer asks workers about this request.
-            del self.waiting[hop]
+            self.over(hop, answered=data is not None)
         if data is None:
             raise self._unanswered(view, hop, budget, sent)
         reply = decode_reply(data)

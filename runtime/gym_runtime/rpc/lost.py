@@ -6,14 +6,16 @@ while asks the worker which of the caller's requests it is executing. A request 
 does not know is lost, and is sent again: requests are safe to repeat. A worker that has ended knows no
 request, so this also detects the end of a worker whose ``gone`` signal was lost.
 
-A request that is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting.
+A request that is not lost may stall: `Stalls` logs a line for each worker that keeps requests waiting for
+much longer than its pool has needed so far. A slow model alone is no stall.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -163,21 +165,39 @@ class LostAnswers:
 
 
 STALL_S = 60.0
-"""A worker that keeps requests waiting for longer is named in the log."""
+"""The shortest wait that counts as a stall."""
+STALL_SILENT = 3.0
+"""A wait of so many times the longest so far is a stall where the pool answers nobody meanwhile."""
+STALL_TIMES = 10.0
+"""The same where it answers others: those behind many in a queue may wait for several times as long."""
+STALL_FIRST_S = 300.0
+"""The same where it has answered nothing yet: a slow model may need minutes for its first answers."""
 STALL_LOOK_S = 10.0
 """How often an agent worker looks for such requests."""
+
+
+class Pace(NamedTuple):
+    """How long the answers of a pool have taken at most, and when the last one came."""
+
+    slowest_s: float
+    answered_s: float
 
 
 class Stalls:
     """The stalled requests of one agent worker.
 
     Attributes:
-        count: requests that had waited for more than `STALL_S` at the last look.
+        count: requests that stalled at the last look: they had waited for much longer than any answer of
+            their pool has taken.
+
+    Args:
+        waiting: the requests without an answer.
+        paces: of the answers so far, by kind and pool.
     """
 
-    def __init__(self, waiting: Iterable[InFlightRequest]) -> None:
+    def __init__(self, waiting: Iterable[InFlightRequest], paces: Mapping[tuple[str, str], Pace]) -> None:
         self.count = 0
-        self._waiting = waiting
+        self._waiting, self._paces = waiting, paces
 
     async def watch(self) -> None:
         """Look until cancelled."""
@@ -189,7 +209,7 @@ class Stalls:
         """Look once."""
         slow: dict[str, list[InFlightRequest]] = defaultdict(list)
         for request in self._waiting:
-            if request.waited_s() > STALL_S:
+            if request.waited_s() > self._limit_s(request):
                 slow[request.name].append(request)
         self.count = sum(map(len, slow.values()))
         for name, requests in slow.items():
@@ -197,3 +217,12 @@ class Stalls:
             logger().warning(
                 "requests stall", request=name, requests=len(requests), longest_s=round(longest_s)
             )
+
+    def _limit_s(self, request: InFlightRequest) -> float:
+        """How long a request may wait before it counts as stalled."""
+        pace = self._paces.get((request.kind, request.pool))
+        if pace is None:
+            return STALL_FIRST_S
+        silent_s = max(STALL_S, STALL_SILENT * pace.slowest_s)
+        silent = clock.monotonic() > pace.answered_s + silent_s
+        return silent_s if silent else max(STALL_S, STALL_TIMES * pace.slowest_s)

@@ -85,16 +85,17 @@ class Near:
     ) -> RoutedReply:
         hop = InFlightRequest(service.kind, pool, service.worker, "")  # its answer cannot be lost
         self._router.waiting[hop] = None
-        budget.waited_for = None
+        budget.waited_for, answered = None, False
         try:
             reply = await service.call(pool, request, max(0, budget.left))
+            answered = True
         except anyio.get_cancelled_exc_class():
             # If the rollout's deadline has cancelled it, its error names what it waited for longest.
             if budget.waited_for is None or hop.since_s < budget.waited_for.since_s:
                 budget.waited_for = hop
             raise
         finally:
-            del self._router.waiting[hop]
+            self._router.over(hop, answered=answered)
         budget.take(reply.retries)
         budget.note_role_use(reply.role_use)
         # After the counting above: a failed call, too, has taken retries and asked roles.

@@ -13,7 +13,7 @@ loop, an interpreter and an end. So these live in processes of their own in this
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -24,6 +24,21 @@ from gym_runtime.workers.adapter import ModelSettings
 
 OWN_ENGINE = frozenset({"embedded", "record", "vllm"})
 """The adapters that run their engine themselves, unless a URL says where one runs."""
+
+
+def together(pools: Iterable[PoolSpec]) -> tuple[PoolSpec, ...]:
+    """The pools, with those that serve the same embedded model as one pool of all their names.
+
+    So a model that answers in several roles is loaded once. Others stay apart: their weights may change.
+    """
+    found: list[PoolSpec] = []
+    for pool in pools:
+        place = next((n for n, one in enumerate(found) if replace(pool, names=one.names) == one), None)
+        if place is None or pool.model is None or pool.model.provider != "embedded":
+            found.append(pool)
+        else:
+            found[place] = replace(pool, names=(*found[place].names, *pool.names))
+    return tuple(found)
 
 
 def host(pools: Sequence[PoolSpec]) -> tuple[PoolSpec, ...]:

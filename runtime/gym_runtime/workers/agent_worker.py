@@ -74,7 +74,7 @@ class AgentWorker:
         self._router = Router(bus, own=worker)
         self._actors = Near(self._router, near)
         self.meter = self._router.meter
-        self._stalls = Stalls(self._router.waiting)
+        self._stalls = Stalls(self._router.waiting, self._router.paces)
         self._fates = Fates()
         self._stored = StoredAlready(bus)
         self._clients = ClientPresent(bus, self._router.members, self._fates)

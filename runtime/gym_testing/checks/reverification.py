@@ -304,13 +304,17 @@ class AskedModel:
 
 @asynccontextmanager
 async def asked_models(models: Mapping[str, ModelSettings]) -> AsyncGenerator[dict[str, Asker]]:
-    """Models by their roles, until the context ends.
+    """Models by their roles, until the context ends; one that is named for several roles is opened once.
 
     Raises:
         UsageError: one cannot be reached.
     """
     async with AsyncExitStack() as stack:
-        yield {
-            role: AskedModel(await stack.enter_async_context(adapter_of(settings)))
-            for role, settings in models.items()
-        }
+        opened: dict[bytes, Adapter] = {}
+        asked: dict[str, Asker] = {}
+        for role, settings in models.items():
+            key = msgspec.json.encode(settings)
+            if key not in opened:
+                opened[key] = await stack.enter_async_context(adapter_of(settings))
+            asked[role] = AskedModel(opened[key])
+        yield asked

@@ -65,7 +65,8 @@ def bench(
     with an engine that answers at once, against a bare loop of the same calls.
 
     Args:
-        names: Environments, or paths of modules; or "system".
+        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between.
+            Or "system".
         everything: Measure every environment that can run here.
         seconds: How long to measure each environment.
         row_fields: NAME=VALUE, a field for the rows that leave it out; JSON or text, repeatable.
@@ -82,6 +83,7 @@ def bench(
     settings = parse_row_fields(row_fields)
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime bench NAME..., or --all (and not both)")
+    names = catalogue.several(names)
     for name in names:
         requirements.require(catalogue.environment(name))
     chosen = names or catalogue.names("environments")

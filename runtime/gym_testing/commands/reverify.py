@@ -33,6 +33,7 @@ from gym_runtime.environment import (
 )
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import Appender, OutputFiles, StoredInputs, count_lines, failure_class, repair_tail
+from gym_runtime.plurals import counted
 from gym_runtime.statistics import Total
 from msgspec import Raw
 from rich.progress import Progress
@@ -310,7 +311,9 @@ def _failure(row: RejectedRow) -> bytes:
 
 def _show(totals: Totals, files: OutputFiles, *, as_json: bool) -> None:
     if totals.rejected > SHOWN_REJECTIONS:
-        terminal.errors().print(f"{totals.rejected:,} rows in all could not be judged", soft_wrap=True)
+        terminal.errors().print(
+            f"{counted(totals.rejected, 'row')} in all could not be judged", soft_wrap=True
+        )
     document = totals.document(files)
     if as_json:
         terminal.print_json(document)
@@ -321,7 +324,8 @@ def _show(totals: Totals, files: OutputFiles, *, as_json: bool) -> None:
     if totals.different > len(totals.differences):
         console.print(f"… and {totals.different - len(totals.differences):,} more")
     console.print(
-        f"judged {document['rows']:,} rows: {totals.equal:,} rewards equal, {totals.different:,} different, "
+        f"judged {counted(document['rows'], 'row')}: {counted(totals.equal, 'reward')} equal, "
+        f"{totals.different:,} different, "
         f"{totals.unrecorded:,} had none; {totals.rejected:,} could not be judged",
         soft_wrap=True,
     )

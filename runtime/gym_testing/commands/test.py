@@ -11,6 +11,7 @@ from gym_runtime.adapters import Agent
 from gym_runtime.cli import AsJson, Everything, formatting, run_async, terminal
 from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
 from gym_runtime.errors import UsageError
+from gym_runtime.plurals import counted
 from rich.console import Console
 
 from gym_testing.checks import contract
@@ -30,12 +31,13 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     """Check an environment against the contract that all of them keep; needs no model and no broker.
 
     Args:
-        names: Environments, or paths of modules: of environments, or of agents.
+        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between; or
+            paths of modules of agents.
         everything: Test every environment.
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
-    subjects = [_agent(name) or catalogue.environment(name) for name in names]
+    subjects = [_agent(name) or catalogue.environment(name) for name in catalogue.several(names)]
     reports: list[Report] = []
 
     async def check() -> None:
@@ -94,7 +96,7 @@ def _show(report: Report, console: Console, *, in_full: bool) -> None:
         console.print(f"- {report.environment}: skipped: {report.skipped}", soft_wrap=True, style="dim")
         return
     failed = sum(not finding.passed for finding in report.findings)
-    said = f"{failed} of {len(report.findings)} rules broken" if failed else "keeps the contract"
+    said = f"{failed} of {counted(len(report.findings), 'rule')} broken" if failed else "keeps the contract"
     mark, colour = (bad, "bold red") if failed else (good, "bold green")
     console.print(f"{mark} {report.environment}: {said}", soft_wrap=True, style=colour)
     for finding in _grouped(report.findings):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from gym_runtime.cli import AsJson, FailuresAsZero, formatting, terminal
 from gym_runtime.errors import UsageError
+from gym_runtime.plurals import counted
 from rich.table import Table
 
 from gym_view.run_comparison import Comparison, Pair
 from gym_view.run_comparison import compare as compared
 from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
-from gym_view.run_files import Run
+from gym_view.run_files import Run, has_rollouts
 
 SHOWN_TASKS = 20
 
@@ -44,8 +45,10 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
 def _figures(path: Path, *, failures_as_zero: bool) -> tuple[RunFigures, Groups]:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    rows = (row for _, row in rows_of(Run(id=path.stem, rollouts=path)))
-    return figures_of(rows, failures_as_zero=failures_as_zero)
+    run = Run(id=path.stem, rollouts=path)
+    if not has_rollouts(path):
+        raise UsageError(f"{path} holds no rollouts; name a file of result rows, such as results/mcqa.jsonl")
+    return figures_of((row for _, row in rows_of(run)), failures_as_zero=failures_as_zero)
 
 
 def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: Comparison) -> None:
@@ -72,7 +75,7 @@ def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: C
         else "no different, as far as these tasks tell"
     )
     console.print(
-        f"difference {result.difference:+.4g} over {len(result.pairs):,} tasks, 95 % interval "
+        f"difference {result.difference:+.4g} over {counted(len(result.pairs), 'task')}, 95 % interval "
         f"{result.low:+.4g} to {result.high:+.4g}: {names[1]} is {said}"
     )
     console.print(
@@ -110,7 +113,7 @@ def _lines(one: RunFigures, other: RunFigures) -> list[tuple[str, str, str]]:
     def passed(k: int) -> Callable[[RunFigures], str]:
         return lambda run: (
             f"{formatting.share(run.pass_at[k], run.pass_error[k])}, "
-            f"{run.pass_tasks[k]:,} of {run.tasks:,} tasks"
+            f"{run.pass_tasks[k]:,} of {counted(run.tasks, 'task')}"
             if k in run.pass_at
             else "-"
         )
@@ -122,7 +125,7 @@ def _lines(one: RunFigures, other: RunFigures) -> list[tuple[str, str, str]]:
         both("outcomes", lambda run: formatting.breakdown(run.outcomes)),
         both("tasks with differing rewards", lambda run: f"{run.mixed:,} of {run.tasks:,}"),
         both("tokens", lambda run: f"{run.input_tokens:,} in, {run.output_tokens:,} out"),
-        both("turns", lambda run: f"{run.turns:,}, with {run.tool_calls:,} tool calls"),
+        both("turns", lambda run: f"{run.turns:,}, with {counted(run.tool_calls, 'tool call')}"),
         both(
             "time a rollout", lambda run: formatting.span(run.mean_duration_s) if run.mean_duration_s else "-"
         ),

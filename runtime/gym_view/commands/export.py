@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from gym_runtime.cli import AT_LEAST_ONE, AsJson, RequiredOutput, terminal
 from gym_runtime.errors import UsageError
+from gym_runtime.plurals import counted
 
 from gym_view import training_data
 
@@ -39,8 +40,7 @@ def export(
         terminal.print_json(done)
         return 0
     console = terminal.output()
-    rows = f"{done.rows:,} {'row' if done.rows == 1 else 'rows'}"
-    console.print(f"{rows}: {output}", soft_wrap=True)
+    console.print(f"{counted(done.rows, 'row')}: {output}", soft_wrap=True)
     for reason, count in done.left_out.items():
         console.print(f"{count:,} left out: {reason}", soft_wrap=True)
     return 0

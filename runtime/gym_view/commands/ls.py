@@ -13,6 +13,7 @@ import msgspec
 from gym_runtime.cli import BROKER, AsJson, Broker, terminal
 from gym_runtime.environment import catalogue, requirements, tools_of
 from gym_runtime.errors import UsageError
+from gym_runtime.messages import as_object, as_text
 
 from gym_view import recipes, system_tables
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from gym_runtime.client import RunProgress
     from gym_runtime.training import RunInfo
 
-WIDE = 110
+    from gym_view.live import RunView
+    from gym_view.run_files import Run
+
+DESCRIPTION_CHARS = 44
+"""The least width of a description; columns that leave it less room are left out."""
 
 
 def ls(
@@ -37,7 +42,7 @@ def ls(
     Recipes are the published training blends of NeMo RL, with what of each runs here and what its parts need.
 
     Args:
-        what: What to list.
+        what: What to list. Runs are those of a running system; where none is named, those in results/.
         markdown: Print the environments as a Markdown table.
     """
     if what == "runs":
@@ -176,12 +181,8 @@ def _remedy(error: UsageError) -> str:
 
 def _show_environments(entries: list[EnvironmentEntry]) -> None:
     console = terminal.output()
-    columns = ["name", "domain", "shape", "licence", "needs", "description"]
-    if console.width < WIDE:
-        columns = ["name", "shape", "description"]
-    table = system_tables.drawn(columns, ())
-    for entry in entries:
-        cells = {
+    cells = [
+        {
             "name": entry.name,
             "domain": entry.domain,
             "shape": entry.shape,
@@ -189,7 +190,16 @@ def _show_environments(entries: list[EnvironmentEntry]) -> None:
             "needs": entry.extra if entry.runnable else f"{entry.extra} (missing)".strip(),
             "description": entry.description if entry.runnable else f"needs: {entry.needs}",
         }
-        table.add_row(*(cells[column] for column in columns), style="" if entry.runnable else "dim")
+        for entry in entries
+    ]
+    widths = {name: max(len(cell[name]) for cell in (*cells, {name: name})) + 2 for name in cells[0]}
+    widths["description"] = DESCRIPTION_CHARS
+    for name in ("licence", "needs", "shape", "domain"):
+        if sum(widths.values()) > console.width:
+            del widths[name]
+    table = system_tables.drawn(list(widths), ())
+    for entry, cell in zip(entries, cells, strict=True):
+        table.add_row(*(cell[name] for name in widths), style="" if entry.runnable else "dim")
     console.print(table)
 
 
@@ -252,6 +262,10 @@ def _list_runs(broker: Broker, *, as_json: bool) -> None:
 
     from gym_view.state_json import full_run
 
+    if not broker.urls:
+        _list_results(as_json=as_json)
+        return
+
     async def look(gym: Client) -> tuple[list[RunInfo], dict[str, RunProgress]]:
         runs = await gym.runs()
         return runs, await gym.progress(runs)
@@ -263,3 +277,51 @@ def _list_runs(broker: Broker, *, as_json: bool) -> None:
         terminal.output().print(system_tables.drawn_runs(runs, progress))
     else:
         terminal.output().print("the system knows of no runs")
+
+
+def _list_results(*, as_json: bool) -> None:
+    """The runs in the files of this folder, as no system is named."""
+    from gym_view.run_files import DEFAULT_FOLDER, find_runs
+
+    if not DEFAULT_FOLDER.is_dir():
+        raise UsageError(
+            f"there is no folder {DEFAULT_FOLDER}/ here; for the runs of a system, name it with --nats URL "
+            "or the environment variable GYM_NATS_URL"
+        )
+    found = [_result(run) for run in find_runs([DEFAULT_FOLDER])]
+    if as_json:
+        terminal.print_json([msgspec.structs.asdict(run) for run in found])
+        return
+    rows = system_tables.runs(found)
+    terminal.output().print(system_tables.drawn(system_tables.RUNS, rows, without=("state", "rate", "left")))
+    terminal.errors().print(
+        f"the runs in {DEFAULT_FOLDER}/; those of a running system: --nats URL or GYM_NATS_URL",
+        soft_wrap=True,
+    )
+
+
+def _result(run: Run) -> RunView:
+    """The figures of a run in files; its name is the path of its rollouts."""
+    from gym_view.live import RunView
+    from gym_view.run_figures import figures_of, rows_of
+    from gym_view.run_files import describe
+
+    figures, groups = figures_of((row for _, row in rows_of(run)), failures_as_zero=run.failures_as_zero)
+    about = describe(run)
+    manifest = as_object(about["manifest"])
+    total, started_s = manifest.get("rollouts"), manifest.get("started_s")
+    return RunView(
+        run=str(run.rollouts),
+        state="stored",
+        total=total if isinstance(total, int) else figures.rollouts,
+        model=as_text(as_object(manifest.get("settings")).get("model") or ""),
+        environments=sorted({environment for environment, _ in groups}),
+        agents=[],
+        created_s=started_s if isinstance(started_s, float) else about["modified_s"],
+        done=figures.rollouts,
+        failed=figures.outcomes.get("failed", 0),
+        rate_per_s=None,
+        left_s=None,
+        mean_reward=figures.mean_reward,
+        truncated=figures.outcomes.get("truncated", 0),
+    )

@@ -1,19 +1,29 @@
-"""``status``: the workers of a running system and their load, what waits, its active runs; or one run."""
+"""``status``: the workers of a running system, their load, what waits, which runs are active; or one run."""
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from gym_runtime import clock
 from gym_runtime.cli import BROKER, HIDDEN_DEFAULT, AsJson, Broker, ask, formatting, terminal, unserved
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from gym_runtime import Client
-    from gym_runtime.training import Status
+    from gym_runtime.client import Asked, RunProgress
+    from gym_runtime.training import RunInfo
+
+    from gym_view.live import Reading
 
 RATES = ("per s", "p50", "p99", "core")
-"""Columns that need two readings: ``top --once`` has them."""
+"""Columns that need two readings."""
+BETWEEN_S = 1.0
+"""From one reading to the next."""
+COUNTED, COUNTING_S = 2_000, 5.0
+"""The most stored results of a run that are read for its mean reward, and how long that may take."""
 
 
 def status(
@@ -22,56 +32,50 @@ def status(
     """Show a running system: its workers and their load, what waits, which runs are active.
 
     Args:
-        run: Show this run only, whether it is over or not, and who cancelled it or parts of it.
+        run: Show this run only: its mean reward so far, and who cancelled it or parts of it.
     """
     if run:
-        _show_run(run, broker, as_json=json)
-        return
-    found = ask(broker, lambda gym: gym.status())
-    if json:
+        _show_run(*ask(broker, partial(_look_at_run, run)), as_json=json)
+    elif json:
         from gym_view.state_json import full_status  # here, because the command's help does not need it
 
-        terminal.print_json(full_status(found))
+        terminal.print_json(full_status(*ask(broker, look)))
     else:
-        _show_status(found)
+        _show_status(*ask(broker, look))
 
 
-def _show_run(run: str, broker: Broker, *, as_json: bool) -> None:
-    from gym_view import system_tables
-    from gym_view.state_json import full_run
+async def look(gym: Client) -> tuple[Reading, Reading | None]:
+    """A reading of a system, and one a second before if rollouts are on the way: rates need two."""
+    import anyio
 
-    async def look(gym: Client):
-        info = await gym.run(run)
-        return info, await gym.progress([info]), await gym.driver.cancelled_parts(run)
+    from gym_view.live import Reading
 
-    info, progress, parts = ask(broker, look)
-    if as_json:
-        said = {part: msgspec.structs.asdict(asked) for part, asked in parts.items()}
-        terminal.print_json({**full_run(info, progress), "cancelled_parts": said})
-        return
-    console = terminal.output()
-    console.print(system_tables.drawn_runs([info], progress))
-    if info.state == "cancelled":
-        console.print(formatting.cancelled(info.cancelled_by, info.cancelled_s), soft_wrap=True)
-    for part, asked in parts.items():
-        line = f"{run}.{part} {formatting.cancelled(asked.by, asked.at_s)}"
-        console.print(formatting.shorten(line, 300), soft_wrap=True)
+    first = Reading(clock.monotonic(), await gym.status())
+    queues = first.status.queues.values()
+    if not any(depth.waiting or depth.in_flight for depth in queues):
+        return first, None
+    await anyio.sleep(BETWEEN_S)
+    return Reading(clock.monotonic(), await gym.status()), first
 
 
-def _show_status(found: Status) -> None:
+def _show_status(reading: Reading, before: Reading | None) -> None:
     from gym_view import system_tables
     from gym_view.limit import limit
-    from gym_view.live import Reading, view
+    from gym_view.live import view
 
     console = terminal.output()
-    now = view(Reading(clock.monotonic(), found))
+    now, found = view(reading, before), reading.status
     if not found.workers:
         console.print("no workers are alive; 'gym-runtime start --nats URL' starts some")
     else:
         console.print(limit(now), soft_wrap=True)
         console.print()
         console.print(
-            system_tables.drawn(system_tables.WORKERS, system_tables.workers(now.workers), without=RATES)
+            system_tables.drawn(
+                system_tables.WORKERS,
+                system_tables.workers(now.workers),
+                without=() if before else RATES,
+            )
         )
     console.print()
     if now.queues:
@@ -86,3 +90,48 @@ def _show_status(found: Status) -> None:
             console.print(line, soft_wrap=True)
     else:
         console.print("no run is active")
+
+
+async def _look_at_run(run: str, gym: Client) -> tuple[RunInfo, RunProgress, dict[str, Asked]]:
+    """A run; what no client has counted yet is counted in the results that the broker stores."""
+    import anyio
+    from gym_runtime.client import Counter, stored_results
+    from gym_runtime.messages import is_comparison
+
+    info = await gym.driver.run(run)
+    progress = (await gym.progress([info]))[run]
+    stored = min(progress.done or 0, COUNTED)
+    if progress.figures is None and info.state == "active" and stored:
+        counter = Counter()
+        with anyio.move_on_after(COUNTING_S):
+            async with aclosing(stored_results(gym.driver.bus, run)) as results:
+                async for result in results:
+                    if not is_comparison(result.record.rollout_index):
+                        counter.add(result.record)
+                    if counter.done == stored:
+                        break
+        progress = replace(progress, figures=counter.figures(), failed=counter.failed)
+    return info, progress, await gym.driver.cancelled_parts(run)
+
+
+def _show_run(info: RunInfo, progress: RunProgress, parts: dict[str, Asked], *, as_json: bool) -> None:
+    from gym_runtime.messages.metric_names import ROLLOUTS
+
+    from gym_view import system_tables
+    from gym_view.state_json import full_run
+
+    if as_json:
+        said = {part: msgspec.structs.asdict(asked) for part, asked in parts.items()}
+        terminal.print_json({**full_run(info, {info.run: progress}), "cancelled_parts": said})
+        return
+    console = terminal.output()
+    console.print(system_tables.drawn_runs([info], {info.run: progress}))
+    if info.state == "cancelled":
+        console.print(formatting.cancelled(info.cancelled_by, info.cancelled_s), soft_wrap=True)
+    for part, asked in parts.items():
+        line = f"{info.run}.{part} {formatting.cancelled(asked.by, asked.at_s)}"
+        console.print(formatting.shorten(line, 300), soft_wrap=True)
+    figures = progress.figures
+    counted = sum(one.value for one in figures.counts if one.name == ROLLOUTS.name) if figures else 0
+    if progress.done is not None and counted < progress.done:
+        terminal.errors().print(f"failed and reward are of {counted:,.0f} results so far", soft_wrap=True)

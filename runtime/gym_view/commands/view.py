@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 from gym_runtime.cli import BROKER, Broker, FailuresAsZero, Port, run_async, terminal
 from gym_runtime.errors import GymError
+from gym_runtime.plurals import counted
 
 from gym_view import page_export, web_server
 from gym_view.run_files import find_runs
@@ -44,7 +45,8 @@ def view(
         runs = find_runs(places, failures_as_zero=failures_as_zero)
         written = page_export.export(runs, export, vocabulary)
         terminal.output().print(
-            f"{written.files:,} files, {written.size_bytes:,} bytes: {export}", soft_wrap=True
+            f"{counted(written.files, 'file')}, {counted(written.size_bytes, 'byte')}: {export}",
+            soft_wrap=True,
         )
         return 0
 
@@ -68,8 +70,9 @@ def view(
 
 async def _join(stack: AsyncExitStack, broker: Broker) -> web_server.SystemState | None:
     """A running system, to be asked for its state; None, with a note, where it is not reached."""
-    from gym_runtime import connect
+    from gym_runtime import clock, connect
 
+    from gym_view.live import Reading
     from gym_view.state_json import full_status
 
     try:
@@ -78,7 +81,12 @@ async def _join(stack: AsyncExitStack, broker: Broker) -> web_server.SystemState
         terminal.errors().print(f"the page shows files only: {error}", soft_wrap=True)
         return None
 
+    before: Reading | None = None
+
     async def ask() -> dict[str, Any]:
-        return full_status(await client.status())
+        nonlocal before
+        now = Reading(clock.monotonic(), await client.status())
+        found, before = full_status(now, before), now
+        return found
 
     return ask

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import RolloutRecord, readable_items
+from gym_runtime.plurals import counted
 
 MOST_ROWS = 100
 MOST_STRATA = 200
@@ -86,7 +87,7 @@ def _cells(record: RolloutRecord) -> list[Any]:
 def _texts(record: RolloutRecord) -> tuple[str, str]:
     """The last words of the user, and of the model."""
     if len(record.row) > MOST_ROW_BYTES:
-        return "", f"(a row of {len(record.row):,} bytes)"
+        return "", f"(a row of {counted(len(record.row), 'byte')})"
     try:
         items = list(readable_items(_decode(record.row)))
     except UNREADABLE:

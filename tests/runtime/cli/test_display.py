@@ -10,6 +10,7 @@ import pytest
 from gym_runtime.cli import terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.result import report
+from gym_runtime.client.status import InProgress
 from gym_runtime.errors import Fault
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
@@ -96,6 +97,46 @@ def test_a_slow_run_still_says_something_each_minute() -> None:
     assert len(lines(console)) == 1 + 4 + 1
 
 
+def test_a_slow_model_is_seen_at_work_before_anything_is_finished() -> None:
+    clock, console = Clock(), plain()
+    with Display(20, Metrics(), console=console, now=clock) as display:
+        for looks in range(45):  # one every two seconds
+            clock.now_s += 2
+            display.look(InProgress(19, looks // 10, 40 * (looks // 10)))
+        for index in range(2):
+            clock.now_s += 60
+            take(display, record(index))
+    assert lines(console) == [
+        "Finished 0 / 20 rollouts (0%) in 16 s. 19 in progress, no model call yet.",
+        "Finished 0 / 20 rollouts (0%) in 1 min 16 s. 19 in progress, 3 model calls, 120 tokens written.",
+        "Finished 1 / 20 rollouts (5%) in 2 min 30 s (0.4 rollouts/min). 19 in progress, 4 model calls, 160 "
+        "tokens written. Mean reward 1.",
+        "Finished 2 / 20 rollouts (10%) in 3 min 30 s (0.57 rollouts/min). 18 in progress, 4 model calls, "
+        "160 tokens written. Mean reward 1.",
+    ]
+
+
+def test_the_bar_of_a_slow_model_shows_what_is_in_progress_and_no_rate_of_nothing() -> None:
+    clock, console = Clock(), at_terminal(100)
+    display = Display(20, Metrics(), label="mcqa", console=console, now=clock)
+    clock.now_s += 35
+    display.look(InProgress(16, 1, 40))
+    console.print(display)
+    shown = console.export_text().rstrip()
+    assert shown.startswith("mcqa 0/20 0%")
+    assert shown.endswith("16 in progress, 1 model call, 40 tokens written")
+    assert "0/h" not in shown
+    for index in range(10):  # ten in four minutes, the last of them more than half a minute ago
+        take(display, record(index))
+    clock.now_s += 165
+    console.print(display)
+    clock.now_s += 40
+    console.print(display)
+    shown = console.export_text().rstrip().splitlines()[-1]
+    assert "2/min" in shown
+    assert "4 min 00 s left" in shown
+
+
 def test_the_last_line_is_never_missing_and_never_twice() -> None:
     clock, console = Clock(), plain()
     with Display(3, Metrics(), console=console, now=clock) as display:
@@ -179,7 +220,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
     console = at_terminal(100)
     with Display(1, Metrics(), console=console, now=Clock()) as display:
         take(display, record(0))
-    assert console.export_text().startswith("Finished 1 / 1 rollouts")
+    assert console.export_text().startswith("Finished 1 / 1 rollout (100%)")
 
 
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gym_runtime import __version__
+from gym_runtime import __version__, plurals
 from gym_runtime.cli import formatting, main, options, start, whole_run
 from gym_runtime.cli.app import COMMANDS as ENGINE_COMMANDS
 from gym_runtime.cli.app import application
@@ -71,6 +71,13 @@ MISTAKES = {
     "run mcqa --model-url http://127.0.0.1:1/v1": "--model openai/NAME",
     "run mcqa --model openai/m --model-url http://me:pw@host/v1": "holds a user or a password",
     "start agents": "did you mean 'agent'?",
+    "run mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "test mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "bench mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "prepare mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "prepare openenv:nowhere": "openenv:nowhere is not of the form openenv:http://HOST:PORT",
+    "start resource:mcqa,mqca": "there is no environment 'mqca'; did you mean 'mcqa'?",
+    "start mcqa": "'mcqa' is an environment; its workers are started by: resource:mcqa",
     "start toaster": "agent, resource or model",
     "start resource:mqca": "did you mean 'mcqa'?",
     "start agent:tool_lop": "did you mean 'tool_loop'?",
@@ -92,6 +99,9 @@ MISTAKES = {
     "test": "say which",
     "test mcqa --all": "not both",
     "test mqca": "did you mean 'mcqa'?",
+    "compare rows.txt rows.txt": "rows.txt holds no rollouts; name a file of result rows, such as results/",
+    "export rows.txt -o x.parquet": "there is nothing to write: no rollout has a verdict; 1 left out: ",
+    "compare missing.jsonl rows.txt": "there is no file missing.jsonl",
     "reverify mcqa --rollouts missing.jsonl -o out.jsonl": "missing.jsonl",
 }
 
@@ -103,6 +113,7 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GYM_NATS_URL", raising=False)
+    Path("rows.txt").write_text("no rows\n")
     monkeypatch.setattr(whole_run, "START_NOTE_S", 60.0)  # a busy machine would say that it is starting
     status = main.run(line.split())
     out, err = capsys.readouterr()
@@ -259,6 +270,6 @@ def test_the_script_passes_the_status_on(tmp_path: Path) -> None:
     assert done.stderr == "gym-runtime: unknown command 'rnu'; did you mean 'run'?\n"
 
 
-@pytest.mark.parametrize("module", [formatting, options, start])
+@pytest.mark.parametrize("module", [formatting, options, plurals, start])
 def test_examples_in_docstrings(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

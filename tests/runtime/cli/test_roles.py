@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from gym_runtime import connect
 from gym_runtime.cli import main
+from gym_runtime.cli.options import ModelOptions, RoleOptions
+from gym_runtime.cli.start import StartOptions, plan
 from gym_runtime.client import make_pools
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import UsageError
@@ -57,6 +59,17 @@ def lines(path: str) -> list[dict[str, Any]]:
 def test_pools_of_a_connection() -> None:
     pools = make_pools(["judged"], "scripted/message", roles={"judge": "scripted/judge"})
     assert [pool.names for pool in pools if pool.kind == "model"] == [("policy",), ("judge",)]
+
+
+def test_an_embedded_model_in_several_roles_is_loaded_once() -> None:
+    asked = {"judge": "embedded/a", "critic": "embedded/a", "user": "embedded/b"}
+    found = make_pools(["judged"], "embedded/a", roles=asked)
+    names = [pool.names for pool in found if pool.kind == "model"]
+    assert names == [("policy", "judge", "critic"), ("user",)]
+    roles = RoleOptions(judge="embedded/a", roles=("user=scripted/x", "critic=scripted/x"))
+    planned = plan(StartOptions(model=ModelOptions(model="embedded/a"), roles=roles)).pools
+    names = [pool.names for pool in planned if pool.kind == "model"]
+    assert names == [("policy", "judge"), ("user",), ("critic",)], "other models stay apart"
 
 
 def test_a_role_without_a_model_is_refused_before_anything_is_started(

@@ -67,6 +67,24 @@ def test_without_names_everything_is_started() -> None:
     assert all(pool.processes == 2 for pool in found.values())
 
 
+def test_what_is_left_out_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> None:
+        raise UsageError(f"{name} needs a package")
+
+    monkeypatch.setattr("gym_runtime.environment.requirements.require", missing)
+    number = len(catalogue.names("environments"))
+    pools(model="scripted/message")
+    out, err = capsys.readouterr()
+    said = [line for line in (out + err).splitlines() if "warning" in line]
+    assert len(said) == 1
+    assert (
+        f"{number} environments are not served, because something is missing here: 'gym-runtime ls'"
+        in said[0]
+    )
+
+
 def test_kinds_and_names() -> None:
     found = pools("resource:mcqa, example_single_tool_call", "agent:tool_loop")
     assert found["resource"].names == ("mcqa", "example_single_tool_call")
@@ -127,6 +145,11 @@ def test_a_system_stays_says_what_is_ready_restarts_and_ends_cleanly(tmp_path: P
         noted = json.loads(started.error_line())  # as the workers log: JSON where no terminal is
         assert noted["event"] == f"resource worker {victim} was killed by SIGKILL; it is started again"
         assert json.loads(started.error_line())["event"].endswith("is ready, serving mcqa")
+        drain = [SCRIPT, "drain", "resource", "agent", "model", "--nats", started.url]
+        subprocess.run(drain, check=True, capture_output=True)
+        said = [event(started.error_line()) for _ in range(4)]
+        assert sum(line.endswith("has left, as it was asked to") for line in said) == 3
+        assert said[-1].startswith("all workers have left; this command still runs the broker")
         assert started.end(signal.SIGTERM) == 0
 
 

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime.client import Counter, RunInfo, RunProgress
+from gym_runtime.client.status import in_progress
 from gym_runtime.files.rows import expand
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.calls import ModelAnswer, ModelCall
@@ -50,6 +51,8 @@ async def test_an_attached_run_says_how_far_it_is_and_its_summary_stays() -> Non
             [info] = await here.gym.runs()
             assert (info.state, info.total, info.model) == ("active", 2, "policy")
             await anyio.sleep(10)
+            doing = await in_progress(here.gym.driver.bus, here.gym.workers, "policy")
+            assert (doing.answers, doing.tokens) == (2, 2)
             found = await progress(here, info.run)
             assert found.figures is not None
             assert found.figures.total(metric_names.ROLLOUTS, {"gym.environment": NAME}) == 1

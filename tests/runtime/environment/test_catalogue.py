@@ -50,6 +50,17 @@ def test_listing_imports_nothing() -> None:
     )
 
 
+def test_environments_are_named_one_by_one_or_in_a_list(workdir: Path) -> None:
+    Path("a,b.py").write_text(OWN)
+    several = catalogue.several
+    assert several(["mcqa", "bfcl,./own.py", "gpqa, mcqa"]) == ("mcqa", "bfcl", "./own.py", "gpqa", "mcqa")
+    assert several(["a,b.py"]) == ("a,b.py",), "a file's name may have a comma"
+    url = "openenv:http://h:1/x?a=1,2"
+    setting = 'reasoning-gym:x?a=["b", "c"],,'
+    assert several([setting]) == (setting,)
+    assert several([f"mcqa,{url},mcqa,nosuch"]) == ("mcqa", url, "mcqa", "nosuch")
+
+
 def test_an_environment_comes_with_its_name_its_resource_and_its_rows() -> None:
     mcqa = catalogue.environment("mcqa")
     assert mcqa.name == "mcqa"

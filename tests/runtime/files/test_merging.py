@@ -44,11 +44,13 @@ def test_one_row_per_rollout_and_metrics_of_all(
     b = write(tmp_path / "b.jsonl", record(1, reward=0.0), record(2), failure(3), failure(3, kind="task"))
     assert merge(a, b, "-o", tmp_path / "c.jsonl", "--json") == 0
     out, err = capsys.readouterr()
+    assert merge(a, b, "-o", tmp_path / "c.jsonl", "--overwrite", "--fail-on-failures") == 1
+    capsys.readouterr()
     summary = json.loads(out)["summary"]
     assert summary["outcomes"] == {"completed": 3, "truncated": 0, "failed": 1, "cancelled": 0}
     assert summary["failures"] == {"task": 1}
     assert summary["mean_reward"] == pytest.approx(2 / 3)
-    assert "1 rows were in more than one file; 1 rollouts that failed" in err
+    assert "1 row was in more than one file; 1 failed rollout has a row in another file\n" in err
     merged = OutputFiles.beside(tmp_path / "c.jsonl")
     rows = [record(0), record(1, reward=0.0), record(2)]
     assert merged.rollouts.read_bytes() == b"".join(bytes(row.row) + b"\n" for row in rows)

@@ -193,7 +193,7 @@ def test_rows_that_stand_twice_count_once(files: OutputFiles, make_run: MakeRun,
     metrics = Metrics()
     progress = go_on(files, make_run(), metrics)
     assert metrics.mean_reward == 1.0
-    assert "1 rows are in it more than once" in progress.notices[0]
+    assert "1 row is in it more than once" in progress.notices[0]
 
 
 def test_a_resumed_run_reports_what_an_uninterrupted_one_would(

@@ -15,7 +15,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.rpc.lost import STALL_LOOK_S, STALL_S
+from gym_runtime.rpc.lost import STALL_LOOK_S, STALL_S, InFlightRequest, Pace, Stalls
 from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.adapter import CallContext
 from gym_runtime.workers.resource_worker import SESSION_IDLE_S
@@ -208,6 +208,28 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         (line,) = [line for line in capsys.readouterr().out.splitlines() if "requests stall" in line]
         assert "request=\"model 'policy' (worker model-1)\"" in line
         assert "requests=5" in line
+
+
+@pytest.mark.parametrize(
+    ("pace", "waited_s", "stalled"),
+    [
+        (None, 290, 0),  # nothing was answered yet: a slow model may still be at its first answers
+        (None, 310, 1),
+        ((1, 100), 59, 0),
+        ((1, 100), 61, 1),
+        ((30, 100), 80, 0),  # nothing was answered for a while, but answers have taken 30 s
+        ((30, 100), 91, 1),
+        ((30, 20), 290, 0),  # the last answer came 20 s ago: this one waits behind others
+        ((30, 20), 310, 1),
+    ],
+)
+def test_a_slow_engine_is_no_stall(pace: tuple[float, float] | None, waited_s: float, stalled: int) -> None:
+    hop = InFlightRequest("model", "policy", "model-1", "key")
+    hop.since_s -= waited_s
+    known = {} if pace is None else {("model", "policy"): Pace(pace[0], hop.since_s + waited_s - pace[1])}
+    stalls = Stalls([hop], known)
+    stalls.look()
+    assert stalls.count == stalled
 
 
 async def test_a_deadline_names_the_hop_that_took_it() -> None:
