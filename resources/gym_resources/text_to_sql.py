@@ -1,7 +1,8 @@
 """SQL for a question in words, compared with an expected query by a judge, both ways round.
 
 The query is the last block marked as sql, else the last block that begins as a query does, else what stands
-between the first keyword of a query and the last semicolon. It is right if the judge finds it equivalent to
+between the first keyword of a query and the last semicolon, else all from the first line that begins as a
+query does. It is right if the judge finds it equivalent to
 the expected one (A and B), and again with both in swapped places. A reply without a query is worth 0,
 without asking the judge.
 
@@ -10,7 +11,8 @@ With ``--set execute_first=true`` both queries of a row for SQLite are executed 
 one or an error 0 (`gym_resources.sql.sample_data`).
 
 Rows, rewards and fields as its namesake in NeMo Gym; ``sql_dialect`` is mysql, postgresql or sqlite, or a
-common alias of them. Different on purpose: rows of other dialects are refused; the judge's last label counts.
+common alias of them. Different on purpose: rows of other dialects are refused; the judge's last label counts;
+a bare query without a semicolon is judged, where there it is worth 0.
 Source: the rule of NeMo Gym's ``text_to_sql``, whose data are synthetic (CC-BY-4.0); the prompt and the rows
 are our own.
 """

@@ -11,6 +11,7 @@ from gym_runtime.errors import UNREADABLE
 INVALID = object()
 """What `loads` gives for text that is not JSON."""
 _T = TypeVar("_T")
+_decoder = json.JSONDecoder(parse_int=float)  # Python refuses to read very long integers
 
 
 def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | None:
@@ -23,6 +24,18 @@ def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | No
     try:
         return msgspec.json.decode(text, type=kind, strict=strict)
     except UNREADABLE:
+        return None
+
+
+def end_of(text: str, start: int) -> int | None:
+    """Where the JSON value that begins there ends; None if it is not JSON.
+
+    >>> end_of("So: [1, 2].", 4)
+    10
+    """
+    try:
+        return _decoder.raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
         return None
 
 

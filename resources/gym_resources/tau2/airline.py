@@ -11,11 +11,11 @@ from datetime import timedelta
 from typing import Annotated, Literal
 
 import msgspec
-from gym_runtime import Text, tool
+from gym_runtime import Text
 
 from gym_resources.tau2.airports import AIRPORTS
 from gym_resources.tau2.customer_service import Service
-from gym_resources.tau2.refusal import error
+from gym_resources.tau2.refusal import error, tool
 from gym_resources.tau2.shared_records import Record
 
 NOW = "2024-05-15T15:00:00"

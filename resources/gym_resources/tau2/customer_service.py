@@ -9,14 +9,14 @@ from functools import cache
 from typing import Any, ClassVar
 
 import msgspec
-from gym_runtime import Reply, Session, TaskError, Text, Verdict, tool
+from gym_runtime import Reply, Session, TaskError, Text, Verdict
 from gym_runtime.environment import collect_tools
 from gym_runtime.errors import UNREADABLE
 
 from gym_resources.tau2.arithmetic import value
 from gym_resources.tau2.conversation_verdict import check, verdict
 from gym_resources.tau2.published import Domain
-from gym_resources.tau2.refusal import error
+from gym_resources.tau2.refusal import error, tool
 from gym_resources.tau2.shared_records import Record, Records
 from gym_resources.tau2.task import ServiceTask
 

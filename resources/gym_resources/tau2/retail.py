@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from gym_runtime import Text, tool
+from gym_runtime import Text
 
 from gym_resources.tau2.customer_service import Service
-from gym_resources.tau2.refusal import error
+from gym_resources.tau2.refusal import error, tool
 from gym_resources.tau2.shared_records import Record
 
 
