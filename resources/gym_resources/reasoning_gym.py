@@ -107,7 +107,7 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
         if task.answer is not None:
             score(answer=task.answer, entry=entry)
         reward = 0.0
-    return Verdict(reward, fields={"extracted_answer": answer})
+    return Verdict(reward, fields={"extracted_answer": answer, "score": reward, "task_name": dataset})
 
 
 environment = Environment(

@@ -34,6 +34,8 @@ from gym_resources.web_search.tavily import LONGEST_QUERY, SNIPPET, Tavily, list
 
 PAGES_KEPT = 20
 EXCLUDED = "URL is in excluded domains"
+ANSWER = '{"results_string":'
+"""How a tool's answer begins unless the call failed."""
 RESETS = {"context_reset_tokens": 50_000, "context_reset_keep_rounds": 3}
 
 
@@ -118,7 +120,7 @@ class TavilySearch(Session[QuestionTask]):
 
     async def verify(self, reply: Reply) -> Verdict:
         said = all_messages(reply)
-        fields = {"num_tool_calls": len(reply.function_calls)}
+        fields = {"num_tool_calls": len(reply.function_calls), "metrics": {"async_tavily_calls": made(reply)}}
         if not self.task.use_judge:
             answer = final_answer.stated(said)
             right = answer is not None and final_answer.alike(answer, self.task.ground_truth)
@@ -128,11 +130,27 @@ class TavilySearch(Session[QuestionTask]):
         if said:
             asked = final_answer.prompt(self.task.question, said, self.task.ground_truth)
             verdict = await judging.label(asked)
-        judged = final_answer.judged_fields(judging.texts[0] if said else "")
+        judged = {
+            **final_answer.judged_fields(judging.texts[0] if said else ""),
+            "judge_response": judging.evaluations[0]["response"] if said else None,
+        }
         return Verdict(float(verdict == "yes"), fields={**fields, **judged, **judging.fields()})
 
     def _is_excluded(self, url: str) -> bool:
         return is_within(host_of(url).lower(), self.excluded)
+
+
+def made(reply: Reply) -> list[dict[str, str | None]]:
+    """The calls that were answered, in the order of the answers; without times, which cannot be repeated."""
+    names = {call.call_id: call.name for call in reply.function_calls}
+    return [
+        {
+            "function": names.get(one.call_id),
+            "status": "success" if str(one.output).startswith(ANSWER) else "error",
+            "time_taken": None,
+        }
+        for one in reply.tool_outputs
+    ]
 
 
 environment = Environment(
