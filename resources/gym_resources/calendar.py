@@ -31,7 +31,6 @@ from gym_runtime import Environment, Reply, Task, Verdict, published
 from gym_resources.extract import jsons, times_of_day
 
 _CALENDAR = re.compile(r"\[[^\[\]{]*+\{[^\[\]}]*+\}[^\[\]]*+\]")
-_BEGINS = re.compile(r"\[\s*+\{")
 _CONSTRAINT = re.compile(r"\s*(before|after|at|between)\b\s*(.*?)(?:\s+and\s+(.+?))?\s*", re.IGNORECASE)
 
 
@@ -96,7 +95,9 @@ def failure(task: CalendarTask, text: str) -> str | None:
         return "thinking"
     if not task.exp_cal_state:
         return None
-    shown = jsons.decode(_calendar(text), list[dict[str, Any]])
+    plain = _CALENDAR.search(text)
+    written = plain[0] if plain else jsons.list_of_objects(text)
+    shown = jsons.decode(written, list[dict[str, Any]])
     events = jsons.convert(shown, list[Event])
     if shown is None or events is None:
         return "no calendar"
@@ -114,16 +115,6 @@ def failure(task: CalendarTask, text: str) -> str | None:
         if start_min < earliest or start_min + event.duration > latest or fixed not in (None, start_min):
             return "constraint"
     return "overlap" if _overlap(shown, events) else None
-
-
-def _calendar(text: str) -> str:
-    """The calendar's text; empty if there is none."""
-    plain = _CALENDAR.search(text)
-    if plain:
-        return plain[0]
-    begins = _BEGINS.search(text)
-    end = jsons.end_of(text, begins.start()) if begins else None
-    return text[begins.start() : end] if begins and end else ""
 
 
 def _overlap(shown: list[dict[str, Any]], events: list[Event]) -> bool:
@@ -153,8 +144,6 @@ environment = Environment(
     domain="agent",
     datasets=(
         *published("nvidia/Nemotron-RL-agent-calendar_scheduling", "Apache-2.0"),
-        *published(
-            "nvidia/Nemotron-RL-instruction_following-calendar_scheduling-v2", "not stated", name="v2"
-        ),
+        *published("nvidia/Nemotron-RL-Instruction-Following-Calendar-v2", "CC-BY-4.0", name="v2"),
     ),
 )

@@ -134,7 +134,14 @@ environment = Environment(
         for agent in ("", "_agent", "_simple_agent", "_tool_simulation_agent")
     ),
     agent_settings={f"{configuration}_{NAME}": said for configuration, said in CONFIGURATIONS.items()},
-    datasets=published(
-        "nvidia/Nemotron-RL-Agentic-Conversational-Tool-Use-Pivot-v1", "CC-BY-4.0", validation=""
+    datasets=(
+        *published("nvidia/Nemotron-RL-Agentic-Conversational-Tool-Use-Pivot-v1", "CC-BY-4.0", validation=""),
+        *published(
+            "nvidia/Nemotron-RL-Agentic-Function-Calling-Pivot-v1",
+            "CC-BY-4.0",
+            validation="",
+            name="function_calling",
+        ),
+        *published("nvidia/Nemotron-RL-Agentic-SWE-Pivot-v1", "CC-BY-4.0", validation="", name="swe"),
     ),
 )

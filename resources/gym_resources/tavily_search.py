@@ -20,7 +20,7 @@ Source: the example rows and pages are our own.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from gym_data.web import PageUnavailable, host_of, is_within
 from gym_runtime import AgentChoice, Environment, Reply, ResourceError, Role, Session, Verdict, tool
@@ -30,12 +30,10 @@ from gym_resources.judging.asking import JudgedTask, Judging
 from gym_resources.judging.texts import all_messages
 from gym_resources.web_search.engines import TAVILY
 from gym_resources.web_search.outside import excluded, fetcher
-from gym_resources.web_search.tavily import LONGEST_QUERY, SNIPPET, Tavily, listed, numbered
+from gym_resources.web_search.tavily import LONGEST_QUERY, SNIPPET, Tavily, listed, made, numbered
 
 PAGES_KEPT = 20
 EXCLUDED = "URL is in excluded domains"
-ANSWER = '{"results_string":'
-"""How a tool's answer begins unless the call failed."""
 RESETS = {"context_reset_tokens": 50_000, "context_reset_keep_rounds": 3}
 
 
@@ -130,27 +128,12 @@ class TavilySearch(Session[QuestionTask]):
         if said:
             asked = final_answer.prompt(self.task.question, said, self.task.ground_truth)
             verdict = await judging.label(asked)
-        judged = {
-            **final_answer.judged_fields(judging.texts[0] if said else ""),
-            "judge_response": judging.evaluations[0]["response"] if said else None,
-        }
+        judged: dict[str, Any] = {**final_answer.judged_fields(judging.texts[0] if said else "")}
+        judged["judge_response"] = judging.evaluations[0]["response"] if said else None
         return Verdict(float(verdict == "yes"), fields={**fields, **judged, **judging.fields()})
 
     def _is_excluded(self, url: str) -> bool:
         return is_within(host_of(url).lower(), self.excluded)
-
-
-def made(reply: Reply) -> list[dict[str, str | None]]:
-    """The calls that were answered, in the order of the answers; without times, which cannot be repeated."""
-    names = {call.call_id: call.name for call in reply.function_calls}
-    return [
-        {
-            "function": names.get(one.call_id),
-            "status": "success" if str(one.output).startswith(ANSWER) else "error",
-            "time_taken": None,
-        }
-        for one in reply.tool_outputs
-    ]
 
 
 environment = Environment(
