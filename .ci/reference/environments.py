@@ -50,6 +50,9 @@ def _section(one: LoadedEnvironment) -> str:
             f"`{name}={json.dumps(value)}`" for name, value in definition.agent_options.items()
         ),
         "rows may name": ", ".join(f"`{ref}` (`{choice.name}`)" for ref, choice in definition.agents.items()),
+        "how the model samples for rows that name": ", ".join(
+            f"`{ref}`: `{json.dumps(said)}`" for ref, said in definition.agent_sampling.items()
+        ),
         "turns at most": f"{definition.max_turns or ''}",
         "time limit": f"{definition.timeout_s:g} s",
         "rollouts of a row": f"{definition.repeats}" if definition.repeats > 1 else "",

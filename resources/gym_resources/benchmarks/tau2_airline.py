@@ -42,6 +42,7 @@ environment = Environment(
     roles=("user", Role(name="judge", optional=True)),
     benchmark=Benchmark(score=pass_hat),
     data_license="MIT",
+    agent_refs=("tau2_agent", "tau2_benchmark_agent"),  # the rows say which domain is theirs
     assets=(published.asset("airline"),),
     datasets=(published.source("airline"),),
 )
