@@ -1,11 +1,12 @@
-"""Every environment: what its module declares, and the fields of its rows. One page for each domain."""
+"""Every environment: its rules, its declaration, and the fields of its rows. One page for each domain."""
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import msgspec
-from docstrings import fields_table, one_line, table
+from docstrings import fields_table, one_line, table, tidy
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.shapes import Task
@@ -49,6 +50,9 @@ def _section(one: LoadedEnvironment) -> str:
             f"`{name}={json.dumps(value)}`" for name, value in definition.agent_options.items()
         ),
         "rows may name": ", ".join(f"`{ref}` (`{choice.name}`)" for ref, choice in definition.agents.items()),
+        "how the model samples for rows that name": ", ".join(
+            f"`{ref}`: `{json.dumps(said)}`" for ref, said in definition.agent_sampling.items()
+        ),
         "turns at most": f"{definition.max_turns or ''}",
         "time limit": f"{definition.timeout_s:g} s",
         "rollouts of a row": f"{definition.repeats}" if definition.repeats > 1 else "",
@@ -86,7 +90,7 @@ def _section(one: LoadedEnvironment) -> str:
     )
     parts = [
         f"## {one.name}",
-        definition.description,
+        tidy(inspect.cleandoc(catalogue.load("environments", one.name).__doc__ or definition.description)),
         table(["", ""], rows),
         _row(one.resource.task_type),
         tools,

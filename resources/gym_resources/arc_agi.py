@@ -58,7 +58,12 @@ def grid(text: str) -> Grid | None:
 
 async def verify(task: ArcTask, reply: Reply) -> Verdict:
     answer = grid(reply.lines_text)
-    return Verdict(float(answer == task.expected_output), fields={"extracted_answer": answer})
+    fields = {
+        "extracted_answer": answer,
+        "predicted_output": answer,
+        "extraction_successful": answer is not None,
+    }
+    return Verdict(float(answer == task.expected_output), fields=fields)
 
 
 environment = Environment(

@@ -20,6 +20,7 @@ the example rows and their capsules are our own.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ import msgspec
 from gym_runtime import Environment, Reply, ResourceError, Role, Text, ToolError, Verdict, tool
 
 from gym_resources.aviary_episodes.analysis import Analysis, answered, arguments
-from gym_resources.aviary_episodes.bixbench import CAPSULES, NotebookTask
+from gym_resources.aviary_episodes.bixbench import CAPSULES, NotebookTask, Problem
 from gym_resources.aviary_episodes.notebook_cells import CELL_CHARACTERS, Cell, Code, Index, Notebook
 from gym_resources.judging.asking import Judging
 from gym_resources.judging.final_answer import correct, prompt
@@ -44,13 +45,18 @@ class BixBench(Analysis[NotebookTask]):
     finish: ClassVar[str] = "submit_solution"
 
     async def open(self) -> None:
-        self.problem, self.notebook = self.task.problem(), Notebook()
+        self.notebook = Notebook()
         if self.task.eval_mode == "llm" and self.models.get("judge") is None:
             raise ResourceError(
                 "no model is given for the role 'judge': --judge PROVIDER/NAME, or --set eval_mode=exact",
                 stage="judge",
             )
         await super().open()
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What the row asks; read where it is needed, also to judge a rollout again."""
+        return self.task.problem()
 
     def capsule(self) -> Path:
         return self.problem.folder()

@@ -1,21 +1,21 @@
 """Keep a calendar over many turns: the model's last message must show it with every constraint kept.
 
 The verifier reads the first content part of the model's last output item; if that is a call or reasoning, or
-empty, the reward is 0. The calendar is the first pair of brackets there that holds an object and
-no further bracket, if it is JSON: a list of events, each with ``event_id``, ``start_time`` (``14:30``,
-``2:30pm``, ``2pm``) and ``duration`` (minutes). The reward is 1 if these are the events of ``exp_cal_state``
-with their durations, none overlaps another (an exact copy does not count), all lie within their ``min_time``
-and ``max_time``, and each keeps its ``constraint``: ``before T`` (ends by then), ``after T`` (starts no
-earlier), ``at T``, ``between T and T`` (starts and ends within); a constraint of another kind has no effect.
-Of several events with one id the last counts, but all must not overlap. An empty ``exp_cal_state`` asks for
-no calendar: any text is worth 1. A text with a ``<think>`` in it is worth 0 in any case. ``failure`` in the
-result row names the error.
+empty, the reward is 0. The calendar is the first pair of brackets there that holds an object and no further
+bracket, else the JSON list at the first bracket before an object: a list of events, each with ``event_id``,
+``start_time`` (``14:30``, ``2:30pm``, ``2pm``) and ``duration`` (minutes). The reward is 1 if these are the
+events of ``exp_cal_state`` with their durations, none overlaps another (an exact copy does not count), all
+lie within their ``min_time`` and ``max_time``, and each keeps its ``constraint``: ``before T`` (ends by
+then), ``after T`` (starts no earlier), ``at T``, ``between T and T`` (starts and ends within); a constraint
+of another kind has no effect. Of several events with one id the last counts, but all must not overlap. An
+empty ``exp_cal_state`` asks for no calendar: any text is worth 1. A text with a ``<think>`` in it is worth 0
+in any case. ``failure`` in the result row names the error.
 
 Rows and rewards are those of NeMo Gym's environment of this name, whose configurations ``calendar`` and
 ``calendar_v2`` differ in their data only (in v2 the calendar need not be shown at every turn); both names
-lead here. Two things differ: a row with a ``before``, ``after``, ``at`` or ``between`` whose times cannot be
-read, which no answer can satisfy, is refused; and a refusal, which stops NeMo Gym's server, counts as no
-text.
+lead here. Three things differ: an event may hold brackets, in its name or as a list of guests; a row with a
+``before``, ``after``, ``at`` or ``between`` whose times cannot be read, which no answer can satisfy, is
+refused; and a refusal, which stops NeMo Gym's server, counts as no text.
 Source: the rule of NeMo Gym's ``calendar``; the example rows are our own.
 """
 
@@ -95,8 +95,9 @@ def failure(task: CalendarTask, text: str) -> str | None:
         return "thinking"
     if not task.exp_cal_state:
         return None
-    written = _CALENDAR.search(text)
-    shown = jsons.decode(written[0], list[dict[str, Any]]) if written else None
+    plain = _CALENDAR.search(text)
+    written = plain[0] if plain else jsons.list_of_objects(text)
+    shown = jsons.decode(written, list[dict[str, Any]])
     events = jsons.convert(shown, list[Event])
     if shown is None or events is None:
         return "no calendar"
@@ -143,8 +144,6 @@ environment = Environment(
     domain="agent",
     datasets=(
         *published("nvidia/Nemotron-RL-agent-calendar_scheduling", "Apache-2.0"),
-        *published(
-            "nvidia/Nemotron-RL-instruction_following-calendar_scheduling-v2", "not stated", name="v2"
-        ),
+        *published("nvidia/Nemotron-RL-Instruction-Following-Calendar-v2", "CC-BY-4.0", name="v2"),
     ),
 )

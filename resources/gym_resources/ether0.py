@@ -81,7 +81,12 @@ async def verify(task: ChemistryTask, reply: Reply) -> Verdict:
     metadata = task.verifier_metadata
     answer, wanted = extract(reply.lines_text), solution.read(metadata.solution)
     right = answer is not None and EVALUATIONS[wanted.function](metadata.chosen(answer), wanted.information)
-    return Verdict(float(right), fields={"extracted_answer": answer})
+    fields = {
+        "extracted_answer": answer,
+        "eval_function": wanted.function,
+        "problem_type": metadata.problem_type or wanted.problem_type,
+    }
+    return Verdict(float(right), fields=fields)
 
 
 environment = Environment(

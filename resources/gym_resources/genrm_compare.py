@@ -9,6 +9,9 @@ Every key of NeMo Gym's configuration is a field of the row, so ``--set answer_b
 run. ``genrm_format=roles`` asks as Nemotron's GenRM expects it: the conversation, then messages of the roles
 ``response_1``, ``response_2`` and ``principle``; ``prompt``, the default, asks any model.
 
+Rows that name the agent ``genrm_simple_agent_reasoning_off`` are answered without thinking: the chat template
+gets ``enable_thinking`` false. NeMo Gym has another model server for them.
+
 Different on purpose: a comparison that cannot be read, also when it was asked again, is missing and not a
 neutral score; a rollout without any comparison has failed. The whole history is shown, not some parts of it.
 Source: the rule of NeMo Gym's ``genrm_compare``; the prompt and the rows are our own.
@@ -24,6 +27,8 @@ from gym_runtime.messages import Reasoning
 from gym_resources.judging import pairwise
 from gym_resources.judging.genrm import Conversation
 from gym_resources.judging.pairwise import Compared, Features, Scores
+
+REASONING_OFF = "genrm_simple_agent_reasoning_off"
 
 
 def verify(task: Conversation, reply: Reply) -> Pending:
@@ -102,7 +107,8 @@ environment = Environment(
     agent="single_turn",
     repeats=4,
     roles=(Role(name="genrm", sampling={"max_output_tokens": 16384, "temperature": 0.6, "top_p": 0.95}),),
-    agent_refs=("genrm_simple_agent", "genrm_simple_agent_reasoning_off"),
+    agent_refs=("genrm_simple_agent",),
+    agent_sampling={REASONING_OFF: {"chat_template_kwargs": {"enable_thinking": False}}},
     gold_reward=5.0,
     silence_reward=1.0,
 )

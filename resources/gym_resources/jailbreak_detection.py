@@ -97,8 +97,10 @@ async def verify(task: Attack, reply: Reply, safety_judge: Model) -> Verdict:
         "verifier_labels": found,
         **{f"reward_{name}": reward for name, reward in rewards.items()},
     }
+    if SAFETY in rewards:
+        fields["reward_safety"] = rewards[SAFETY]
     if not policy:
-        fields |= {"reward_safety": rewards[SAFETY], "reward_quality": rewards.get(QUALITY, 0.0)}
+        fields["reward_quality"] = rewards.get(QUALITY, 0.0)
     return Verdict(prod(rewards.values()), components=rewards, fields=fields)
 
 

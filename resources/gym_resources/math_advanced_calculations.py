@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from gym_runtime import Environment, Reply, Session, Task, ToolError, Verdict, tool
+from gym_runtime import Environment, Reply, Session, Task, ToolError, Verdict, published, tool
 
 from gym_resources.extract import jsons
 
@@ -126,5 +126,6 @@ environment = Environment(
     resource=Universe,
     description="Arithmetic in a universe whose operators are not ours: only the tools know the results.",
     domain="agent",
-    data_license="Apache-2.0 (own rows)",
+    data_license="Apache-2.0",
+    datasets=published("nvidia/Nemotron-RL-math-advanced_calculations", "Apache-2.0", validation=""),
 )

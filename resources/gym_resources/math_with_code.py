@@ -62,7 +62,7 @@ class MathSession(Session[MathTask]):
     async def verify(self, reply: Reply) -> Verdict:
         answer = last_answer(reply)
         right = answer is not None and same(answer, self.task.expected_result)
-        return Verdict(float(right), fields={"extracted_answer": answer})
+        return Verdict(float(right), fields={"extracted_answer": answer, "accuracy": float(right)})
 
     async def close(self) -> None:
         await self.interpreter.close()

@@ -12,21 +12,24 @@ is right if both agree. The judge sees the answer that the library found, or the
 ``should_use_judge`` false is not shown to it. Where it was not asked, ``judge_evaluations`` is null.
 
 Symbolic mathematics can run for ever. What the library does with one text, or one comparison, ends after
-`STEP_LIMIT_S` seconds of the processor, all of it after `LIMIT_S`, and what is not found by then is wrong, as
-in NeMo Gym; there, time on the clock counts, so that a busy machine turns right answers into wrong ones. It
-happens in a process that is killed after `KILL_S` seconds if it does not heed that; this is a failure of the
-rollout. A row whose expected answer is empty or cannot be read is refused; there it is worth 0.
+`STEP_LIMIT_S` seconds of the processor, all of it after `LIMIT_S`. If nothing was found equal by then and
+something was cut off, the library has said nothing: ``library_reward`` is null and the judge decides.
+Without a judge the rollout has failed, because a faster machine might find the answer right; in NeMo Gym the
+answer is wrong. All of it happens in a process that is killed after `KILL_S` seconds if it does not heed
+that; this is a failure of the rollout, too. A row whose expected answer is empty or cannot be read is
+refused; there it is worth 0.
 Source: github.com/huggingface/Math-Verify (Apache-2.0); the rows are our own.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
 
-from gym_runtime import Environment, Model, Reply, Role, TaskError, Verdict, published
+from gym_runtime import Environment, Model, Reply, ResourceError, Role, TaskError, Verdict, published
 from gym_sandbox.processes import within
 
 from gym_resources.judging.asking import JudgedTask
@@ -62,30 +65,44 @@ class MathTask(JudgedTask, kw_only=True):
 async def verify(task: MathTask, reply: Reply) -> Verdict:
     library = load_library()
     end_s = time.process_time() + LIMIT_S
+    cut_off = False
+
+    def limited(step: Callable[[], Any]) -> Any:
+        nonlocal cut_off
+        found = within(min(STEP_LIMIT_S, end_s - time.process_time()), step, None)
+        cut_off = cut_off or found is None
+        return found
 
     def read(text: str, *ways: object) -> list[Any]:
-        parse = partial(library.parse, text, ways, parsing_timeout=None)
-        return within(min(STEP_LIMIT_S, end_s - time.process_time()), parse, [])
+        return limited(partial(library.parse, text, ways, parsing_timeout=None)) or []
 
     def equal(pair: tuple[Any, Any]) -> bool:
         compare = partial(library.verify, *pair, float_rounding=6, timeout_seconds=None)
-        return within(min(STEP_LIMIT_S, end_s - time.process_time()), compare, False)
+        return limited(compare) is True
 
     answer = bare(task.expected_answer)
     expected = whole_number(answer) or read(rf"\boxed{{{answer}}}", library.latex)
-    if not expected:
+    if not expected and not cut_off:
         raise TaskError(f"the expected answer {task.expected_answer!r} cannot be read as LaTeX")
     found = read(reply.joined_text, library.plain, library.latex)
     reward = float(any(map(equal, product(expected, found))))
-    return Verdict(
-        reward,
-        fields={"library_reward": reward, "extracted_answer": as_written(found), "judge_evaluations": None},
-    )
+    fields = {
+        "library_reward": None if cut_off and not reward else reward,
+        "extracted_answer": as_written(found),
+        "judge_evaluations": None,
+    }
+    return Verdict(reward, fields=fields)
 
 
 async def review(task: MathTask, reply: Reply, verdict: Verdict, judge: Model | None) -> Verdict:
     said = all_messages(reply)
     if judge is None or not task.should_use_judge or verdict.reward > 0.5 or not said:
+        if verdict.fields["library_reward"] is None:
+            raise ResourceError(
+                f"comparing the answer was cut off after {STEP_LIMIT_S:g} s of processor time, so whether it "
+                "is right is not known; let a judge decide: --judge PROVIDER/NAME",
+                stage="verify",
+            )
         return verdict
     candidate = verdict.fields["extracted_answer"] or said
     equal, fields = await judged_equal(judge, task, task.expected_answer, candidate)

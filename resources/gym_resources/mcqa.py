@@ -24,10 +24,11 @@ our own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, Literal, cast
 
-from gym_runtime import Environment, Reply, Task, Verdict
+from gym_runtime import DatasetSource, Environment, Reply, Task, Verdict
 
 from gym_resources.extract import letters, templates
 from gym_resources.extract.patterns import bounded
@@ -42,6 +43,9 @@ GRADING: dict[GradingMode, Callable[[str, letters.Options], str | None]] = {
     "lenient_answer_colon": letters.after_first_answer,
     "lenient_answer_colon_md": letters.after_last_answer,
 }
+
+
+TRAIN = tuple(f"data/train-{number:05}-of-00004.parquet" for number in range(4))
 
 
 class McqaTask(Task):
@@ -64,9 +68,32 @@ async def verify(task: McqaTask, reply: Reply) -> Verdict:
     return Verdict(float(bool(expected) and answer == expected), fields={"extracted_answer": answer})
 
 
+def rows(*files: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows of the published Parquet files, whose records have every field that any row has."""
+    for one in chain.from_iterable(files):
+        yield present(one)
+
+
+def present(value: Any) -> Any:
+    """A value without the fields that are null, also those further in."""
+    if isinstance(value, dict):
+        return {name: present(one) for name, one in cast("dict[str, Any]", value).items() if one is not None}
+    return list(map(present, cast("list[Any]", value))) if isinstance(value, list) else value
+
+
 environment = Environment(
     resource=verify,
     description="Multiple-choice questions, graded by the option that the answer names.",
     domain="knowledge",
     data_license="Apache-2.0 (own rows)",
+    agent_refs=("mmlu",),
+    datasets=(
+        DatasetSource(
+            repo_id="nvidia/Nemotron-RL-knowledge-mcqa",
+            file=TRAIN[0],
+            further_files=TRAIN[1:],
+            license="CC-BY-4.0",
+            rows=rows,
+        ),
+    ),
 )

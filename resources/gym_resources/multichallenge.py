@@ -5,7 +5,8 @@ answered with ``[[YES]]`` or ``[[NO]]``. An item is passed if the answer is its 
 of the items are put together as ``aggregation_mode`` says: ``mean`` (the default), ``min``, ``max``, ``all``,
 ``any``, or ``weighted`` by the items' weights. All items are asked at once, and all must be answered.
 
-Rows, rewards and fields as its namesake in NeMo Gym. An answer without a label is a NO, as there; it is
+Rows, rewards and fields as its namesake in NeMo Gym; a row without ``rubric`` may have it in ``metadata``. An
+answer without a label is a NO, as there; it is
 counted in ``judge_unparseable``, and its ``verdict_label`` is null. Different on purpose: where a NO passes,
 such an answer is a failure (``--set unreadable_judge=rewarded`` lets it pass); a row without a rubric or with
 an unknown mode is refused, where there it is worth 0; an empty reply is worth 0, without asking the judge.
@@ -15,7 +16,7 @@ are our own.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import msgspec
 from gym_runtime import Environment, Model, Prompt, Reply, Role, Verdict, published, quoted
@@ -53,16 +54,31 @@ class Said(msgspec.Struct):
 
 class About(msgspec.Struct):
     messages: list[Said] | None = None
+    rubric: Any = None
 
 
 class Challenge(JudgedTask, kw_only=True):
-    rubric: Annotated[list[Item], msgspec.Meta(min_length=1)]
+    """A conversation.
+
+    Attributes:
+        rubric: the questions; those of ``metadata.rubric`` if it is empty.
+        context: the conversation as text; that of ``metadata.messages`` if it is empty.
+    """
+
+    rubric: list[Item] = []  # noqa: RUF012 - a msgspec field, copied for each
     context: str = ""
     metadata: About | None = None
     aggregation_mode: Aggregation = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.rubric and self.metadata and self.metadata.rubric:
+            try:
+                self.rubric = msgspec.convert(self.metadata.rubric, list[Item])
+            except msgspec.ValidationError as error:
+                raise ValueError(f"'metadata.rubric': {error}") from None
+        if not self.rubric:
+            raise ValueError("'rubric' is missing or empty, and so is 'metadata.rubric'")
         if not sum(item.weight for item in self.rubric):
             raise ValueError("the weights of 'rubric' are all 0")
 

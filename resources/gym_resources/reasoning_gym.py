@@ -31,6 +31,15 @@ from gym_resources.extract.formulas import is_formula
 from gym_resources.extract.tagged import last_pair
 from gym_resources.puzzles.library_puzzles import generate
 
+LANGGRAPH = {
+    "langgraph": "reflection",
+    "reflection": "reflection",
+    "orchestrator": "orchestrator",
+    "parallel_thinking": "parallel_thinking",
+    "rewoo": "rewoo",
+}
+"""NeMo Gym's agents on LangGraph, and which of ours are like them."""
+
 _BOARDS = {"arc_agi", "rearc"}
 _LISTS = {"binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"}
 _FORMULAS = {
@@ -107,7 +116,7 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
         if task.answer is not None:
             score(answer=task.answer, entry=entry)
         reward = 0.0
-    return Verdict(reward, fields={"extracted_answer": answer})
+    return Verdict(reward, fields={"extracted_answer": answer, "score": reward, "task_name": dataset})
 
 
 environment = Environment(
@@ -119,11 +128,11 @@ environment = Environment(
     imports=("reasoning_gym",),
     generate=generate,
     agents={
-        "reasoning_gym_langgraph_agent": AgentChoice("reflection"),
-        "reasoning_gym_orchestrator_agent": AgentChoice("orchestrator"),
-        "reasoning_gym_parallel_thinking_agent": AgentChoice("parallel_thinking"),
-        "reasoning_gym_rewoo_agent": AgentChoice("rewoo"),
+        name: AgentChoice(agent)
+        for kind, agent in LANGGRAPH.items()
+        for name in (f"reasoning_gym_{kind}_agent", f"langgraph_{kind}_reasoning_gym_agent")
     },
+    agent_refs=tuple(f"langgraph_{kind}_reasoning_gym_agent" for kind in LANGGRAPH),
     datasets=published(
         "nvidia/Nemotron-RL-ReasoningGym-v1", "CC-BY-4.0", train="data/train.jsonl", validation=""
     ),

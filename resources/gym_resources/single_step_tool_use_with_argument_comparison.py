@@ -13,6 +13,9 @@ else the reward is 0. Otherwise, by ``parallel_tool_call_reward_mode``,
 ``fractional``     is the share of these that fit
 ``f1``             is twice the pairs over all calls, expected and made
 
+``category`` says how the step compares: ``message``, ``expected calls``, ``other arguments``, ``other tool``,
+``message instead of call``, ``call instead of message`` or ``no action``.
+
 The configurations of NeMo Gym's environment of this name (conversations, function calling, pivots of SWE,
 search and droid trajectories, parallel calls) have the same rows and are selected by their ``agent_ref``;
 their settings are fields of the row here, and the row's own fields win. Two things differ: a row whose
@@ -67,14 +70,31 @@ class StepTask(Task):
 async def verify(task: StepTask, reply: Reply) -> Verdict:
     action, calls = task.expected_action, reply.function_calls
     if isinstance(action, ExpectedMessage):
-        return Verdict(float(has_text(reply) and not calls))
+        right = has_text(reply) and not calls
+        found = "message" if right else "call instead of message" if calls else "no action"
+        return Verdict(float(right), fields={"category": found})
     expected = named(action.calls if isinstance(action, ExpectedBatch) else [action])
     fits = partial(alike, word_similarity=task.word_count_similarity_threshold)
     matched = largest_matching(expected, named(calls), fits)
     return Verdict(
         graded(task, len(expected), len(calls), matched),
-        fields={"num_expected": len(expected), "num_predicted": len(calls), "num_matched": matched},
+        fields={
+            "num_expected": len(expected),
+            "num_predicted": len(calls),
+            "num_matched": matched,
+            "category": category(reply, expected, matched),
+        },
     )
+
+
+def category(reply: Reply, expected: Sequence[dict[str, Any]], matched: int) -> str:
+    """How the step compares with the expected calls."""
+    if matched == len(expected):
+        return "expected calls"
+    if not reply.function_calls:
+        return "message instead of call" if has_text(reply) else "no action"
+    names = {call.name for call in reply.function_calls}
+    return "other arguments" if all(names.issuperset(call) for call in expected) else "other tool"
 
 
 def named(calls: Sequence[ExpectedCall] | Sequence[FunctionCall]) -> list[dict[str, Any]]:
@@ -114,7 +134,14 @@ environment = Environment(
         for agent in ("", "_agent", "_simple_agent", "_tool_simulation_agent")
     ),
     agent_settings={f"{configuration}_{NAME}": said for configuration, said in CONFIGURATIONS.items()},
-    datasets=published(
-        "nvidia/Nemotron-RL-Agentic-Conversational-Tool-Use-Pivot-v1", "CC-BY-4.0", validation=""
+    datasets=(
+        *published("nvidia/Nemotron-RL-Agentic-Conversational-Tool-Use-Pivot-v1", "CC-BY-4.0", validation=""),
+        *published(
+            "nvidia/Nemotron-RL-Agentic-Function-Calling-Pivot-v1",
+            "CC-BY-4.0",
+            validation="",
+            name="function_calling",
+        ),
+        *published("nvidia/Nemotron-RL-Agentic-SWE-Pivot-v1", "CC-BY-4.0", validation="", name="swe"),
     ),
 )

@@ -1,8 +1,9 @@
 """Data in a given format that fit a JSON schema: as the text of the answer, or as a tool call's arguments.
 
 The schema is made strict first: every object has all the properties it names, and no others (but not within
-lists of schemas such as ``anyOf``). The reward is 1 if the data are well-formed and valid, else 0, and
-``problem`` names the reason; whether the values are true is not judged.
+lists of schemas such as ``anyOf``). The reward is 1 if the data are well-formed and valid, else 0;
+``problem`` and ``error_message`` say why, and ``error_type`` is ``parse_error`` or ``schema_error``. Whether
+the values are true is not judged.
 
 ``response_mode`` text (the default): the texts of all the model's messages, joined, are the data in the
 row's ``schema_type``: json, yaml, xml, toml or csv; fences around them make them malformed.
@@ -28,6 +29,8 @@ from gym_runtime import Environment, Reply, Task, TaskError, Verdict, published
 
 from gym_resources.schema.formats import Format, Malformed, read
 from gym_resources.schema.strict import misformed, strict, violation
+
+FIELDS = ("problem", "error_type", "error_message")
 
 
 class StructuredTask(Task):
@@ -69,12 +72,18 @@ async def verify(task: StructuredTask, reply: Reply) -> Verdict:
         else:
             value = read(reply.joined_text, task.schema_type, schema)
     except Malformed as error:
-        return Verdict(0.0, fields={"problem": printable(str(error))})
+        return failed("parse_error", str(error))
     try:
         problem = violation(value, schema)
     except ValueError as error:
         raise TaskError(f"schema_str is not a JSON schema: {error}") from error
-    return Verdict(float(problem is None), fields={"problem": problem and printable(problem)})
+    return Verdict(1.0, fields=dict.fromkeys(FIELDS)) if problem is None else failed("schema_error", problem)
+
+
+def failed(kind: str, problem: str) -> Verdict:
+    """The verdict on malformed data (``parse_error``), or data that violate the schema (``schema_error``)."""
+    said = printable(problem)
+    return Verdict(0.0, fields=dict(zip(FIELDS, (said, kind, said), strict=True)))
 
 
 def payload(task: StructuredTask, reply: Reply) -> Any:

@@ -20,7 +20,7 @@ Source: the example rows and pages are our own.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from gym_data.web import PageUnavailable, host_of, is_within
 from gym_runtime import AgentChoice, Environment, Reply, ResourceError, Role, Session, Verdict, tool
@@ -30,7 +30,7 @@ from gym_resources.judging.asking import JudgedTask, Judging
 from gym_resources.judging.texts import all_messages
 from gym_resources.web_search.engines import TAVILY
 from gym_resources.web_search.outside import excluded, fetcher
-from gym_resources.web_search.tavily import LONGEST_QUERY, SNIPPET, Tavily, listed, numbered
+from gym_resources.web_search.tavily import LONGEST_QUERY, SNIPPET, Tavily, listed, made, numbered
 
 PAGES_KEPT = 20
 EXCLUDED = "URL is in excluded domains"
@@ -118,7 +118,7 @@ class TavilySearch(Session[QuestionTask]):
 
     async def verify(self, reply: Reply) -> Verdict:
         said = all_messages(reply)
-        fields = {"num_tool_calls": len(reply.function_calls)}
+        fields = {"num_tool_calls": len(reply.function_calls), "metrics": {"async_tavily_calls": made(reply)}}
         if not self.task.use_judge:
             answer = final_answer.stated(said)
             right = answer is not None and final_answer.alike(answer, self.task.ground_truth)
@@ -128,7 +128,8 @@ class TavilySearch(Session[QuestionTask]):
         if said:
             asked = final_answer.prompt(self.task.question, said, self.task.ground_truth)
             verdict = await judging.label(asked)
-        judged = final_answer.judged_fields(judging.texts[0] if said else "")
+        judged: dict[str, Any] = {**final_answer.judged_fields(judging.texts[0] if said else "")}
+        judged["judge_response"] = judging.evaluations[0]["response"] if said else None
         return Verdict(float(verdict == "yes"), fields={**fields, **judged, **judging.fields()})
 
     def _is_excluded(self, url: str) -> bool:

@@ -1,18 +1,18 @@
 """SQL for a question in words, compared with an expected query by a judge, both ways round.
 
 The query is the last block marked as sql, else the last block that begins as a query does, else what stands
-between the first keyword of a query and the last semicolon. It is right if the judge finds it equivalent to
-the expected one (A and B), and again with both in swapped places. A reply without a query is worth 0,
-without asking the judge.
+between the first keyword of a query and the last semicolon, else all from the first line that begins as one.
+It is right if the judge finds it equivalent to the expected one (A and B), and again with both in swapped
+places. A reply without a query is worth 0, without asking the judge.
 
 With ``--set execute_first=true`` both queries of a row for SQLite are executed before, on the data in its
 ``sql_context``, and the judge is asked only where that decides nothing: the same result is worth 1, another
 one or an error 0 (`gym_resources.sql.sample_data`).
 
 Rows, rewards and fields as its namesake in NeMo Gym; ``sql_dialect`` is mysql, postgresql or sqlite, or a
-common alias of them. Different on purpose: rows of other dialects are refused; the judge's last label counts.
-Source: the rule of NeMo Gym's ``text_to_sql``, whose data are synthetic (CC-BY-4.0); the prompt and the rows
-are our own.
+common alias of them. Different on purpose: rows of other dialects are refused; the judge's last label counts;
+a bare query without a semicolon is judged. Source: the rule of NeMo Gym's ``text_to_sql``, whose data are
+synthetic (CC-BY-4.0); the prompt and the rows are our own.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ async def test_every_message_is_read_and_the_grid_is_shown() -> None:
     assert verdict.reward == 1.0  # a newline between messages does not matter
     verdict = await judge("arc_agi", TASK, r"\boxed{[[1,2],[3,4]]}", "That is all.")
     assert verdict.reward == 1.0
-    assert verdict.fields == {"extracted_answer": [[1, 2], [3, 4]]}
+    assert verdict.fields["extracted_answer"] == [[1, 2], [3, 4]]
 
 
 def test_a_grid_of_a_megabyte_is_none() -> None:

@@ -102,8 +102,10 @@ async def test_an_event_keeps_to_its_times(constraint: str | None, start: str, p
         ("[1] [{] {} [}{]" + calendar((0, "10:00", 60), (1, "11:00", 30)), None),
         ("[[[" + calendar((0, "10:00", 60), (1, "11:00", 30)), None),
         ('[{"event_id": 0, "start_time": "10:00", "duration": 60, "guests": []},'
-         ' {"event_id": 1, "start_time": "11:00", "duration": 30}]', "no calendar"),
-        (calendar((0, "10:00", 60), (1, "11:00", 30)).replace('"x"', '"x]"'), "no calendar"),
+         ' {"event_id": 1, "start_time": "11:00", "duration": 30}]', None),
+        (calendar((0, "10:00", 60), (1, "11:00", 30)).replace('"x"', '"x]"'), None),
+        ("[1]: " + calendar((0, "10:00", 60), (1, "11:00", 30)).replace('"x"', '"[x]"') + " [b]", None),
+        ('[{"x": "]"}' * 2, "no calendar"),
         (calendar((0, "10:00", 60), (1, "11:00", 30)).replace("}]", "},]"), "no calendar"),
         (calendar((0, "10:00", 60), (1, "11:00", 30)).replace('"x"', "NaN"), "no calendar"),
         (" \n", "no calendar"),

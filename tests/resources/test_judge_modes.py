@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from gym_resources import math_with_judge
 from gym_resources.judging.refusals import class_label, wildguard_label
-from gym_runtime.environment.roles import Scripted
-from gym_runtime.errors import ModelError, ModelRefused
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.roles import Models, Scripted, ScriptedAnswers
+from gym_runtime.environment.verdict import Verdict, make_response
+from gym_runtime.errors import ModelError, ModelRefused, ResourceError
 from resources.judging import judged_by, quotations
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +120,24 @@ async def test_what_the_library_does_not_find_equal_is_compared_in_both_orders(
 async def test_what_the_library_finds_equal_is_not_shown_to_the_judge() -> None:
     verdict, asked = await compared([], r"\boxed{32.0}")
     assert (verdict.reward, asked, verdict.fields["judge_evaluations"]) == (1.0, [], None)
+
+
+async def test_a_comparison_that_was_cut_off_goes_to_the_judge_and_is_never_a_reward_of_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(math_with_judge, "STEP_LIMIT_S", 0.0)
+    row = msgspec.json.encode({"responses_create_params": {"input": "?"}, "expected_answer": "32"})
+    resource = catalogue.environment("math_with_judge").resource
+    reply = make_response(r"It is \boxed{32}.")
+    verdict = await rejudge(resource, row, reply)
+    assert isinstance(verdict, Verdict)
+    assert verdict.fields["library_reward"] is None
+    scripted = ScriptedAnswers({"judge": [YES, YES]}).models(resource.roles)
+    judged = await resource.review(row, reply, verdict, scripted)
+    assert isinstance(judged, Verdict)
+    assert (judged.reward, judged.fields["library_reward"]) == (1.0, None)
+    with pytest.raises(ResourceError, match="--judge PROVIDER/NAME"):
+        await resource.review(row, reply, verdict, Models())
 
 
 @pytest.mark.slow

@@ -44,6 +44,15 @@ async def test_scores_are_put_together(answers: list[Scripted], rewards: dict[st
         assert verdict.fields["num_total"] == 2
 
 
+async def test_a_rubric_may_be_in_lower_case_and_in_the_metadata() -> None:
+    small = [{"question": "Too long?", "pass_criteria": " no"}]
+    for fields in ({"rubric": small}, {"rubric": [], "metadata": {"rubric": small}}):
+        verdict, _ = await judged(["[[NO]]"], **fields)
+        assert (verdict.reward, verdict.fields["rubric_evaluations"][0]["pass_criteria"]) == (1.0, "NO")
+    verdict, _ = await judged(["[[YES]]"], rubric=ITEMS[:1], metadata={"rubric": "polite"})
+    assert verdict.reward == 1.0
+
+
 async def test_an_answer_without_a_label_passes_no_item() -> None:
     verdict, _ = await judged(["?"], rubric=ITEMS[:1])
     assert (verdict.reward, verdict.fields["judge_unparseable"]) == (0.0, 1)
@@ -88,6 +97,7 @@ async def test_silence_is_worth_nothing_even_where_no_is_right(reply: str) -> No
         {"rubric": [{"question": "?", "weight": 0}]},
         {"rubric": [{"question": "?", "weight": -1}]},
         {"rubric": [{"question": "?", "pass_criteria": "MAYBE"}]},
+        {"rubric": [], "metadata": {"rubric": "polite"}},
         {"rubric": ITEMS, "aggregation_mode": "median"},
         {"rubric": ITEMS, "metadata": {"messages": "none"}},
     ],

@@ -116,6 +116,7 @@ environment = Environment(
     benchmark=Benchmark(prompt=PROMPT, score=score, fields=(BASE,)),
     data_license="Apache-2.0 (EvalPlus), MIT (HumanEval), CC-BY-4.0 (MBPP)",
     extra="sandbox",
+    agent_refs=("human_eval_evalplus", "mbpp_evalplus"),
     datasets=(
         DatasetSource(
             repo_id="evalplus/humanevalplus",

@@ -58,4 +58,5 @@ environment = replace(
             rows=rows,
         ),
     ),
+    agent_refs=(),
 )

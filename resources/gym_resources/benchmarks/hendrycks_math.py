@@ -75,4 +75,5 @@ environment = replace(
             rows=rows,
         ),
     ),
+    agent_refs=(),
 )

@@ -3,7 +3,8 @@
 Verifier and figures are those of `ifeval`; the authors report the share of prompts of which all instructions
 are followed loosely, so it comes first. The prompts are used as they are. Repeats: NeMo Gym makes 5 rollouts
 of a prompt. A row's ``grading_mode`` ``fraction`` makes the reward the share of its instructions, for
-training. Source: Pyatkin et al. 2025, arXiv:2507.02833; the prompts are ODC-BY, the rules Apache-2.0. The
+training. ``ratio:overlap`` compares trigrams of characters, as the authors' program does.
+Source: Pyatkin et al. 2025, arXiv:2507.02833; the prompts are ODC-BY, the rules Apache-2.0. The
 example rows are our own.
 """
 

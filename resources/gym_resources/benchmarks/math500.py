@@ -50,5 +50,5 @@ environment = replace(
             rows=rows,
         ),
     ),
-    agent_refs=(),
+    agent_refs=("math_500",),
 )

@@ -3,7 +3,8 @@
 The question alone is the prompt. A judge grades the answer: A correct, B incorrect, C not attempted; the
 reward is 1 for A. The grades are the authors', the judge's prompt says their rules in our own words. A judge
 that names no grade counts as C, as it does there; there the first letter A, B or C that occurs anywhere
-counts, here the last grade that stands alone. An empty answer is not attempted, and the judge is not asked.
+counts, here the last grade that stands alone. A judge that says nothing has failed, and so has the rollout.
+An empty answer is not attempted, and the judge is not asked.
 The score is the authors': F1, which is the harmonic mean of the share that is correct and the share of those
 attempted that is, and the shares themselves.
 
@@ -24,13 +25,14 @@ from gym_runtime import (
     Prompt,
     Reply,
     ScoredRollout,
+    UnusableAnswer,
     Verdict,
     quoted,
 )
 
 from gym_resources.benchmarks.scoring.shares import by_task, mean
 from gym_resources.judging.asking import JudgedTask, Judging
-from gym_resources.judging.labels import label
+from gym_resources.judging.labels import label, lines
 from gym_resources.judging.texts import last_message
 
 JUDGE_PROMPT = Prompt("""\
@@ -81,9 +83,12 @@ async def verify(task: SimpleQaTask, reply: Reply, judge: Model) -> Verdict:
         grade = await judging.label(
             JUDGE_PROMPT.fill(question=quoted(task.question), gold=quoted(gold), answer=quoted(said))
         )
+        if not lines(judging.texts[-1]):
+            raise UnusableAnswer("the judge said nothing", stage=judge.role.name)
     grade = grade or NOT_ATTEMPTED
     shares = {name: grade == own for name, own in zip(SHARES, GRADES, strict=True)}
-    return Verdict(float(grade == CORRECT), fields={**shares, **judging.fields()})
+    about = {"verdict": grade, "judge_output": "".join(judging.texts), "extracted_answer": said}
+    return Verdict(float(grade == CORRECT), fields={**shares, **about, **judging.fields()})
 
 
 def score(rollouts: Sequence[ScoredRollout]) -> dict[str, float]:

@@ -10,9 +10,10 @@ says in its ``reward_basis`` what must hold at the end, and the reward is 1 if a
 - ``NL_ASSERTION``: a model in the role ``judge`` finds each of ``nl_assertions`` true.
 
 As for the authors, it is 0 too if the conversation did not end by the customer's signal, or if ten calls
-failed. Here a judge is asked one statement at a time, and only where the rest holds; without one,
-``--set use_judge=false`` leaves its part out, as NeMo Gym does. The score is the authors' pass^k, of four
-attempts at each task. The limit of 100 answers stands for theirs of 200 steps.
+failed; a call with an argument that its tool does not have fails. Here a judge is asked one statement at a
+time, and only where the rest holds; without one, ``--set use_judge=false`` leaves its part out, as NeMo Gym
+does. The score is the authors' pass^k, of four attempts at each task. The limit of 100 answers stands for
+theirs of 200 steps.
 
 Tools, names and effects are those of the authors' program; code, descriptions and errors are our own, and the
 customer's instructions are theirs in our own words. Different on purpose: a connection whose second flight is
@@ -41,6 +42,7 @@ environment = Environment(
     roles=("user", Role(name="judge", optional=True)),
     benchmark=Benchmark(score=pass_hat),
     data_license="MIT",
+    agent_refs=("tau2_agent", "tau2_benchmark_agent"),  # the rows say which domain is theirs
     assets=(published.asset("airline"),),
     datasets=(published.source("airline"),),
 )

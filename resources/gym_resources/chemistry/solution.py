@@ -30,10 +30,11 @@ Constraint = tuple[str, str | list[str], float, str]
 
 
 class Solution(msgspec.Struct, frozen=True):
-    """The function that judges an answer, and its information."""
+    """The function that judges an answer, its information, and the type of the problem."""
 
     function: str
     information: str
+    problem_type: str = ""
 
 
 def read(text: str) -> Solution:
@@ -57,7 +58,7 @@ def read(text: str) -> Solution:
         kind, *_ = information(said, Constraint)
         if kind not in CONSTRAINTS:
             raise ValueError(f"there is no constraint '{kind}'; {', '.join(CONSTRAINTS)}")
-    return Solution(function, said)
+    return Solution(function, said, rest[1])
 
 
 def fragments(smiles: str) -> list[str]:

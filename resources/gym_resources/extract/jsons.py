@@ -14,6 +14,8 @@ _decoder = json.JSONDecoder(parse_int=float, parse_constant=lambda _: None, stri
 INVALID = object()
 """What `loads` gives for text that is not JSON."""
 _T = TypeVar("_T")
+_LIST = re.compile(r"\[\s*+\{")
+_decoder = json.JSONDecoder(parse_int=float)  # Python refuses to read very long integers
 
 
 def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | None:
@@ -27,6 +29,19 @@ def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | No
         return msgspec.json.decode(text, type=kind, strict=strict)
     except UNREADABLE:
         return None
+
+
+def list_of_objects(text: str) -> str:
+    """The JSON list at the first bracket before an object; empty if it is none. Takes linear time.
+
+    >>> list_of_objects('[1] So: [{"x": "[y]"}].')
+    '[{"x": "[y]"}]'
+    """
+    begins = _LIST.search(text)
+    try:
+        return text[begins.start() : _decoder.raw_decode(text, begins.start())[1]] if begins else ""
+    except (ValueError, RecursionError):
+        return ""
 
 
 def convert(value: object, kind: type[_T]) -> _T | None:

@@ -125,7 +125,8 @@ def style_density(text: str) -> float:
 def read_scores(text: str, *, default_score: float = 3.0, default_ranking: float = 3.5) -> Scores | None:
     """What a judge's text says: the JSON object at its end, in a fence or not.
 
-    A key that is missing has its default; None if all are, or one is off its scale.
+    A key that is missing has its default; a number may be written as text. None if all keys are missing, or
+    one is off its scale.
 
     >>> read_scores('Well. {"score_1": 4, "score_2": 2}')
     Scores(score_1=4.0, score_2=2.0, ranking=3.5)
@@ -147,9 +148,13 @@ def read_scores(text: str, *, default_score: float = 3.0, default_ranking: float
 
 
 def _on_scale(value: object, scale: tuple[float, float]) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    return float(value) if scale[0] <= value <= scale[1] else None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if scale[0] <= number <= scale[1] else None
 
 
 def mean_scores(count: int, comparisons: Sequence[Compared]) -> list[float | None]:

@@ -16,11 +16,16 @@ _WORD = re.compile(r"\b(YES|NO)\b")
 
 
 class Item(msgspec.Struct):
-    """One question, the answer that passes, and its weight among the others."""
+    """One question, the answer that passes (YES or NO, in any case), and its weight among the others."""
 
     question: str
-    pass_criteria: Literal["YES", "NO"] = "YES"
+    pass_criteria: str = "YES"
     weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+    def __post_init__(self) -> None:
+        self.pass_criteria = self.pass_criteria.strip().upper()
+        if self.pass_criteria not in ("YES", "NO"):
+            raise ValueError(f"'pass_criteria' is YES or NO, not {self.pass_criteria[:40]!r}")
 
 
 def weighted(scores: Sequence[float], items: Sequence[Item]) -> float:

@@ -6,12 +6,15 @@ import re
 
 _KEYWORDS = "SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|DROP"
 _BEGINS = re.compile(rf"\s*(?:{_KEYWORDS})\b", re.IGNORECASE)
+_BARE = re.compile(rf"^[ \t]*+(?:{_KEYWORDS})\b", re.IGNORECASE | re.MULTILINE)
 _KEYWORD = re.compile(rf"\b(?:{_KEYWORDS})\b", re.IGNORECASE)
 _LANGUAGE = re.compile(r"\w*")
 
 
 def extracted(text: str) -> str | None:
     """The query in a reply, with one semicolon at its end at most; None if the reply has no query.
+
+    Without a semicolon, a bare query is what stands from the first line that begins as a query to the end.
 
     >>> extracted("So:\\n```sql\\nSELECT 1;;\\n```"), extracted("It is select 2; Fine."), extracted("None.")
     ('SELECT 1;', 'select 2;', None)
@@ -27,7 +30,11 @@ def extracted(text: str) -> str | None:
     found = (marked or plain or [""])[-1]
     if not found:
         start, end = _KEYWORD.search(text), text.rfind(";")
-        found = text[start.start() : end] if start and end > start.start() else ""
+        bare = _BARE.search(text)
+        if start and end > start.start():
+            found = text[start.start() : end]
+        elif bare:
+            found = text[bare.start() :]
     return f"{found.strip().rstrip(';').rstrip()};" if found.strip(" \t\r\n;") else None
 
 

@@ -11,12 +11,13 @@ from datetime import timedelta
 from typing import Annotated, Literal
 
 import msgspec
-from gym_runtime import Text, tool
+from gym_runtime import Text
 
 from gym_resources.tau2.airports import AIRPORTS
 from gym_resources.tau2.customer_service import Service
-from gym_resources.tau2.refusal import error
+from gym_resources.tau2.refusal import error, tool
 from gym_resources.tau2.shared_records import Record
+from gym_resources.tau2.task import ServiceTask
 
 NOW = "2024-05-15T15:00:00"
 NEW_RESERVATIONS = ("HATHAT", "HATHAU", "HATHAV")
@@ -47,9 +48,11 @@ Passengers = Annotated[list[Passenger], FEW]
 Payments = Annotated[list[Payment], FEW]
 
 
-class Airline(Service):
-    domain = "airline"
+class AirlineTask(ServiceTask, kw_only=True):
+    served = "airline"
 
+
+class Airline(Service[AirlineTask]):
     @tool
     def book_reservation(
         self,

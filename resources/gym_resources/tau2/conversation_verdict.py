@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gym_runtime import Model, Reply, ResourceError, TaskError, Verdict
+from gym_runtime import Model, Reply, ResourceError, Verdict
 from gym_runtime.messages import FunctionCall
 
 from gym_resources.judging.asking import Judging
 from gym_resources.judging.labels import label
 from gym_resources.tau2 import criteria
 from gym_resources.tau2.criteria import HOLDS, LABELS
-from gym_resources.tau2.published import Domain
 from gym_resources.tau2.task import ServiceTask
 
 MOST_FAILED_CALLS = 10
 
 
-def check(task: ServiceTask, domain: Domain, judge: Model | None) -> None:
+def check(task: ServiceTask, judge: Model | None) -> None:
     """Refuse a task that cannot be judged.
 
     Raises:
-        TaskError: it is of another domain.
         ResourceError: it needs a judge that is not given.
     """
-    if task.config.domain != domain:
-        raise TaskError(f"'config.domain' is {task.config.domain!r}, not {domain!r}")
     if task.judged and judge is None:
         raise ResourceError(
             "no model is given for the role 'judge': --judge PROVIDER/NAME, or --set use_judge=false "

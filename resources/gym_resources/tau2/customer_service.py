@@ -6,34 +6,34 @@ A domain is a subclass with tools. Its state is `Service.records`.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 import msgspec
-from gym_runtime import Reply, Session, TaskError, Text, Verdict, tool
+from gym_runtime import Reply, Session, TaskError, Text, Verdict
 from gym_runtime.environment import collect_tools
 from gym_runtime.errors import UNREADABLE
 
 from gym_resources.tau2.arithmetic import value
 from gym_resources.tau2.conversation_verdict import check, verdict
-from gym_resources.tau2.published import Domain
-from gym_resources.tau2.refusal import error
+from gym_resources.tau2.refusal import error, tool
 from gym_resources.tau2.shared_records import Record, Records
 from gym_resources.tau2.task import ServiceTask
 
+T = TypeVar("T", bound=ServiceTask)
 
-class Service(Session[ServiceTask]):
+
+class Service(Session[T]):
     """Attributes:
-    domain: whose tasks it takes.
     records: the database as the conversation has changed it.
     """
 
-    domain: ClassVar[Domain]
     records: Records
 
     async def open(self) -> None:
-        check(self.task, self.domain, self.models.get("judge"))
+        check(self.task, self.models.get("judge"))
         if self.task.initial.initialization_actions or self.task.criteria.env_assertions:
-            raise TaskError(f"'initialization_actions' and 'env_assertions' mean nothing in {self.domain}")
+            domain = self.task.config.domain
+            raise TaskError(f"'initialization_actions' and 'env_assertions' mean nothing in {domain}")
         for action in self.task.criteria.actions or []:
             if action.requestor != "assistant" or action.name not in _tools(type(self)):
                 raise TaskError(f"'evaluation_criteria.actions': the agent has no tool '{action.name}'")
@@ -81,7 +81,7 @@ class Service(Session[ServiceTask]):
 
 
 @cache
-def _tools(service: type[Service]) -> dict[str, Any]:
+def _tools(service: type[Service[Any]]) -> dict[str, Any]:
     return collect_tools(service)
 
 

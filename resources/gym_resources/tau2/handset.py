@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from gym_runtime import Text, tool
+from gym_runtime import Text
 
 from gym_resources.tau2.phone import Apn, Device, Phone, Preference, Vpn
+from gym_resources.tau2.refusal import tool
 
 SIM = {
     "active": "Your SIM card is active and working.",

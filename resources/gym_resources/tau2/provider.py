@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import Any
 
-from gym_runtime import Text, tool
+from gym_runtime import Text
 
 from gym_resources.tau2.phone import PaymentRequest, Phone
-from gym_resources.tau2.refusal import error
+from gym_resources.tau2.refusal import error, tool
 from gym_resources.tau2.shared_records import Record, Records
 
 TODAY = date(2025, 2, 25)

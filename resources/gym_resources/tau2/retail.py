@@ -9,16 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from gym_runtime import Text, tool
+from gym_runtime import Text
 
 from gym_resources.tau2.customer_service import Service
-from gym_resources.tau2.refusal import error
+from gym_resources.tau2.refusal import error, tool
 from gym_resources.tau2.shared_records import Record
+from gym_resources.tau2.task import ServiceTask
 
 
-class Retail(Service):
-    domain = "retail"
+class RetailTask(ServiceTask, kw_only=True):
+    served = "retail"
 
+
+class Retail(Service[RetailTask]):
     @tool
     def find_user_id_by_email(self, email: str) -> Text:
         """Find a user by e-mail address."""

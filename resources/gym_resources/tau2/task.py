@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -43,7 +43,10 @@ class ServiceTask(JudgedTask, kw_only=True):
         simulated_user: who the customer is and what it wants, as the agent ``dialogue`` reads it.
         database: its tables, by their names; the published one if it is left out.
         use_judge: what is said of the conversation in ``nl_assertions`` counts, where the task says so.
+        served: the domain whose tasks are taken.
     """
+
+    served: ClassVar[Domain]
 
     task: Case
     config: Config
@@ -53,6 +56,8 @@ class ServiceTask(JudgedTask, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.config.domain != self.served:
+            raise ValueError(f"'config.domain' is {self.config.domain!r}, not {self.served!r}")
         if self.initial.initialization_data or self.initial.message_history:
             raise ValueError("'task.initial_state' has more than initialization_actions: not supported")
 

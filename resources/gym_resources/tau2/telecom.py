@@ -52,6 +52,7 @@ class TelecomTask(ServiceTask, kw_only=True):
         phone: the customer's telephone, with its surroundings; the published one if ``database`` is, too.
     """
 
+    served = "telecom"
     phone: Phone | None = None
 
     def check_assets(self) -> None:
@@ -101,7 +102,7 @@ class Side:
 
 class Telecom(Episode[TelecomTask]):
     async def open(self) -> None:
-        check(self.task, "telecom", self.models.get("judge"))
+        check(self.task, self.models.get("judge"))
         for action in self.task.criteria.actions or []:
             if action.name not in tools(Handset if action.requestor == "user" else Provider):
                 raise TaskError(

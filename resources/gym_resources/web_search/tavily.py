@@ -8,13 +8,15 @@ from typing import Any
 
 import msgspec
 from gym_data.web import Fetcher, PageUnavailable, WebAnswer, WebRequest, host_of
-from gym_runtime import ServiceUnavailable
+from gym_runtime import Reply, ServiceUnavailable
 from gym_runtime.errors import UNREADABLE
 
 from gym_resources.web_search.engines import PROBE, TAVILY, TavilyResults, plain, tavily_search
 
 SNIPPET = 2000
 LONGEST_QUERY = 400
+ANSWER = '{"results_string":'
+"""How a tool's answer begins unless the call failed."""
 
 
 class _Extracted(msgspec.Struct):
@@ -137,6 +139,19 @@ def cut_at_line(text: str, characters: int) -> str:
         return text
     end = text.rfind("\n", 0, characters)
     return text[: end if end > 0 else characters]
+
+
+def made(reply: Reply) -> list[dict[str, str | None]]:
+    """The calls that were answered, in the order of the answers; without times, which cannot be repeated."""
+    names = {call.call_id: call.name for call in reply.function_calls}
+    return [
+        {
+            "function": names.get(one.call_id),
+            "status": "success" if str(one.output).startswith(ANSWER) else "error",
+            "time_taken": None,
+        }
+        for one in reply.tool_outputs
+    ]
 
 
 def _read(answer: WebAnswer, decode: Any) -> Any:

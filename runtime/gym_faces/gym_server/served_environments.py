@@ -98,9 +98,7 @@ class Served:
                 )
             return only
         name = _whose(ref, [*self.environments, *catalogue.names("environments")])
-        found = self.environments.get(name or "") or next(
-            (one for one in self.environments.values() if ref in one.definition.agent_refs), None
-        )
+        found = self.environments.get(name or "") or catalogue.named(ref, self.environments.values())
         if found is not None:
             return found
         if name is None and only is not None:

@@ -154,11 +154,14 @@ class RunModels:
         self.run = run
         self.settings = replace(self.settings, model_pool=run)
 
-    def pools(self, environments: Iterable[str], workers: int) -> tuple[PoolSpec, ...]:
+    def pools(
+        self, environments: Iterable[str], workers: int, harnesses: Iterable[str] = ()
+    ) -> tuple[PoolSpec, ...]:
         """The workers to start: those of the environments, and of the models that the run starts itself.
 
         Args:
             workers: processes of each kind.
+            harnesses: agents that rows ask for besides those of their environments.
         """
         for model in ([self.policy] if self.serves_policy else []) + [*self._role_models.values()]:
             fetch_weights(model)
@@ -166,6 +169,7 @@ class RunModels:
             tuple(environments),
             self.policy if self.serves_policy else None,
             agents=(self._agent,) if self._agent else (),
+            further_agents=() if self._agent else tuple(harnesses),
             workers=workers,
             concurrency=self.concurrency,
             model_pool=self.settings.model_pool,

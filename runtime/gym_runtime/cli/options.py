@@ -264,11 +264,13 @@ class RowOptions:
             rollouts do not depend on it.
         row_fields: NAME=VALUE, a field for the rows that leave it out, such as threshold=0.9; JSON or text,
             repeatable.
+        skip_unknown: Leave out rows whose agent_ref names no environment that is installed, and list them.
     """
 
     limit: Annotated[int | None, AT_LEAST_ONE] = None
     shuffle_seed: int | None = None
     row_fields: RowFields = ()
+    skip_unknown: Annotated[bool, Parameter(negative="")] = False
 
 
 Rows = Annotated[RowOptions, FLAT]

@@ -20,7 +20,7 @@ from gym_runtime.cli.options import (
     parse_row_fields,
 )
 from gym_runtime.cli.remote import run_async, unserved
-from gym_runtime.cli.rows import sources
+from gym_runtime.cli.rows import note_names, sources
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.recorded_run import RunPlan
@@ -53,7 +53,9 @@ def publish(
             limit=rows.limit,
             shuffle_seed=rows.shuffle_seed,
             settings=row_fields,
+            skip_unknown=rows.skip_unknown,
         ) as dataset:
+            note_names(dataset)
             async with connect(urls, prefix=broker.prefix) as gym:
                 info = await gym.publish(dataset, settings)
                 for line in unserved(

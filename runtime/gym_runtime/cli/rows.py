@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gym_runtime.cli import terminal
+from gym_runtime.cli import formatting, terminal
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Source
+from gym_runtime.files.dataset import Dataset, Source
 from gym_runtime.files.rows import generated_rows
+from gym_runtime.messages.names import MAX_CHARS
 
 DATA = Path("data")
 """Where ``prepare`` puts an environment's rows by default: in a folder of its name."""
+MOST_NAMES = 20
+"""So many names are listed one by one."""
 
 
 def sources(names: Sequence[str], file: Path | None, limit: int | None) -> list[Source]:
@@ -35,6 +38,24 @@ def sources(names: Sequence[str], file: Path | None, limit: int | None) -> list[
         )
     named = {name: catalogue.environment(name) for name in names}
     return [Source(str(_own_rows(environment, name, limit)), name) for name, environment in named.items()]
+
+
+def note_names(dataset: Dataset) -> None:
+    """Say which rows were left out, and which name no environment and belong to the one that was named."""
+    _note("left out", dataset.skipped)
+    _note("taken by the environment that you named", dataset.adopted)
+
+
+def _note(what: str, names: Mapping[str, int]) -> None:
+    for name, count in sorted(names.items())[:MOST_NAMES]:
+        rows = "row" if count == 1 else "rows"
+        shown = formatting.shorten(name, MAX_CHARS)
+        terminal.errors().print(
+            f"{what}: {count:,} {rows} of agent_ref '{shown}', which names no environment here",
+            soft_wrap=True,
+        )
+    if len(names) > MOST_NAMES:
+        terminal.errors().print(f"{what}: rows of {len(names) - MOST_NAMES:,} more such names")
 
 
 def _own_rows(environment: LoadedEnvironment, name: str, limit: int | None) -> Path:

@@ -29,7 +29,7 @@ from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, held_back, t
 from gym_runtime.cli.models import RunModels
 from gym_runtime.cli.options import parse_row_fields, shown_name
 from gym_runtime.cli.remote import run_async
-from gym_runtime.cli.rows import sources
+from gym_runtime.cli.rows import note_names, sources
 from gym_runtime.client import About, Client, Tracker, connect
 from gym_runtime.client.status import dead_engine, in_progress
 from gym_runtime.client.tracking import load_tracker
@@ -126,7 +126,10 @@ class WholeRun:
                     shuffle_seed=options.rows.shuffle_seed,
                     settings=self._row_fields,
                     earlier_rows=previous.rows if previous else None,
+                    skip_unknown=options.rows.skip_unknown,
+                    adopt=True,
                 ) as dataset:
+                    note_names(dataset)
                     return self._start(dataset)
             except BaseException:
                 if self._system is not None:
@@ -143,7 +146,10 @@ class WholeRun:
             limit=options.rows.limit,
             shuffle_seed=options.rows.shuffle_seed,
             settings=self._row_fields,
+            skip_unknown=options.rows.skip_unknown,
+            adopt=True,
         ) as dataset:
+            note_names(dataset)
             plan = self._plan(dataset)
             roles = {role: models.role_model(role) for role in sorted(plan.settings.roles)}
             about = estimate(plan, files, options.budget, model=models.name, roles=roles)
@@ -154,7 +160,7 @@ class WholeRun:
         if self._system is None:
             self._models.choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
         plan = RunPlan(dataset, self._models.settings)
-        plan.require_groups()
+        plan.require_runnable()
         return plan
 
     def _start(self, dataset: Dataset) -> int:
@@ -172,7 +178,7 @@ class WholeRun:
             return self._report(interrupted=True)
         self._track()
         if self._system is None:
-            self._launch(catalogue.address(name) for name in sorted(dataset.environments))
+            self._launch(map(catalogue.address, sorted(dataset.environments)), dataset.harnesses)
         assert self._system is not None
         with held_back() as noted:
             interrupted = run_async(self._make, self._system, noted)
@@ -197,10 +203,10 @@ class WholeRun:
         tracking.open()
         self._tracking = tracking
 
-    def _launch(self, environments: Iterable[str]) -> None:
+    def _launch(self, environments: Iterable[str], harnesses: Iterable[str] = ()) -> None:
         """Start the workers; they come up while the rows are read."""
         options = self._options
-        pools = self._models.pools(environments, options.workers)
+        pools = self._models.pools(environments, options.workers, harnesses)
         self._system = launch(
             SystemSpec(
                 pools=host(pools) if options.hosted else pools,

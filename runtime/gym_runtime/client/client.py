@@ -247,7 +247,7 @@ class Client:
                 if output is not None:
                     dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
                     plan = RunPlan(dataset, self.new_runs.settings(asked))
-                    plan.require_groups()
+                    plan.require_runnable()
                     await with_served_roles(self.workers, plan.one_of_each())
                     recorded = await stack.enter_async_context(
                         recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
@@ -386,7 +386,7 @@ class Client:
         """
         async with self.new_runs.dataset(rows, environment) as dataset:
             plan = RunPlan(dataset, self.new_runs.settings(_asked(settings, keywords)))
-            plan.require_groups()
+            plan.require_runnable()
             served = served_model(await self.workers(), plan.settings.model_pool)
             model = f"{served.provider}/{served.name}" if served else ""
             info = plan.info(new_run_id(), plan.rollouts, model)

@@ -95,6 +95,7 @@ def make_pools(
     model: str | ModelSettings | None,
     *,
     agents: Sequence[str] = (),
+    further_agents: Sequence[str] = (),
     workers: int = 1,
     concurrency: int = 1024,
     model_pool: str = "policy",
@@ -103,13 +104,16 @@ def make_pools(
     """The pools that rollouts in these environments need, ``workers`` processes of each kind.
 
     Args:
+        agents: in place of those of the environments.
+        further_agents: besides them; installed, or named by the user before.
         roles: models that are asked besides the policy, by the names under which they are served.
     """
     # Every environment, even if the agents are given: rows may name it from now on.
     loaded = [catalogue.environment(name) for name in environments]
     asked = {agent for environment in loaded for agent in environment.definition.agent_names}
     chosen = {catalogue.address(catalogue.known_name("agents", name), "agents") for name in agents}
-    wanted = tuple(sorted(chosen or asked))
+    further = {catalogue.address(name, "agents") for name in further_agents}
+    wanted = tuple(sorted(chosen or asked | further))
     # Rounded up: fewer slots than were asked for would leave some of the engine idle.
     slots = -(-concurrency // workers)
     pools = [

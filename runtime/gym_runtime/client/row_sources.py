@@ -200,7 +200,7 @@ class NewRuns:
     ) -> tuple[Iterable[RolloutSpec], RunInfo]:
         """As `of_rows`, of a dataset that is open."""
         plan = RunPlan(dataset, self.settings(asked))
-        plan.require_groups()
+        plan.require_runnable()
         named = self.info(plan.settings)
         specs = await with_served_roles(self._workers, plan.specs(named.run, attached=True))
         return specs, plan.info(named.run, plan.rollouts, named.model)

@@ -9,6 +9,7 @@ from .environment import LoadedEnvironment as LoadedEnvironment
 from .environment import Records as Records
 from .environment import RowMaker as RowMaker
 from .environment import Split as Split
+from .environment import with_settings as with_settings
 from .examples import Example as Example
 from .isolated import judge_recorded as judge_recorded
 from .isolated import verify_isolated as verify_isolated
@@ -26,7 +27,6 @@ from .roles import ScriptedAnswers as ScriptedAnswers
 from .roles import create_params as create_params
 from .settings import filled as filled
 from .settings import require_known as require_known
-from .settings import with_settings as with_settings
 from .shapes import as_features as as_features
 from .shapes import no_verdicts as no_verdicts
 from .tools import NOT_FOUND as NOT_FOUND

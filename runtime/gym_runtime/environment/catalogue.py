@@ -9,7 +9,9 @@ There are two kinds of names, with separate functions:
 
 - Names from the user, on the command line, in a configuration file or in Python: `load`, `load_class` and
   `environment`. Such a name may also be the path of a ``.py`` file, or mean ``NAME.py`` in the working
-  directory if nothing of that name is installed. From then on this process knows the file by its stem.
+  directory if nothing of that name is installed; an environment's may be the path of a ``.toml`` file, which
+  serves another one under its own name with settings of its own. From then on this process knows the file
+  by its stem.
 - Names from data (a dataset's row, a file of results, a message): `resolve_agent_ref` and
   `known_environment`. Such a name is looked up among the installed modules and the files that the user has
   named before. It is never used as a path, because data must not choose which code runs.
@@ -38,7 +40,7 @@ from msgspec import Raw
 
 from gym_runtime.assets import Asset
 from gym_runtime.environment.author_code import importing, load_file
-from gym_runtime.environment.environment import AgentChoice, Environment, LoadedEnvironment
+from gym_runtime.environment.environment import AgentChoice, Environment, LoadedEnvironment, with_settings
 from gym_runtime.environment.roles import Role
 from gym_runtime.environment.shapes import Candidates, Episode, Session, Task, VerifyFunction
 from gym_runtime.environment.tools import Tool, ToolPack
@@ -72,6 +74,9 @@ def names(kind: Kind) -> list[str]:
     """Every known name of a kind, sorted. Nothing is imported."""
     return sorted(_modules(kind))
 
+
+SERVED_AS = ".toml"
+"""The ending of a file that serves an environment under another name, with settings."""
 
 _files: dict[Kind, dict[str, Path]] = {kind: {} for kind in get_args(Kind)}
 """The files that the user has named in this process, by their stems."""
@@ -119,9 +124,9 @@ def is_known(kind: Kind, name: str) -> bool:
 
 
 def _file(name: str) -> Path | None:
-    """The file whose path the name is, or ``NAME.py`` in the working directory."""
+    """The file whose path the name is (``.py``, or ``.toml``), or ``NAME.py`` in the working directory."""
     for path in (name, f"{name}.py"):
-        if path.endswith(".py") and os.path.isfile(path):
+        if path.endswith((".py", SERVED_AS)) and os.path.isfile(path):
             return Path(path).resolve()
     return None
 
@@ -146,9 +151,10 @@ def environment(name: str) -> LoadedEnvironment:
     """
     if _guest_module(name):
         return _guest(name)
-    if name in _guests:
-        return _guests[name][1]
-    return _environment(load("environments", name))
+    found = known_name("environments", name)
+    if not is_known("environments", found):
+        load("environments", name)  # says why there is none
+    return known_environment(found)
 
 
 def several(texts: Iterable[str]) -> tuple[str, ...]:
@@ -177,6 +183,9 @@ def known_environment(name: str) -> LoadedEnvironment:
     """
     if name in _guests:
         return _guests[name][1]
+    path = _files["environments"].get(name)
+    if path and path.suffix == SERVED_AS:
+        return _served_as(name, path)
     return _environment(_load_known("environments", name))
 
 
@@ -216,8 +225,46 @@ def _guest(name: str) -> LoadedEnvironment:
 
 def definition(name: str) -> tuple[Environment, Path]:
     """What a module declares, and its file, as `environment` without building its resource."""
+    found = known_name("environments", name)
+    if found in _files["environments"] and _files["environments"][found].suffix == SERVED_AS:
+        served = known_environment(found)
+        return served.definition, served.source
     module = load("environments", name)
     return _definition(module), Path(module.__file__ or "")
+
+
+class _ServedAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that serves an environment under its own name.
+
+    Attributes:
+        environment: which one; as a user names it.
+        settings: defaults of row fields.
+    """
+
+    environment: str
+    settings: dict[str, Any] = {}
+
+
+@cache
+def _served_as(name: str, path: Path) -> LoadedEnvironment:
+    """The environment that a ``.toml`` file names, under the file's name and with its settings.
+
+    Raises:
+        UsageError: the file is not of this form, or the environment has no such setting.
+    """
+    try:
+        said = msgspec.convert(tomllib.loads(path.read_text("utf-8-sig")), _ServedAs)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f'{path} does not serve an environment: {error}; write it as environment = "NAME", and under '
+            "[settings] defaults of row fields"
+        ) from error
+    served = environment(said.environment)
+    for setting in said.settings:
+        if setting not in served.row_fields:
+            near = unknown(setting, sorted(served.row_fields))
+            raise UsageError(f"{path}: there is no setting '{setting}' of {served.name}{near}")
+    return with_settings(msgspec.structs.replace(served, name=name), said.settings)
 
 
 def _definition(module: ModuleType) -> Environment:
@@ -264,13 +311,18 @@ def resolve_agent_ref(ref: str) -> str:
     """The name of the environment that a dataset's ``agent_ref.name`` means, for `known_environment`.
 
     The candidates are the environments that are installed or that the user has named before. The result is
-    the one with this name; or the one that lists it in its ``agent_refs``; or the one whose name is the
-    longest beginning of it in whole words (``mcqa_simple_agent``, ``calendar_v2_simple_agent``). It is never
-    a path.
+    the one with this name; or the one that lists it in its ``agent_refs``; or the one of whose names one is
+    the longest beginning of it in whole words (``mcqa_simple_agent``, ``calendar_v2_simple_agent``). It is
+    never a path.
 
     Raises:
         UsageError: no environment matches.
     """
+    return resolve_agent_refs(ref)[0]
+
+
+def resolve_agent_refs(ref: str) -> list[str]:
+    """As `resolve_agent_ref`, all environments that have the name: a row's fields tell them apart."""
     known = sorted({*names("environments"), *_files["environments"], *_guests})
     if found := meant(ref, known, _agent_refs):
         return found
@@ -289,13 +341,20 @@ def _agent_refs(name: str) -> Sequence[str]:
         return ()
 
 
-def meant(ref: str, known: Iterable[str], agent_refs: Callable[[str], Sequence[str]]) -> str:
-    """Which of these environments an ``agent_ref.name`` means, as `resolve_agent_ref` says; else empty."""
+def meant(ref: str, known: Iterable[str], agent_refs: Callable[[str], Sequence[str]]) -> list[str]:
+    """Which of these environments an ``agent_ref.name`` means, as `resolve_agent_ref` says."""
     known = list(known)
     if ref in known:
-        return ref
-    listed = next((name for name in known if ref in agent_refs(name)), "")
-    return listed or max((name for name in known if ref.startswith(f"{name}_")), key=len, default="")
+        return [ref]
+    refs = {name: agent_refs(name) for name in known}
+    if listed := [name for name in known if ref in refs[name]]:
+        return listed
+    begun = {
+        name: max((len(one) for one in (name, *refs[name]) if ref.startswith(f"{one}_")), default=0)
+        for name in known
+    }
+    longest = max(begun.values(), default=0)
+    return [name for name, chars in begun.items() if chars and chars == longest]
 
 
 def suggest(name: str, choices: list[str], listing: str = "") -> str:
@@ -342,7 +401,7 @@ def load_class(kind: Kind, name: str) -> type[object]:
 
 _SAME = (
     *("agent", "agent_options", "max_turns", "timeout_s", "parallel_tools", "replayable", "opens_first"),
-    "repeats",
+    *("agent_sampling", "repeats"),
 )
 """What an environment and its declaration say under the same name, as values of the same type."""
 
@@ -362,6 +421,7 @@ def declaration(environment: LoadedEnvironment) -> Declaration:
         assets=[asset.name for asset in definition.assets],
         agent_refs=list(definition.agent_refs),
         settings=definition.agent_settings,
+        defaults=environment.settings,
         compares=definition.compare is not None,
     )
 
@@ -382,7 +442,11 @@ def from_declaration(declared: Declaration) -> LoadedEnvironment:
     resource = definition.build()
     resource.tools = {tool.name: tool for tool in map(_DeclaredTool, declared.tools)}
     return LoadedEnvironment(
-        name=declared.name, definition=definition, resource=resource, source=Path(f"{declared.name}.py")
+        name=declared.name,
+        definition=definition,
+        resource=resource,
+        source=Path(f"{declared.name}.py"),
+        settings=declared.defaults,
     )
 
 
@@ -390,7 +454,7 @@ def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironm
     """The environment that a row's ``agent_ref.name`` means, as `resolve_agent_ref` says."""
     known = {one.name: one for one in environments}
     found = meant(ref, known, lambda name: known[name].definition.agent_refs)
-    return known[found] if found else None
+    return known[found[0]] if found else None
 
 
 def _compared_elsewhere(candidates: Candidates[Task]) -> list[Verdict]:

@@ -7,6 +7,7 @@ beside it with the same stem. The module's name is the environment's name.
 from __future__ import annotations
 
 import math
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -47,6 +48,21 @@ def fitting(known: Mapping[str, T], ref: str) -> T | None:
     """
     prefixes = [prefix for prefix in known if f"{ref}_".startswith(f"{prefix}_")]
     return known[max(prefixes, key=len)] if prefixes else None
+
+
+_HARNESS = re.compile(
+    r"(?:^|_)(claude_code|cline|codex|hermes|kilocode|openclaw|opencode|pi|prime)_agent(?:_model_server)?$"
+)
+
+
+def harness(ref: str) -> str:
+    """The harness, another project's agent program, that an agent's name asks for; empty if it asks for none.
+
+    >>> harness("math_with_judge_hermes_agent"), harness("mcqa_simple_agent")
+    ('hermes', '')
+    """
+    found = _HARNESS.search(ref)
+    return found[1] if found else ""
 
 
 class ScoredRollout(msgspec.Struct, frozen=True):
@@ -216,9 +232,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             session (and so runs its task's ``check_assets``) before the first model call.
         opens_first: a rollout opens its session before the first model call, as it does where there are
             assets: opening may refuse, because a service is not configured for example.
-        agent_refs: further names under which datasets refer to it.
+        agent_refs: further names under which datasets refer to it, alone or as a beginning in whole words.
+            Where several environments have the name, a row belongs to the first whose task it fits.
         agent_settings: defaults of row fields (`environment.settings`), by the beginning, in whole words, of
             the agent's name in a row's ``agent_ref``; the longest matching key is used.
+        agent_sampling: how the model samples, by the same beginnings: settings of `Sampling`, over the row's
+            and under the run's.
         imports: modules that an isolated verification needs and that are slow to import: a process imports
             them before the time of its first verification begins.
         require: raises a `UsageError` with the remedy if this machine lacks what every row needs.
@@ -255,6 +274,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     opens_first: bool = False
     agent_refs: tuple[str, ...] = ()
     agent_settings: dict[str, dict[str, Any]] = {}
+    agent_sampling: dict[str, dict[str, Any]] = {}
     imports: tuple[str, ...] = ()
     require: Callable[[], None] | None = None
     gold_reward: float = 1.0
@@ -283,8 +303,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(role for role in self.roles if isinstance(role, Role))
 
     def agent_of(self, ref: str) -> AgentChoice:
-        """The agent that runs a row whose ``agent_ref`` has this name; empty for a row without one."""
-        return fitting(self.agents, ref) or AgentChoice(self.agent, self.agent_options)
+        """The agent that runs a row whose ``agent_ref`` has this name; empty for a row without one.
+
+        A name that asks for a `harness` gets the agent of the harness's name, unless ``agents`` has another.
+        """
+        chosen, other = fitting(self.agents, ref), harness(ref)
+        return chosen or (AgentChoice(other) if other else AgentChoice(self.agent, self.agent_options))
 
     @property
     def agent_names(self) -> set[str]:
@@ -363,7 +387,8 @@ class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """An environment with its name and where it came from.
 
     Attributes:
-        settings: defaults of row fields that the run sets; `environment.settings.filled` applies them.
+        settings: defaults of row fields, of the run or of a file that serves it under another name;
+            `environment.settings.filled` applies them.
         packs: its tool packs.
         guest: it stands for another project's environment, to which all rows of a run belong that names it.
     """
@@ -385,3 +410,29 @@ class LoadedEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     def examples(self) -> Path:
         """The JSONL of example rows."""
         return self.source.with_suffix(".jsonl")
+
+    @property
+    def row_fields(self) -> dict[str, Any]:
+        """The fields of its rows, by their names in the rows, with their types."""
+        fields = msgspec.structs.fields(self.resource.task_type)
+        return {field.encode_name: field.type for field in fields if field.name != "responses_create_params"}
+
+
+def with_settings(environment: LoadedEnvironment, settings: Mapping[str, Any]) -> LoadedEnvironment:
+    """The environment with those of the settings that are fields of its rows.
+
+    Raises:
+        UsageError: a value has not the type of its field.
+    """
+    if not settings:
+        return environment
+    kinds = environment.row_fields
+    own = {name: value for name, value in settings.items() if name in kinds}
+    for name, value in own.items():
+        text = msgspec.json.encode(value)
+        try:
+            msgspec.json.decode(text, type=kinds[name], strict=False)
+        except msgspec.ValidationError as error:
+            shown = text.decode()
+            raise UsageError(f"setting {name}={shown} of '{environment.name}': {error}") from error
+    return msgspec.structs.replace(environment, settings={**environment.settings, **own})

@@ -221,12 +221,9 @@ class Resource:
             AssetMissing: a file that the row needs is missing.
             ResourceError: the environment could not prepare its state.
         """
-        task = self.task(row)
         if self._needs_files:
-            await guarded("open", anyio.to_thread.run_sync, task.check_assets)
-        session = await guarded("open", self.session_type, task)
-        session.row = bytes(row)
-        session.models = models or session.models
+            await guarded("open", anyio.to_thread.run_sync, self.task(row).check_assets)
+        session = await self.unopened(row, models)
         if self._packs:
             session.packs = ToolPacks(self._packs)
         try:
@@ -235,6 +232,18 @@ class Resource:
             with suppress(ResourceError):
                 await self.close(session)
             raise
+        return session
+
+    async def unopened(self, row: Raw | bytes, models: Models | None = None) -> Session[Any]:
+        """A session for a row whose `Session.open` has not run.
+
+        Raises:
+            TaskError: the row does not match the task.
+            ResourceError: its class could not be made.
+        """
+        session = await guarded("open", self.session_type, self.task(row))
+        session.row = bytes(row)
+        session.models = models or session.models
         return session
 
     async def close(self, session: Session[Any]) -> None:
@@ -414,8 +423,10 @@ async def rejudge(
         transcript = reply.items
     except UNREADABLE as error:
         raise TaskError(f"the recorded response cannot be read: {error}") from error
+    if resource.session_type.judged_by_transcript:
+        return await resource.verify(await resource.unopened(row, models), reply)
     async with session_of(resource, row, models) as session:
-        if not (resource.stateless or resource.session_type.judged_by_transcript):
+        if not resource.stateless:
             await replay(resource, session, transcript)
         return await resource.verify(session, reply)
 

@@ -14,32 +14,13 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import AgentChoice, LoadedEnvironment, fitting
+from gym_runtime.environment.environment import AgentChoice, LoadedEnvironment, fitting, harness
 from gym_runtime.environment.roles import create_params
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
-
-
-def with_settings(environment: LoadedEnvironment, settings: Mapping[str, Any]) -> LoadedEnvironment:
-    """The environment with those of the settings that are fields of its rows.
-
-    Raises:
-        UsageError: a value has not the type of its field.
-    """
-    if not settings:
-        return environment
-    kinds = _fields(environment)
-    own = {name: value for name, value in settings.items() if name in kinds}
-    for name, value in own.items():
-        try:
-            msgspec.json.decode(_encode(value), type=kinds[name], strict=False)
-        except msgspec.ValidationError as error:
-            shown = _encode(value).decode()
-            raise UsageError(f"setting {name}={shown} of '{environment.name}': {error}") from error
-    return msgspec.structs.replace(environment, settings={**environment.settings, **own})
 
 
 def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironment]) -> None:
@@ -49,7 +30,7 @@ def require_known(settings: Iterable[str], environments: Iterable[LoadedEnvironm
         UsageError: a setting is unknown; with the nearest name.
     """
     loaded = list(environments)
-    known = sorted({name for environment in loaded for name in _fields(environment)})
+    known = sorted({name for environment in loaded for name in environment.row_fields})
     for name in settings:
         if name not in known:
             whose = ", ".join(sorted(environment.name for environment in loaded))
@@ -74,6 +55,35 @@ def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
             create_params(_encode(said))
         except msgspec.ValidationError as error:
             raise UsageError(f"role_sampling of '{role}': {error}") from error
+
+
+def agent_for(
+    environment: LoadedEnvironment, ref: str, agent: str | None, options: Mapping[str, Any]
+) -> AgentChoice:
+    """The agent of a row, by the name in its ``agent_ref`` and by what its run says.
+
+    Raises:
+        UsageError: as `require_harnesses` and `checked_agent`.
+    """
+    chosen = environment.definition.agent_of(ref)
+    if agent is None:
+        require_harnesses([chosen.name] if harness(ref) else ())
+    return checked_agent(chosen.overridden(agent, options))
+
+
+def require_harnesses(agents: Iterable[str]) -> None:
+    """Refuse rows for a harness that no agent here is named after, instead of running another agent silently.
+
+    Raises:
+        UsageError: there is no such agent; with the remedy.
+    """
+    for name in agents:
+        if not catalogue.is_known("agents", name):  # never a file, because a row gives the name
+            raise UsageError(
+                f"rows ask for the harness '{name}' in their agent_ref, and there is no agent '{name}'; run "
+                f"them with yours, --agent {name}.py (docs/how-to/black-box-agents.md), or with another, "
+                "such as --agent tool_loop"
+            )
 
 
 def checked_agent(choice: AgentChoice) -> AgentChoice:
@@ -110,9 +120,3 @@ def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) ->
     fields = _decode_fields(row)
     missing = {name: value for name, value in settings.items() if bytes(fields.get(name, b"null")) == b"null"}
     return _encode({**fields, **missing}) if missing else row
-
-
-def _fields(environment: LoadedEnvironment) -> dict[str, Any]:
-    """The fields of an environment's rows, by their names in the rows, with their types."""
-    fields = msgspec.structs.fields(environment.resource.task_type)
-    return {field.encode_name: field.type for field in fields if field.name != "responses_create_params"}

@@ -60,8 +60,9 @@ class Session(Generic[T]):
         models: the models in the environment's roles; there from `open` on.
         packs: the tool packs of the environment, from `open` on, which may take further ones.
         row: the dataset row as JSON, also with fields that the task does not declare; there from `open` on.
-        judged_by_transcript: ``verify`` needs nothing but the reply. So a recorded rollout is judged again
-            without repeating its calls, which may cost money or find another world.
+        judged_by_transcript: ``verify`` needs nothing but the task, the reply and the models. So a recorded
+            rollout is judged again without `open`, which may want a service's key, and without repeating its
+            calls, which may cost money or find another world.
     """
 
     models: Models = Models()

@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.environment.environment import LoadedEnvironment, harness
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.keys import repeated
@@ -113,7 +113,8 @@ class LineFile:
             data = os.pread(self._file.fileno(), end - start, start)
         except OSError as error:
             raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
-        return (data.removeprefix(_BOM) if not start else data).rstrip()
+        # A row that was left out may stand between the two.
+        return (data.removeprefix(_BOM) if not start else data).partition(b"\n")[0].rstrip()
 
     def lines(
         self, limit: int | None = None, places: array[int] | None = None
@@ -218,13 +219,18 @@ class Dataset:
         shuffle_seed: `read` gives the rows in a random order, the same one each time; their numbers stay.
         earlier_rows: how many rows an earlier part of the run had; `earlier_digest` is of these.
         declared: environments whose code is elsewhere, by their names.
+        skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is.
+        adopt: such rows belong to the environment that their source names, if it does.
 
     Attributes:
+        skipped: how many rows were left out for each such name.
+        adopted: how many rows name no environment that there is and belong to the one that was named.
         rows: how many rows there are.
         digest: SHA-256 over the rows and the environments they default to; the same rows under another
             file name have the same digest.
         environments: how many rows each environment has.
-        agents: the agents that those environments ask for.
+        agents: the agents that rows ask for.
+        harnesses: those of them that a name in an ``agent_ref`` asks for as a harness.
         declared: as given.
         earlier_digest: of the first ``earlier_rows`` rows, if they have the same keys without the rows that
             follow; empty if they do not, or if there are fewer.
@@ -241,6 +247,8 @@ class Dataset:
         shuffle_seed: int | None = None,
         earlier_rows: int | None = None,
         declared: Mapping[str, LoadedEnvironment] | None = None,
+        skip_unknown: bool = False,
+        adopt: bool = False,
     ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
@@ -249,9 +257,12 @@ class Dataset:
         self.digest = self.earlier_digest = ""
         self.environments: Counter[str] = Counter()
         self.agents: set[str] = set()
+        self.harnesses: set[str] = set()
+        self.skipped: Counter[str] = Counter()
+        self.adopted: Counter[str] = Counter()
         self.declared = declared or {}
         self._loaded: dict[str, LoadedEnvironment] = {}
-        self._limit, self._rewrite = limit, rewrite
+        self._limit, self._rewrite, self._skip_unknown = limit, rewrite, skip_unknown
         self._max_listed, self._earlier_rows = max_listed, earlier_rows
         self._places: list[array[int]] = []
         self._order: array[int] | None = None
@@ -260,7 +271,9 @@ class Dataset:
         self._settings = settings or {}
         self._own_index = -1
         self._repeated: dict[int, int] = {}
-        readers = [RowReader(source.environment, settings, declared=declared) for source in sources]
+        readers = [
+            RowReader(source.environment, settings, declared=declared, adopt=adopt) for source in sources
+        ]
         try:
             for source, reader in zip(sources, readers, strict=True):
                 self._parts.append(_Part(source, LineFile(source.path, str(source)), reader))
@@ -337,10 +350,11 @@ class Dataset:
             part.file.refuse_change()
 
     def _in_file_order(self) -> Iterator[Row]:
-        for source, file, reader in self._parts:
+        for part in self._parts:
+            source, file, reader = part
             # Before, so that nothing begins with a changed file; after, for a change meanwhile.
             file.refuse_change()
-            for number, line in file.lines(self._limit):
+            for number, line in self._lines(part):
                 try:
                     yield reader.read(self._rewrite(line) if self._rewrite else line, check=False)
                 except BadRow:
@@ -351,12 +365,26 @@ class Dataset:
         """Where a row (counted from 0, as `read` gives them) stands, as ``file:line``."""
         seen = 0
         row = row if self._order is None else self._order[row]
-        for source, file, _ in self._parts:
-            for number, _ in file.lines(self._limit):
+        for part in self._parts:
+            for number, _ in self._lines(part):
                 if seen == row:
-                    return f"{source}:{number}"
+                    return f"{part.source}:{number}"
                 seen += 1
         return f"row {row + 1}"
+
+    def _lines(
+        self, part: _Part, places: array[int] | None = None, skipped: Counter[str] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
+        """As `LineFile.lines`, without the rows that are left out, which are counted in ``skipped``."""
+        for number, line in part.file.lines(self._limit, places):
+            ref = part.reader.unknown(line) if self._skip_unknown else ""
+            if not ref:
+                yield number, line
+                continue
+            if places is not None:
+                places.pop()
+            if skipped is not None:
+                skipped[ref] += 1
 
     def _check(self, *, note_places: bool) -> None:
         """Read everything once.
@@ -382,12 +410,18 @@ class Dataset:
                 self.rows += 1
                 self.environments[row.environment.name] += 1
                 self._loaded[row.environment.name] = row.environment
-                self.agents.add(row.environment.definition.agent_of(row.ref).name)
+                agent = row.environment.definition.agent_of(row.ref).name
+                self.agents.add(agent)
+                if agent == harness(row.ref):
+                    self.harnesses.add(agent)
+                if row.adopted:
+                    self.adopted[row.ref] += 1
                 keys.append(self._key(row))
                 if self.rows == self._earlier_rows:
                     self.earlier_digest, earlier_own_index = digest.hexdigest(), self._own_index
             if self.rows == before:
-                raise UsageError(f"{part.source} has no rows")
+                known = " of an environment that there is" if self.skipped else ""
+                raise UsageError(f"{part.source} has no rows{known}")
         require_known(self._settings, self._loaded.values())
         self._repeated = repeated(keys)
         # Rows without an index count on from the highest one, which a later row may have raised.
@@ -404,7 +438,7 @@ class Dataset:
         """The good rows of a file, with their lines as they are; at its end the bad ones are refused."""
         problems: list[str] = []
         bad = 0
-        for number, line in part.file.lines(self._limit, places):
+        for number, line in self._lines(part, places, self.skipped):
             try:
                 row = part.reader.read(self._rewrite(line) if self._rewrite else line)
             except BadRow as error:
@@ -434,6 +468,8 @@ def open_dataset(
     shuffle_seed: int | None = None,
     earlier_rows: int | None = None,
     declared: Mapping[str, LoadedEnvironment] | None = None,
+    skip_unknown: bool = False,
+    adopt: bool = False,
 ) -> Dataset:
     """Open files of rows and check every row; nothing is started on half a dataset.
 
@@ -442,7 +478,7 @@ def open_dataset(
         environment: for sources that name none.
         limit: take the first rows of each file only; the others are not looked at.
         settings: defaults of row fields, for the environments that have them.
-        shuffle_seed, earlier_rows, declared: as `Dataset` has them.
+        shuffle_seed, earlier_rows, declared, skip_unknown, adopt: as `Dataset` has them.
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
@@ -455,4 +491,6 @@ def open_dataset(
         shuffle_seed=shuffle_seed,
         earlier_rows=earlier_rows,
         declared=declared,
+        skip_unknown=skip_unknown,
+        adopt=adopt,
     )

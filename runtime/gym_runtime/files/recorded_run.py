@@ -16,6 +16,7 @@ from msgspec import Raw
 from gym_runtime import __version__, clock
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import Benchmark, Environment, ScoredRollout
+from gym_runtime.environment.settings import require_harnesses
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset
@@ -332,12 +333,15 @@ class RunPlan:
             pools.update(pool for role, pool in required.items() if role not in given)
         return sorted(pools)
 
-    def require_groups(self) -> None:
-        """Refuse rows whose rollouts are to be compared with each other, where each has one.
+    def require_runnable(self) -> None:
+        """Refuse rows whose rollouts are to be compared with each other, where each has one; and rows for a
+        harness that no agent here is named after, unless the run names an agent.
 
         Raises:
-            UsageError: there is such an environment.
+            UsageError: there are such rows.
         """
+        if self.settings.agent is None:
+            require_harnesses(sorted(self.dataset.harnesses))
         if self.dataset.repeats_rows:
             return
         for name, repeats in self.repeats.items():

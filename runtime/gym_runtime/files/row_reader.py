@@ -21,8 +21,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.catalogue import named
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.settings import filled, with_settings
+from gym_runtime.environment.environment import LoadedEnvironment, with_settings
+from gym_runtime.environment.settings import filled
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.messages.names import may_have_marks
 from gym_runtime.messages.responses import CreateParams, decode_item
@@ -96,6 +96,7 @@ class Row(msgspec.Struct, frozen=True):
         task_index: its own ``_ng_task_index``, if any.
         plain: the line can be used as it is: it carries no number, reference or ``gold`` of its own.
         ref: the name in its ``agent_ref``, or empty.
+        adopted: its name is that of no environment that there is; it belongs to the one that was named.
     """
 
     line: bytes
@@ -104,6 +105,7 @@ class Row(msgspec.Struct, frozen=True):
     task_index: int | None
     plain: bool
     ref: str = ""
+    adopted: bool = False
 
 
 class RowReader:
@@ -113,6 +115,7 @@ class RowReader:
         environment: where rows without an ``agent_ref`` belong; a name that a person gave.
         settings: defaults of row fields (`environment.settings`), for the environments that have them.
         declared: environments that are not found here by their names, because their code is elsewhere.
+        adopt: rows whose ``agent_ref`` names no environment that there is belong to ``environment``, too.
 
     Raises:
         UsageError: there is no such environment, or it can't have such a setting.
@@ -123,14 +126,16 @@ class RowReader:
         environment: str | None = None,
         settings: Mapping[str, Any] | None = None,
         declared: Mapping[str, LoadedEnvironment] | None = None,
+        *,
+        adopt: bool = False,
     ) -> None:
-        self._settings = settings or {}
+        self._settings, self._adopt = settings or {}, adopt
         self._declared = declared or {}
         self._default: LoadedEnvironment | None = None
         if environment is not None:
             given = self._declared.get(environment) or catalogue.environment(environment)
             self._default = with_settings(given, self._settings)
-        self._resolved: dict[str, LoadedEnvironment | str] = {}
+        self._resolved: dict[str, list[LoadedEnvironment] | str] = {}
 
     def read(self, line: bytes, *, check: bool = True) -> Row:
         """A line as a row; with ``check`` it is also decoded as its environment will decode it.
@@ -169,7 +174,17 @@ class RowReader:
             task_index=head.task_index if isinstance(head.task_index, int) else None,
             plain=head.agent_ref is UNSET and head.gold is UNSET and not may_have_marks(line),
             ref=head.ref or "",
+            adopted=isinstance(self._resolved.get(head.ref or ""), str),
         )
+
+    def unknown(self, line: bytes) -> str:
+        """The name in a row's ``agent_ref`` if there is no such environment here; else empty."""
+        try:
+            ref = _decode_head(line).ref
+        except UNREADABLE:
+            return ""
+        adopted = self._adopt and self._default is not None
+        return ref if ref and not adopted and isinstance(self._candidates(ref), str) else ""
 
     def _environment(self, line: bytes, head: _Head) -> LoadedEnvironment:
         ref = head.ref
@@ -182,20 +197,48 @@ class RowReader:
                     Complaint(1, f"the row has no 'agent_ref', and no environment was named for it: {remedy}")
                 )
             return self._default
-        # Before the catalogue, which would import every module to look for a name that it does not have.
-        found = self._resolved.get(ref) or self._declared.get(ref)
+        found = self._candidates(ref)
+        if isinstance(found, str):
+            if self._default is not None and self._adopt:
+                return self._default
+            raise BadRow(Complaint(locate(line.decode(), "$.agent_ref.name") + 1, found))
+        if len(found) == 1:
+            return found[0]
+        named_one = next((one for one in found if one is self._default), None)
+        return named_one or next((one for one in found if _fits(line, one)), found[0])
+
+    def _candidates(self, ref: str) -> list[LoadedEnvironment] | str:
+        """The environments that a name means, or why there is none."""
+        found = self._resolved.get(ref)
         if found is None:
-            try:
-                name = catalogue.resolve_agent_ref(ref)
-            except UsageError as error:
-                found = named(ref, self._declared.values()) or error.message
+            # Before the catalogue, which would import every module to look for a name that it does not have.
+            if ref in self._declared:
+                found = [self._declared[ref]]
             else:
-                found = with_settings(catalogue.known_environment(name), self._settings)
+                try:
+                    names = catalogue.resolve_agent_refs(ref)
+                except UsageError as error:
+                    other = named(ref, self._declared.values())
+                    found = [other] if other else error.message
+                else:
+                    found = [self._own(catalogue.known_environment(name)) for name in names]
             # Errors are kept as well: a million rows with one wrong name must not search a million times.
             self._resolved[ref] = found
-        if isinstance(found, str):
-            raise BadRow(Complaint(locate(line.decode(), "$.agent_ref.name") + 1, found))
         return found
+
+    def _own(self, environment: LoadedEnvironment) -> LoadedEnvironment:
+        """The environment with the run's settings; the one that was named, if it is the same environment."""
+        if self._default is not None and self._default.source == environment.source:
+            return self._default
+        return with_settings(environment, self._settings)
+
+
+def _fits(line: bytes, environment: LoadedEnvironment) -> bool:
+    try:
+        environment.resource.task(line)
+    except TaskError:
+        return False
+    return True
 
 
 def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None:

@@ -21,8 +21,8 @@ from msgspec import Raw
 
 from gym_runtime.assets import cache_folder
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.environment import Environment, LoadedEnvironment
-from gym_runtime.environment.settings import check_role_sampling, checked_agent
+from gym_runtime.environment.environment import Environment, LoadedEnvironment, fitting
+from gym_runtime.environment.settings import agent_for, check_role_sampling
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.row_reader import BadRow, Row, RowReader, bad_value
@@ -164,7 +164,7 @@ def expand(
         row = line_or_row if isinstance(line_or_row, Row) else _read(reader, line_or_row, position)
         definition = row.environment.definition
         base = _base_row(row, sampling)
-        agent = checked_agent(definition.agent_of(row.ref).overridden(settings.agent, settings.agent_options))
+        agent = agent_for(row.environment, row.ref, settings.agent, settings.agent_options)
         spec: dict[str, Any] = {
             **on_the_wire,
             "run": run,
@@ -243,6 +243,9 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
     tools = row.environment.resource.tools
     if tools and not (b'"tools"' in line and "tools" in _decode_fields(_decode_fields(line)[_PARAMS])):
         sampling = {"tools": [tool.definition() for tool in tools.values()], **sampling}
+    of_agent = fitting(row.environment.definition.agent_sampling, row.ref)
+    if of_agent:
+        line = _overridden(line, check_sampling(of_agent))
     return _overridden(line, sampling) if sampling else line
 
 

@@ -387,6 +387,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         tools: as function tools of the Responses API.
         assets: the names of the files that its rows may need.
         settings: defaults of row fields, by the beginning of an agent's name.
+        defaults: defaults of row fields, whatever the agent's name.
+        agent_sampling: how the model samples, by the beginning of an agent's name.
         compares: it compares the rollouts of a row.
         agent_options: of its agent.
         agents: other agents and their options, by the beginning of the name in a row's ``agent_ref``.
@@ -412,6 +414,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     repeats: int = 1
     agent_options: dict[str, Any] = {}
     agents: dict[str, tuple[str, dict[str, Any]]] = {}
+    defaults: dict[str, Any] = {}
+    agent_sampling: dict[str, dict[str, Any]] = {}
 
 
 decode_declaration = msgspec.json.Decoder(Declaration).decode

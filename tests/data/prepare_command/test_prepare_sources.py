@@ -217,7 +217,7 @@ MISTAKES = {
     "apples_env --source generate --size 2 --set strat=1": "did you mean 'start'?",
     "apples_env -i in.jsonl --set start=1": "prepare it alone",
     "mcqa --source generate --size 2": "cannot generate",
-    "mcqa": "--input FILE",
+    "arc_agi": "--input FILE",
     "calendar:v3": "it has 'v2'",
     "apples_env -i in.jsonl --prompt missing.yaml": "missing.yaml",
     "apples_env -i out/train.jsonl -o out": "read and written",

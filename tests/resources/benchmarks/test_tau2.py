@@ -102,6 +102,11 @@ BAGS = {"reservation_id": "QK7T2A", "total_baggages": 3, "nonfree_baggages": 2, 
         ("calculate", {"expression": "1/0"}, "Error: the expression has no value"),
         ("calculate", {"expression": "(" * 500_000}, "Error: the expression is longer than 200"),
         ("get_user_details", {"user_id": "x" * 10**6}, "not found"),
+        (
+            "cancel_reservation",
+            {"reservation_id": "QK7T2A", "reason": "ill"},
+            "Error: cancel_reservation has no argument 'reason'",
+        ),
     ],
 )
 async def test_the_airlines_tools(name: str, arguments: dict[str, Any], said: str) -> None:

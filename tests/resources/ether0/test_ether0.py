@@ -85,7 +85,7 @@ async def test_a_letter_stands_for_a_choice(choices: object, answer: str, right:
     solution = "str_eval!:!CCC!:!kind"
     task = row(verifier_metadata={"solution": solution, "choices": choices})
     verdict = await judge("ether0", task, f"<answer>{answer}</answer>")
-    assert (verdict.reward, verdict.fields) == (float(right), {"extracted_answer": answer})
+    assert (verdict.reward, verdict.fields["extracted_answer"]) == (float(right), answer)
     plain = row(verifier_metadata={"solution": solution, "choices": None})
     assert (await judge("ether0", plain, "<answer>B</answer>")).reward == 0.0
 

@@ -83,7 +83,7 @@ CALENDAR = [
     calendar(
         "the list is the first pair of brackets with an object and no other bracket in it, as strict JSON",
         (f"[no] then {shown(AT_TEN)}", 1.0),
-        (f"{shown({**AT_TEN, 'with': ['Ann']})}", 0.0),
+        (f"{shown({**AT_TEN, 'with': ['Ann']})}{shown(AT_NOON)}", 0.0),
         (f"[{{}}] {shown(AT_TEN)}", 0.0),
         (shown(AT_TEN).replace('"', "'"), 0.0),
         (shown(AT_TEN)[:-1] + ",]", 0.0),

@@ -41,6 +41,20 @@ async def test_the_last_item_must_be_the_message() -> None:
     assert verdict.reward == 0.0
 
 
+@pytest.mark.parametrize("environment", ["google_search", "tavily_search"])
+async def test_judging_again_wants_no_key(environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOOGLE_API_KEY", "GOOGLE_CX", "TAVILY_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    asked = {"question": "Which?", "ground_truth": "B", "use_judge": False}
+    stored = json.loads(task(**asked)) | {
+        "response": {"output": [{"type": "message", "role": "assistant", "content": r"Answer: \boxed{B}"}]},
+        "reward": 0.0,
+        "agent_ref": {"name": f"{environment}_simple_agent"},
+    }
+    judged = await Reverifier().judge(msgspec.json.encode(stored))
+    assert json.loads(bytes(judged.row))["reward"] == float(environment == "google_search")
+
+
 async def test_judging_again_asks_no_service(out: World) -> None:
     response = {
         "output": [

@@ -48,9 +48,9 @@ IFBENCH_CASES: dict[str, list[Case]] = {
     ],
     "ratio:overlap": [
         (
-            {"reference_text": "a b c d", "percentage": 50},
-            ["x a b c", "a b c e"],
-            ["a b c d", "x y z", "a b"],
+            {"reference_text": "abcd", "percentage": 50},
+            ["xabc", "abce"],
+            ["abcd", "xyz", "ab", "a b c d"],
         ),
     ],
     "words:alphabet": [({}, ["Be calm, dear Eve", "Yes zebras are"], ["Be good", "a c", "1 a", ""])],

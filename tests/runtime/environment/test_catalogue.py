@@ -160,6 +160,20 @@ def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
         ("text_to_sql_simple_agent", "text_to_sql"),
         ("math_with_judge_cline_agent", "math_with_judge"),
         ("reasoning_gym_parallel_thinking_agent", "reasoning_gym"),
+        *(
+            (f"{name}_math_formal_lean_simple_agent", "math_formal_lean")
+            for name in ("minif2f", "mobench", "proofnet", "putnam_bench")
+        ),
+        ("math_500_math_with_judge_simple_agent", "math500"),
+        ("mmlu_mcqa_simple_agent", "mcqa"),
+        ("mmlu_redux_mcqa_simple_agent", "mcqa"),
+        ("mmlu_pro_mcqa_simple_agent", "mmlu_pro"),
+        ("human_eval_evalplus_simple_agent", "evalplus"),
+        ("mbpp_evalplus_simple_agent", "evalplus"),
+        ("langgraph_orchestrator_reasoning_gym_agent", "reasoning_gym"),
+        ("langgraph_rewoo_reasoning_gym_agent", "reasoning_gym"),
+        ("dapo17k_hermes_agent", "math_with_judge"),
+        ("finance_agent", "finance_sec_search"),
         (f"{SINGLE_STEP}_agent", SINGLE_STEP),
         (f"{SINGLE_STEP}_tool_simulation_agent", SINGLE_STEP),
         (f"{SINGLE_STEP}_droid_pivot_agent", SINGLE_STEP),

@@ -12,8 +12,8 @@ import pytest
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.client import make_pools
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.settings import checked_agent, filled, require_known, with_settings
+from gym_runtime.environment.environment import LoadedEnvironment, with_settings
+from gym_runtime.environment.settings import checked_agent, filled, require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.row_reader import BadRow, RowReader
@@ -207,6 +207,8 @@ def of(ref: str) -> dict[str, Any]:
         ("reasoning_gym_orchestrator_agent", "orchestrator"),
         ("reasoning_gym_parallel_thinking_agent", "parallel_thinking"),
         ("reasoning_gym_rewoo_agent", "rewoo"),
+        ("langgraph_orchestrator_reasoning_gym_agent", "orchestrator"),
+        ("langgraph_reflection_reasoning_gym_agent", "reflection"),
     ],
 )
 def test_a_row_may_name_its_agent(ref: str, agent: str) -> None:

@@ -12,6 +12,7 @@ from gym_runtime.cli import main
 from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.row_reader import BadRow, RowReader
 from gym_runtime.files.rows import expand
 from gym_runtime.workers.adapter import ModelSettings
@@ -28,7 +29,6 @@ MODEL = ("--model", "scripted/echo")
 
 COMMANDS: dict[str, Callable[[Place, str], list[str]]] = {
     "run": lambda place, ref: ["run", "-i", str(place.rows(ref)), "-o", "out.jsonl", *MODEL],
-    "run NAME": lambda place, ref: ["run", "mcqa", "-i", str(place.rows(ref)), "-o", "out.jsonl", *MODEL],
     "publish": lambda place, ref: ["publish", str(place.rows(ref)), "--nats", DEAD],
     "publish NAME": lambda place, ref: [
         *("publish", str(place.rows(ref)), "--environment", "mcqa", "--nats", DEAD)
@@ -68,6 +68,14 @@ def test_no_function_takes_a_rows_name_as_a_path(place: Place, what: str) -> Non
         list(expand([line], run="r"))
 
     assert environments_of(place.stored(ref)) == []
+    assert not place.mark.exists()
+
+
+@pytest.mark.parametrize("what", PATHS)
+def test_an_environment_that_takes_a_row_of_another_name_does_not_load_it(place: Place, what: str) -> None:
+    ref = place.name(what)
+    with open_dataset(place.rows(ref), environment="mcqa", adopt=True) as dataset:
+        assert ([*dataset.environments], [*dataset.adopted]) == (["mcqa"], [ref])
     assert not place.mark.exists()
 
 
