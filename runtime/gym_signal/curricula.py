@@ -144,7 +144,7 @@ class Filter(Uniform):
     most_skipped = 0.9
 
     def _drawn(self) -> int:
-        # It ends: each look draws a task anew, and none is skipped for certain.
+        # It ends: each look draws another task, and no task is skipped for certain.
         while True:
             task = super()._drawn()
             flat = self._saved.flat.get(task, 0)

@@ -244,7 +244,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         counts: rollouts by outcome, once a part of the run has ended.
         started_s: in seconds since the epoch.
         cancelled_by, cancelled_s: who cancelled this part of the run, ``USER@HOST`` by their own account, and
-            when; empty and 0 if nobody did.
+            when; empty and 0 if it was not cancelled.
         version: of this runtime.
         format: of this file.
     """

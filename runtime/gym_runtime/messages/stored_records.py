@@ -99,7 +99,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             failures; None if not known.
         figures: what its last client has counted, when the run is over.
         cancelled_by, cancelled_s: who cancelled it and when, as in `Asked`; empty and 0 if it was not
-            cancelled, or if nobody knows, as of a run whose client died.
+            cancelled, or if that is not known, as of a run whose client died.
     """
 
     run: str

@@ -167,7 +167,7 @@ class LostAnswers:
 STALL_S = 60.0
 """The shortest wait that counts as a stall."""
 STALL_SILENT = 3.0
-"""A wait of so many times the longest so far is a stall where the pool answers nobody meanwhile."""
+"""A wait of so many times the longest so far is a stall where the pool answers no request meanwhile."""
 STALL_TIMES = 10.0
 """The same where it answers others: those behind many in a queue may wait for several times as long."""
 STALL_FIRST_S = 300.0

@@ -31,8 +31,8 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     """Check an environment against the contract that all of them keep; needs no model and no broker.
 
     Args:
-        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between; or
-            paths of modules of agents.
+        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between;
+            also paths of agents' modules.
         everything: Test every environment.
     """
     if bool(names) == everything:
