@@ -66,6 +66,9 @@ async def frames(chromium: Chromium, results: Path, run: str, rollout: str) -> A
         for address, ready in PAGES:
             await page.eval(f"location.hash = {address.format(run=run, rollout=rollout)!r}")
             await page.until(f"document.querySelector({ready!r})")
+            await page.eval(
+                "document.querySelectorAll('.verdict details').forEach((one) => (one.open = true))"
+            )
             yield await _picture(page)
 
 

@@ -16,7 +16,7 @@ BENCHMARKS = ROOT / "docs" / "explanation" / "benchmarks.md"
 
 def test_it_counts_the_environments() -> None:
     count = len(catalogue.names("environments"))
-    assert f"**{count} environments" in README.read_text()
+    assert f"**[{count} environments](" in README.read_text()
 
 
 def test_its_figures_are_those_of_the_benchmarks() -> None:
