@@ -99,7 +99,9 @@ async def test_code_that_cancels_itself_fails_its_rollout_and_no_other(at: str, 
     assert not +restarts
 
 
-@pytest.mark.parametrize("at", ["verify", "agent", "model"])
+@pytest.mark.parametrize(
+    "at", ["agent", *(pytest.param(at, marks=pytest.mark.soak) for at in ("verify", "model"))]
+)
 async def test_code_that_cancels_everything_ends_its_worker_and_another_one_is_started(at: str) -> None:
     records, restarts = await run(at, "all", 2 * SOON_S)
     _, message = failure(records)
@@ -107,7 +109,7 @@ async def test_code_that_cancels_everything_ends_its_worker_and_another_one_is_s
     assert restarts.total() >= 2
 
 
-@pytest.mark.parametrize("at", ["verify", "agent"])
+@pytest.mark.parametrize("at", ["verify", pytest.param("agent", marks=pytest.mark.soak)])
 async def test_a_worker_that_code_keeps_from_ending_is_ended(at: str) -> None:
     # A deaf agent's task is delivered again before its worker is ended, so it does not count as a crash: the
     # rollout fails at its sixth loss, after about 50 s.

@@ -129,7 +129,10 @@ async def test_before_the_first_row(number: int, tmp_path: Path) -> None:
 
 
 @SIGNALS
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])  # the first is started ahead of the command
+# The first is started ahead of the command.
+@pytest.mark.parametrize(
+    "count", [1, 4, *(pytest.param(count, marks=pytest.mark.soak) for count in (2, 3, 5))]
+)
 async def test_while_its_processes_are_started(number: int, count: int, tmp_path: Path) -> None:
     arguments = (*write_rows(tmp_path), "--model", "scripted/tool-then-message")
     with started(tmp_path, *arguments) as process:

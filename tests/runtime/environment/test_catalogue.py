@@ -199,7 +199,7 @@ def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> N
         "math_simple_agent",
         "math_with_agent",
         "math_with_autograder_simple_agent",
-        "swe_pivot_agent",
+        "swe_atlas_agent",
         "single_step_agent",
         "circle_simple_agent",
         "code_fim_simple_agent",
