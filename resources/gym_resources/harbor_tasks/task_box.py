@@ -34,7 +34,7 @@ for p in /proc/[0-9]*; do p=${p#/proc/}; case $p in $$|$PPID) ;; *) echo $p;; es
 """
 # No subshell: it would be among the processes. The last resort is against what starts processes faster.
 END_PROCESSES = """
-keep=" $GYM_KEPT $$ $PPID " rounds=0
+keep=" $KEPT_PROCESSES $$ $PPID " rounds=0
 while :; do
   left=
   for p in /proc/[0-9]*; do
@@ -153,12 +153,12 @@ class TaskBox:
         Raises:
             ResourceError: it starts processes faster than they end.
         """
-        await self.must(END_PROCESSES, "ending its processes", variables={"GYM_KEPT": self._kept})
+        await self.must(END_PROCESSES, "ending its processes", variables={"KEPT_PROCESSES": self._kept})
 
     @property
     def kept(self) -> dict[str, str]:
         """The variables that `END_PROCESSES` needs as a part of another script."""
-        return {"GYM_KEPT": self._kept}
+        return {"KEPT_PROCESSES": self._kept}
 
     async def export(self, artifacts: Sequence[Artifact]) -> bytes:
         """Files and folders as an archive; those that are missing are left out.
@@ -166,16 +166,16 @@ class TaskBox:
         Raises:
             ResourceError: they are too large, or cannot be read.
         """
-        excluded = ["tmp/.gym-export", *(pattern for one in artifacts for pattern in one.exclude)]
-        lines = ["cd /", "rm -f /tmp/.gym-export", "set --"]
+        excluded = ["tmp/.harbor-export", *(pattern for one in artifacts for pattern in one.exclude)]
+        lines = ["cd /", "rm -f /tmp/.harbor-export", "set --"]
         for one in artifacts:
             path = shlex.quote(self._absolute(one.source).lstrip("/") or ".")
             lines.append(f'if [ -e {path} ] || [ -L {path} ]; then set -- "$@" {path}; fi')
         lines += [
             "[ $# = 0 ] && set -- logs/artifacts",
-            f"tar -cf /tmp/.gym-export {shlex.join(f'--exclude={one}' for one in excluded)} "
+            f"tar -cf /tmp/.harbor-export {shlex.join(f'--exclude={one}' for one in excluded)} "
             # The folder of this script, which is the container's own.
-            '--exclude="${room#/}" -- "$@" && wc -c </tmp/.gym-export',
+            '--exclude="${room#/}" -- "$@" && wc -c </tmp/.harbor-export',
         ]
         lines.insert(0, "room=${0%/script}")
         sized = await self.must("\n".join(lines), "copying files out of its box")
@@ -191,7 +191,7 @@ class TaskBox:
             )
         archive = bytearray()
         while len(archive) < size:
-            part = f"tail -c +{len(archive) + 1} /tmp/.gym-export | head -c {PIECE_BYTES}"
+            part = f"tail -c +{len(archive) + 1} /tmp/.harbor-export | head -c {PIECE_BYTES}"
             piece = await self.must(part, "copying files out of its box")
             if not piece.stdout:
                 raise ResourceError(f"task {self.task.name}: the files for its tests cannot be read")

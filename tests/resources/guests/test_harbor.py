@@ -254,8 +254,9 @@ READ = (
     'version = "1.0"\n[environment]\nmemory = "2G"\nstorage = "512M"\nallow_internet = false\n',
     '[environment]\nallow_internet = true\nnetwork_mode = "no-network"\nmemory = "1.5g"\nmemory_mb = 1536\n',
     '[verifier.environment]\ndocker_image = "a"\n',
-    '[verifier]\nenvironment_mode = "separate"\ntimeout_sec = 5\nuser = 0\n[agent]\nuser = "a"\ntimeout_sec = 1.5\n',
-    'artifacts = ["/a", { source = "b", exclude = ["*.o"] }]\n[environment]\ncpus = 0.5\nenv = { A = "${B:-c}" }\n',
+    '[verifier]\nenvironment_mode = "separate"\ntimeout_sec = 5\nuser = 0\n',
+    '[agent]\nuser = "a"\ntimeout_sec = 1.5\n',
+    'artifacts = ["/a", { source = "b", exclude = ["*.o"] }]\n[environment]\nenv = { A = "${B:-c}" }\n',
 )
 REFUSED = (
     "[",
