@@ -3,7 +3,8 @@
 PATH is a task's folder, a folder of tasks, or a ``registry.json`` (``?dataset=NAME@VERSION``). The model
 works in the task's box by one tool, ``bash``, until it answers without a command or its time is up; both are
 judged. Then its processes are ended, and the task's tests run in a new box: with all that the agent could
-write (a shared verifier), or with the declared artifacts (a separate one). The reward is what they write.
+write (a shared verifier), or with the declared artifacts (a separate one). The reward is what they write. In
+a task of several steps, the next instruction follows as the user's message.
 
 A box has no network, whatever a task says. So tests that install something can fail and still write a 0:
 before a reward below ``gold`` counts, the task's own solution is judged in the same way, once in each worker,
@@ -15,74 +16,22 @@ Source: the folders, the order of a trial and the reward files of Harbor 0.26 (A
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import anyio
 import msgspec
 from anyio import to_thread
 from gym_runtime import Environment, Episode, Reply, Step, Task, TaskError, UsageError, Verdict
 
 from gym_resources.guests.played import named_code
 from gym_resources.harbor_tasks import grading, task_box, task_file, task_folder
-from gym_resources.harbor_tasks.grading import Grade
-from gym_resources.harbor_tasks.task_box import TaskBox
-from gym_resources.harbor_tasks.task_file import EnvironmentPart
 from gym_resources.harbor_tasks.task_folder import HarborTask
+from gym_resources.harbor_tasks.trial import Settings, Trial
 from gym_resources.swe import shell
 
-NO_LIMIT_S = 7200.0
-"""How long an agent may take in a task that sets no limit."""
 SETUP_S = 600.0
 TOOL: dict[str, Any] = {**shell.TOOL, "description": "Run a bash script; each call is a new shell."}
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What follows the path in an address.
-
-    Attributes:
-        dataset: of a registry: ``NAME`` or ``NAME@VERSION``.
-        image: ``none`` runs all tasks in a box of bubblewrap, with the files of ``environment/`` in the
-            working directory.
-        play: ``oracle`` runs the task's own solution, and ``nop`` nothing, in place of the model's commands.
-        reward_key: which of several rewards is the reward.
-        gold: what a task's own solution gets at least.
-        control: ``solution`` judges a task's own solution before a reward below gold counts.
-        shared: tests of a shared verifier may run in the image's box in which the agent worked.
-        network: ``task`` refuses tasks that ask for a network; ``none`` runs them without.
-        timeouts: ``none`` sets the tasks' limits on time aside, ``multiplier`` changes them.
-        command_s: how long one command may take, in seconds.
-        variables: names of this machine's variables that tasks may read, separated by commas.
-        skip: leave out tasks that are refused.
-    """
-
-    dataset: str = ""
-    image: Literal["task", "none"] = "task"
-    play: Literal["agent", "oracle", "nop"] = "agent"
-    reward_key: str = ""
-    gold: float = 1.0
-    control: Literal["solution", "none"] = "solution"
-    shared: bool = False
-    network: Literal["none", "task"] = "none"
-    timeouts: Literal["task", "none"] = "task"
-    multiplier: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
-    command_s: Annotated[float, msgspec.Meta(gt=0, le=86400)] = 600.0
-    variables: str = ""
-    skip: bool = False
-
-    @property
-    def plain(self) -> bool:
-        return self.image == "none"
-
-    def agent_s(self, task: HarborTask) -> float:
-        """How long the agent may take, in seconds."""
-        limit_s = task.file.agent.timeout_sec if self.timeouts == "task" else None
-        return NO_LIMIT_S if limit_s is None else limit_s * self.multiplier
-
-    def verifier_s(self, task: HarborTask) -> float:
-        return task.file.verifier.timeout_sec * self.multiplier
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -103,6 +52,7 @@ class HarborSession(Episode[HarborRow]):
     settings: ClassVar[Settings] = Settings()
     sound: ClassVar[set[str]] = set()
     """The digests of tasks whose own solution was graded full in this worker."""
+    trial: Trial | None = None
 
     async def open(self) -> None:
         named = self.task.harbor
@@ -112,27 +62,27 @@ class HarborSession(Episode[HarborRow]):
         if await to_thread.run_sync(found.digest) != named.digest:
             raise TaskError(f"task {found.name} is not as it was when the row was made: {found.folder}")
         self.offered_tools = [TOOL]
-        self.harbor = found
         self.ended_by = "turns"
-        self.box = self._box(found.file.environment)
-        await self.box.open()
-        self._begun_s = anyio.current_time()
+        self.trial = Trial(found, self.settings)
+        await self.trial.open()
+
+    @property
+    def opened(self) -> Trial:
+        assert self.trial is not None
+        return self.trial
 
     async def reset(self) -> str | None:
         if self.task.responses_create_params.input_items():
             return None
-        return self.harbor.instruction
+        return self.opened.task.instruction
 
     async def step(self, reply: Reply) -> Step:
+        trial = self.opened
         if self.settings.play != "agent":
             self.ended_by = self.settings.play
-            if self.settings.play == "oracle":
-                await self._solve(self.box)
+            await trial.play(solve=self.settings.play == "oracle")
             return Step(terminated=True)
         commands = shell.commands(reply)
-        if not commands:
-            self.ended_by = "agent"
-            return Step(terminated=True)
         outputs: dict[str, str] = {}
         said: str | None = None
         for command in commands:
@@ -141,125 +91,101 @@ class HarborSession(Episode[HarborRow]):
                 outputs[command.call_id] = text
             else:
                 said = text
-        late = self._left_s() <= 0
-        if late:
-            self.ended_by = "timeout"
-        return Step(observation=None if late else said, tool_outputs=outputs, truncated=late)
+        late = trial.left_s <= 0
+        if commands and not late:
+            return Step(observation=said, tool_outputs=outputs)
+        if not trial.in_last_step:  # the last step is judged in verify
+            await trial.judge()
+            if not trial.over:
+                instruction = trial.task.instruction_of(trial.step)
+                return Step(observation=instruction, tool_outputs=outputs)
+        self.ended_by = "timeout" if late else "agent"
+        return Step(tool_outputs=outputs, terminated=not late, truncated=late)
 
     async def verify(self, reply: Reply) -> Verdict:
-        for hook in self.harbor.file.verifier.collect:
-            await self.box.must(hook.command, "a command of [[verifier.collect]]", timeout_s=hook.timeout_sec)
-        found = await self._judged(self.box)
-        reward = grading.chosen(found.rewards, self.settings.reward_key)
+        trial = self.opened
+        if not trial.over:
+            await trial.judge()
+        rewards = trial.rewards()
+        reward = grading.chosen(rewards, self.settings.reward_key)
         if reward < self.settings.gold:
-            await self._control(found, reward)
-        fields = {
-            "harbor_task": self.harbor.name,
+            await self._control(trial)
+        fields: dict[str, Any] = {
+            "harbor_task": trial.task.name,
             "harbor_ended_by": self.ended_by,
-            "harbor_log": found.log,
-            "verifier_s": found.verifier_s,
+            "harbor_log": trial.grades[-1].log,
+            "verifier_s": sum(one.verifier_s for one in trial.grades),
         }
-        return Verdict(reward, components=found.rewards, fields=fields)
+        if trial.task.file.steps:
+            steps = zip(trial.task.file.steps, trial.grades, strict=False)
+            fields["harbor_steps"] = [{"name": step.name, "rewards": one.rewards} for step, one in steps]
+        if trial.failed_hooks:
+            fields["harbor_failed_hooks"] = trial.failed_hooks
+        return Verdict(reward, components=rewards, fields=fields)
 
     async def close(self) -> None:
-        if hasattr(self, "box"):
-            await self.box.close()
-
-    def _box(self, part: EnvironmentPart) -> TaskBox:
-        variables = self._resolved(part.env)
-        return TaskBox(self.harbor, part, plain=self.settings.plain, variables=variables)
-
-    def _resolved(self, variables: dict[str, str]) -> dict[str, str]:
-        return task_file.resolved(variables, _known(self.settings), f"task {self.harbor.name}")
-
-    def _left_s(self) -> float:
-        return self._begun_s + self.settings.agent_s(self.harbor) - anyio.current_time()
+        if self.trial is not None:
+            await self.trial.close()
 
     async def _executed(self, script: str) -> str:
         if "\0" in script:
             return "A command must not hold NUL characters."
-        left_s = self._left_s()
-        if left_s <= 0:
+        if self.opened.left_s <= 0:
             return "Your time is up."
-        limit_s = min(left_s, self.settings.command_s)
-        return shell.shown(await self.box.run(script, timeout_s=limit_s), limit_s)
+        limit_s = min(self.opened.left_s, self.settings.command_s)
+        return shell.shown(await self.opened.box.run(script, timeout_s=limit_s), limit_s)
 
-    async def _solve(self, box: TaskBox) -> None:
-        variables = self._resolved(self.harbor.file.solution.env)
-        await grading.solve(box, timeout_s=self.settings.agent_s(self.harbor), variables=variables)
-
-    async def _judged(self, box: TaskBox) -> Grade:
-        """What the tests say of what was done in a box, which is closed."""
-        verifier = self.harbor.file.verifier
-        timeout_s, variables = self.settings.verifier_s(self.harbor), self._resolved(verifier.env)
-        await box.end_processes()
-        if not verifier.separate and not self.settings.plain:
-            return await grading.grade(box, timeout_s=timeout_s, variables=variables)
-        kept = task_box.declared(self.harbor) if verifier.separate else task_box.carried(box)
-        archive = await box.export(kept)
-        await box.close()
-        fresh = self._box(verifier.environment or self.harbor.file.environment)
-        try:
-            await fresh.open()
-            await fresh.upload(archive)
-            return await grading.grade(fresh, timeout_s=timeout_s, variables=variables)
-        finally:
-            await fresh.close()
-
-    async def _control(self, found: Grade, reward: float) -> None:
+    async def _control(self, trial: Trial) -> None:
         """Judge the task's own solution, unless that was done before.
 
         Raises:
             ResourceError: it is not graded full, so the tests or their box do not work here.
         """
         digest, wanted = self.task.harbor.digest, self.settings.gold
-        if self.settings.control == "none" or digest in self.sound or not _solvable(self.harbor):
+        if self.settings.control == "none" or digest in self.sound or not _solvable(trial.task):
             return
         if self.settings.play != "oracle":
-            box = self._box(self.harbor.file.environment)
+            trial = Trial(trial.task, self.settings)
             try:
-                await box.open()
-                await self._solve(box)
-                found = await self._judged(box)
+                await trial.open()
+                await trial.play(solve=True)
             finally:
-                await box.close()
-            reward = grading.chosen(found.rewards, self.settings.reward_key)
+                await trial.close()
+        reward = grading.chosen(trial.rewards(), self.settings.reward_key)
         if reward < wanted:
-            raise await to_thread.run_sync(grading.doubts, self.harbor, found, reward, wanted)
+            raise await to_thread.run_sync(grading.doubts, trial.task, trial.grades[-1], reward, wanted)
         self.sound.add(digest)
 
 
 def _solvable(task: HarborTask) -> bool:
-    return task.has("solution/solve.sh")
-
-
-def _known(settings: Settings) -> dict[str, str]:
-    names = [name.strip() for name in settings.variables.split(",") if name.strip()]
-    return {name: os.environ[name] for name in names if name in os.environ}
+    return all(task.solution_of(step) for step in task.file.all_steps)
 
 
 def _refusals(task: HarborTask, settings: Settings) -> list[str]:
     """What of a task does not run here."""
     found = task_file.refusals(task.file)
-    environment, verifier = task.file.environment, task.file.verifier
+    steps = task.file.all_steps
     if task.has("environment/docker-compose.yaml"):
         found.append("it has a docker-compose.yaml; only one container is supported")
-    if task.has("trajectory.json"):
+    if task.has("trajectory.json") or any(task.has(f"steps/{step.name}/trajectory.json") for step in steps):
         found.append("it begins with a trajectory.json")
-    if not task.has("tests/test.sh"):
-        found.append("it has no tests/test.sh")
+    for step in steps:
+        part = step.verifier.environment
+        own = not settings.plain and part is not None and part.docker_image
+        if not own and not any(task.has(f"{folder}/test.sh") for folder in task.tests_of(step)):
+            found.append(f"{step.name or 'it'} has no tests/test.sh")
     if settings.plain:
-        for part in (environment, *filter(None, (verifier.environment,))):
+        for part in task_file.boxes(task.file):
             task_box.check_directory(part.workdir or task_box.WORKDIR, task.name)
     else:
-        if not environment.docker_image:
+        if not all(part.docker_image for part in task_file.boxes(task.file)):
             found.append(
                 "it has no docker_image, and images are not built here: build its Dockerfile and name the "
                 "image, or ?image=none runs it in a sandbox with this machine's programs"
             )
         if task.has("tests/Dockerfile"):
             found.append("its verifier has an image of its own to be built")
-        if not verifier.separate and not settings.shared:
+        if not settings.shared and not all(step.verifier.separate for step in steps):
             found.append(
                 "its tests would run in the box where the agent worked: ?shared=true judges it so, as "
                 "Harbor does"
@@ -279,8 +205,10 @@ def _supported(tasks: list[HarborTask], settings: Settings, address: str) -> lis
     for task in tasks:
         try:
             reasons = _refusals(task, settings)
-            for variables in (task.file.environment.env, task.file.verifier.env, task.file.solution.env):
-                task_file.resolved(variables, _known(settings), f"task {task.name}")
+            given = [step.verifier.env for step in task.file.all_steps]
+            given += [task.file.solution.env, *(part.env for part in task_file.boxes(task.file))]
+            for variables in given:
+                task_file.resolved(variables, settings.known, f"task {task.name}")
         except UsageError as error:
             reasons = [error.message]
         if reasons:
@@ -316,7 +244,10 @@ def environment(address: str) -> Environment:
             named = {"path": task.name, "digest": task.digest()}
             yield {"responses_create_params": {"input": [text]}, "harbor": named}
 
-    longest_s = max(settings.agent_s(task) + 2 * settings.verifier_s(task) for task in tasks)
+    longest_s = max(
+        sum(settings.agent_s(step) + settings.verifier_s(step) for step in task.file.all_steps)
+        for task in tasks
+    )
     here = {"tasks": {task.name: task for task in tasks}, "settings": settings, "sound": set[str]()}
     return Environment(
         resource=type("HarborSession", (HarborSession,), here),

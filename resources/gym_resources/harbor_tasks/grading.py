@@ -8,10 +8,10 @@ too long: each is an error and no reward.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from anyio import to_thread
 from gym_runtime import ResourceError
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import slots
@@ -21,10 +21,8 @@ from gym_resources.harbor_tasks.task_folder import HarborTask
 
 REWARD_BYTES = 64 << 10
 LOG_BYTES = 4000
-_CLEAR = """
-rm -rf /logs/verifier /tests 2>/dev/null
-mkdir -p /tests /logs/verifier && chmod 777 /logs/verifier && [ -z "$(ls -A /tests)" ]
-"""
+_CLEAR_REWARDS = "rm -rf /logs/verifier && mkdir -p /logs/verifier && chmod 777 /logs/verifier"
+_CLEAR_TESTS = 'rm -rf /tests 2>/dev/null; mkdir -p /tests && [ -z "$(ls -A /tests)" ]'
 _TEST = f"""
 chmod +x /tests/test.sh
 (/tests/test.sh) >/logs/verifier/test-stdout.txt 2>&1 </dev/null
@@ -53,16 +51,32 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True):
     verifier_s: float
 
 
-async def grade(box: TaskBox, *, timeout_s: float, variables: dict[str, str]) -> Grade:
+async def clear(box: TaskBox, *, tests: bool = True) -> None:
+    """Empty the folders of tests and rewards, whatever stands there.
+
+    Raises:
+        ResourceError: that fails.
+    """
+    script = f"{_CLEAR_REWARDS}\n[ $? = 0 ] || exit 1\n{_CLEAR_TESTS if tests else ''}"
+    await box.must(script, "clearing the folders of its tests")
+
+
+async def grade(
+    box: TaskBox, tests: Sequence[str], *, timeout_s: float, variables: Mapping[str, str]
+) -> Grade:
     """Run a task's tests in a box that has what they judge, for at most ``timeout_s`` seconds.
+
+    Args:
+        tests: the task's folders that are copied to ``/tests``; none if the box's image has its own tests.
 
     Raises:
         ResourceError: they give no reward.
     """
     task = box.task
     async with slots():
-        await box.must(_CLEAR, "clearing the folders of its tests")
-        await box.upload(await to_thread.run_sync(task.packed, "tests", "/tests"))
+        await clear(box, tests=bool(tests))
+        for folder in tests:
+            await box.put(folder, "/tests")
         done = await box.must(
             _TEST, "its tests", timeout_s=timeout_s, variables={"TEST_DIR": "/tests", **variables, **box.kept}
         )
@@ -133,16 +147,14 @@ def chosen(rewards: dict[str, float], key: str) -> float:
     return rewards[name]
 
 
-async def solve(box: TaskBox, *, timeout_s: float, variables: dict[str, str]) -> None:
-    """Run the task's own solution; its exit status counts for nothing, and its tests judge what it did.
+async def solve(box: TaskBox, folder: str, *, timeout_s: float, variables: Mapping[str, str]) -> None:
+    """Run the solution in a task's folder; its exit status counts for nothing, as its tests judge it.
 
     Raises:
-        ResourceError: it has none, or it cannot be copied.
+        ResourceError: it cannot be copied.
     """
-    task = box.task
-    if not task.has("solution/solve.sh"):
-        raise ResourceError(f"task {task.name} has no solution/solve.sh")
-    await box.upload(await to_thread.run_sync(task.packed, "solution", "/solution"))
+    await box.must("mkdir -p /solution", "making a folder for its solution")
+    await box.put(folder, "/solution")
     script = "chmod +x /solution/solve.sh; (/solution/solve.sh) >/logs/agent/oracle.txt 2>&1 </dev/null"
     await box.run(script, timeout_s=timeout_s, variables={"DEBIAN_FRONTEND": "noninteractive", **variables})
     await box.must("rm -rf /solution 2>/dev/null; :", "removing its solution")

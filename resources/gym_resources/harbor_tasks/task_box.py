@@ -16,7 +16,7 @@ from anyio import to_thread
 from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, Limits, Result
 
-from gym_resources.harbor_tasks.task_file import Artifact, EnvironmentPart
+from gym_resources.harbor_tasks.task_file import Artifact, EnvironmentPart, HealthCheck, StepPart
 from gym_resources.harbor_tasks.task_folder import MAX_BYTES, HarborTask
 
 FOLDERS = ("/logs", "/tests", "/solution")
@@ -99,11 +99,10 @@ class TaskBox:
         listed = await self.must(f"{_LOGS}\n{_PROCESSES}", "its folders")
         self._kept = " ".join(listed.stdout.decode(errors="replace").split())
         if self.plain and self.task.has("environment"):
-            archive = await to_thread.run_sync(self.task.packed, "environment", self.directory)
-            await self.upload(archive)
+            await self.put("environment", self.directory)
             await self.must("rm -f Dockerfile .dockerignore", "its files")
         if self.part.healthcheck is not None:
-            await self._healthy()
+            await self.healthy(self.part.healthcheck)
 
     async def run(
         self,
@@ -139,13 +138,21 @@ class TaskBox:
             raise ResourceError(f"task {self.task.name}: {what} {how}: {words}", stage="sandbox")
         return done
 
-    async def upload(self, archive: bytes) -> None:
-        """Unpack an archive at the root.
+    async def upload(self, archive: bytes, into: str = "/") -> None:
+        """Unpack an archive, at the root or in another folder.
 
         Raises:
             ResourceError: it cannot be unpacked.
         """
-        await self.must("tar -xf - -C /", "copying files into its box", stdin=archive)
+        await self.must(f"tar -xf - -C {shlex.quote(into)}", "copying files into its box", stdin=archive)
+
+    async def put(self, folder: str, at: str) -> None:
+        """Copy a folder of the task into the folder ``at``.
+
+        Raises:
+            ResourceError: it cannot be copied.
+        """
+        await self.upload(await to_thread.run_sync(self.task.packed, folder, ""), at)
 
     async def end_processes(self) -> None:
         """End all that commands have left running.
@@ -175,7 +182,7 @@ class TaskBox:
             "[ $# = 0 ] && set -- logs/artifacts",
             f"tar -cf /tmp/.harbor-export {shlex.join(f'--exclude={one}' for one in excluded)} "
             # The folder of this script, which is the container's own.
-            '--exclude="${room#/}" -- "$@" && wc -c </tmp/.harbor-export',
+            '--exclude="${room#/}" -- "$@"; [ $? -le 1 ] && wc -c </tmp/.harbor-export',
         ]
         lines.insert(0, "room=${0%/script}")
         sized = await self.must("\n".join(lines), "copying files out of its box")
@@ -205,9 +212,12 @@ class TaskBox:
     def _absolute(self, source: str) -> str:
         return source if source.startswith("/") else f"{self.directory}/{source}"
 
-    async def _healthy(self) -> None:
-        check = self.part.healthcheck
-        assert check is not None
+    async def healthy(self, check: HealthCheck) -> None:
+        """Wait until a check succeeds.
+
+        Raises:
+            ResourceError: it has failed too often.
+        """
         failures, begun_s = 0, anyio.current_time()
         while (await self.run(check.command, timeout_s=check.timeout_sec)).exit_code != 0:
             starting = anyio.current_time() - begun_s < check.start_period_sec
@@ -236,6 +246,6 @@ def carried(box: TaskBox) -> list[Artifact]:
     return [Artifact(path) for path in (box.directory, "/tmp", "/logs/artifacts", "/logs/agent")]
 
 
-def declared(task: HarborTask) -> list[Artifact]:
+def declared(task: HarborTask, step: StepPart) -> list[Artifact]:
     """What the tests of a separate verifier get."""
-    return [Artifact("/logs/artifacts"), *task.file.all_artifacts]
+    return [Artifact("/logs/artifacts"), *task.file.artifacts_of(step)]

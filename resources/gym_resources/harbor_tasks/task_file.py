@@ -7,8 +7,10 @@ Source: Harbor 0.26 (`harbor.models.task.config`, Apache-2.0), for names, types 
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -22,6 +24,7 @@ MIB = 1 << 20
 _UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0}
 _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[\w-][\w.-]*")
 _ROOT = (None, "root", 0, "0")
 
 
@@ -113,6 +116,23 @@ class Artifact(msgspec.Struct, frozen=True):
     exclude: list[str] = []
 
 
+class StepPart(msgspec.Struct, frozen=True):
+    """One of ``[[steps]]``; a task without any is one step without a name."""
+
+    name: str = ""
+    agent: AgentPart = AgentPart()
+    verifier: VerifierPart = VerifierPart()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: HealthCheck | None = None
+    artifacts: list[str | Artifact] = []
+
+    def passed(self, rewards: Mapping[str, float]) -> bool:
+        """Whether the step after it may begin."""
+        least = self.min_reward
+        wanted = least if isinstance(least, dict) else {} if least is None else {"reward": least}
+        return all(rewards.get(name, -math.inf) >= value for name, value in wanted.items())
+
+
 class TaskFile(msgspec.Struct, frozen=True):
     """A ``task.toml``."""
 
@@ -121,12 +141,37 @@ class TaskFile(msgspec.Struct, frozen=True):
     agent: AgentPart = AgentPart()
     verifier: VerifierPart = VerifierPart()
     solution: SolutionPart = SolutionPart()
-    steps: list[dict[str, Any]] | None = None
+    steps: list[StepPart] | None = None
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None
     artifacts: list[str | Artifact] = []
 
     @property
-    def all_artifacts(self) -> list[Artifact]:
-        return [Artifact(one) if isinstance(one, str) else one for one in self.artifacts]
+    def all_steps(self) -> list[StepPart]:
+        """Its steps; at least one. Limits, users and modes that a step leaves open are the task's."""
+        if not self.steps:
+            return [StepPart(agent=self.agent, verifier=self.verifier)]
+        return [self._completed(step) for step in self.steps]
+
+    def artifacts_of(self, step: StepPart) -> list[Artifact]:
+        return [Artifact(one) if isinstance(one, str) else one for one in [*self.artifacts, *step.artifacts]]
+
+    def _completed(self, step: StepPart) -> StepPart:
+        own, verifier = step.verifier, self.verifier
+        chosen = own if own.environment_mode or own.environment else verifier
+        merged = msgspec.structs.replace(
+            own,
+            env={**verifier.env, **own.env},
+            user=verifier.user if own.user is None else own.user,
+            collect=[*verifier.collect, *own.collect],
+            environment_mode=chosen.environment_mode,
+            environment=own.environment or (verifier.environment if chosen.separate else None),
+        )
+        agent = msgspec.structs.replace(
+            step.agent,
+            timeout_sec=step.agent.timeout_sec or self.agent.timeout_sec,
+            user=self.agent.user if step.agent.user is None else step.agent.user,
+        )
+        return msgspec.structs.replace(step, agent=agent, verifier=merged)
 
 
 def parse(text: str, where: str) -> TaskFile:
@@ -140,39 +185,53 @@ def parse(text: str, where: str) -> TaskFile:
     """
     try:
         found = msgspec.convert(tomllib.loads(text), TaskFile)
-        for part in filter(None, (found.environment, found.verifier.environment)):
+        for part in boxes(found):
             _ = part.memory_bytes, part.storage_bytes
     except (msgspec.ValidationError, RecursionError, ValueError, OverflowError) as error:
         raise UsageError(f"{where}: {error}") from error
-    verifier = found.verifier
-    if verifier.environment_mode == "shared" and verifier.environment is not None:
+    names = [step.name.casefold() for step in found.steps or ()]
+    if len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
+        raise UsageError(f"{where}: [[steps]] need names of letters, digits and -_. that differ")
+    verifiers = [found.verifier, *(step.verifier for step in found.steps or ())]
+    if any(one.environment_mode == "shared" and one.environment is not None for one in verifiers):
         raise UsageError(f"{where}: a shared verifier has no [verifier.environment]")
-    for artifact in found.all_artifacts:
+    for artifact in (one for step in found.all_steps for one in found.artifacts_of(step)):
         if not artifact.source.strip() or ".." in PurePosixPath(artifact.source).parts:
             raise UsageError(f"{where}: the artifact '{artifact.source}' must be a path without '..'")
-    for one in (found.environment.env, verifier.env, found.solution.env):
-        for name in one:
-            if not _VARIABLE.fullmatch(name):
-                raise UsageError(f"{where}: '{name}' cannot be the name of a variable")
+    given = [*(box.env for box in boxes(found)), *(one.env for one in verifiers), found.solution.env]
+    for name in (name for variables in given for name in variables):
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(f"{where}: '{name}' cannot be the name of a variable")
     return found
+
+
+def boxes(found: TaskFile) -> list[EnvironmentPart]:
+    """Its environment, and those of its verifiers."""
+    verifiers = [found.verifier, *(step.verifier for step in found.steps or ())]
+    return [found.environment, *(one.environment for one in verifiers if one.environment)]
 
 
 def refusals(found: TaskFile) -> list[str]:
     """What a task asks for and does not get here, each in words with what would help."""
-    environment, verifier = found.environment, found.verifier
-    boxes = [environment, *filter(None, (verifier.environment,))]
-    users = [found.agent.user, verifier.user, *(hook.user for hook in verifier.collect)]
-    networks = [found.agent.network_mode, verifier.network_mode, *(box.network for box in boxes)]
-    services = [hook.service for hook in verifier.collect] + [a.service for a in found.all_artifacts]
+    steps, parts = found.all_steps, boxes(found)
+    hooks = [hook for step in steps for hook in step.verifier.collect]
+    users = [user for step in steps for user in (step.agent.user, step.verifier.user)]
+    networks = {mode for step in steps for mode in (step.agent.network_mode, step.verifier.network_mode)}
+    networks |= {found.agent.network_mode, *(part.network for part in parts)}
+    artifacts = [artifact for step in steps for artifact in found.artifacts_of(step)]
     reasons = {
-        "it has [[steps]]; only tasks of one step run here": bool(found.steps),
-        "its [environment].os is not linux": any(box.os.lower() != "linux" for box in boxes),
-        "it needs a GPU or TPU": any(box.gpus or box.tpu for box in boxes),
-        "it has [[environment.mcp_servers]]": any(box.mcp_servers for box in boxes),
-        "it has skills_dir": any(box.skills_dir for box in boxes),
-        "its network_mode is allowlist; a box has no network": "allowlist" in networks,
-        "it has another user than root": any(user not in _ROOT for user in users),
-        "it names another service than main": any(name not in (None, "main") for name in services),
+        "its [environment].os is not linux": any(box.os.lower() != "linux" for box in parts),
+        "it needs a GPU or TPU": any(box.gpus or box.tpu for box in parts),
+        "it has [[environment.mcp_servers]]": any(box.mcp_servers for box in parts),
+        "it has skills_dir": any(box.skills_dir for box in parts),
+        "its network_mode is allowlist; a box has no network": "allowlist"
+        in (*networks, *(part.network for part in parts)),
+        "it has another user than root": any(
+            user not in _ROOT for user in (*users, *(hook.user for hook in hooks))
+        ),
+        "it names another service than main": any(
+            one.service not in (None, "main") for one in (*hooks, *artifacts)
+        ),
     }
     return [reason for reason, holds in reasons.items() if holds]
 
@@ -180,10 +239,13 @@ def refusals(found: TaskFile) -> list[str]:
 def asks_for_network(found: TaskFile) -> bool:
     """Whether Harbor would give its agent or its tests a network."""
     default = found.environment.network
-    agent = found.agent.network_mode or default
-    separate = found.verifier.environment
-    verifier = found.verifier.network_mode or (separate.network if separate else default)
-    return "public" in (agent, verifier)
+    for step in found.all_steps:
+        separate = step.verifier.environment
+        agent = step.agent.network_mode or found.agent.network_mode or default
+        verifier = step.verifier.network_mode or (separate.network if separate else default)
+        if "public" in (agent, verifier):
+            return True
+    return False
 
 
 def resolved(variables: dict[str, str], known: dict[str, str], where: str) -> dict[str, str]:

@@ -19,12 +19,13 @@ import msgspec
 from gym_runtime import UsageError
 from gym_runtime.errors import UNREADABLE
 
-from gym_resources.harbor_tasks.task_file import TaskFile, parse
+from gym_resources.harbor_tasks.task_file import StepPart, TaskFile, parse
 
 MAX_BYTES = 64 << 20
 MAX_FILES = 10_000
 _TASK, _REGISTRY, _IGNORED = "task.toml", "registry.json", ".harborignore"
 _CANARY = re.compile(r"(?:<!--|#).*canary", re.IGNORECASE)
+_SCRIPT = re.compile(r"(?:steps/[^/]+/)?(?:tests|solution)/.+\.sh")
 _NETWORK = re.compile(
     rb"\b(apt-get|apt|apk|dnf|pip3?|uvx|uv|curl|wget|npm|npx|cargo|conda|git\s+clone)\b[^\n]{0,200}"
 )
@@ -39,15 +40,34 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def instruction(self) -> str:
-        """What the agent reads, without the lines at the beginning that mark where it was published.
+        """What the agent reads first."""
+        return self.instruction_of(self.file.all_steps[0])
+
+    def instruction_of(self, step: StepPart) -> str:
+        """What the agent reads of a step, without the lines that mark where it was published.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is nothing.
         """
-        lines = _text(self.folder / "instruction.md").split("\n")
+        path = self.folder / (f"steps/{step.name}" if step.name else "") / "instruction.md"
+        lines = _text(path).split("\n")
         while lines and _CANARY.match(lines[0].strip()):
             del lines[0]
-        return "\n".join(lines).strip()
+        found = "\n".join(lines).strip()
+        if not found:
+            raise UsageError(f"{path} is empty")
+        return found
+
+    def tests_of(self, step: StepPart) -> list[str]:
+        """The folders whose files are laid over each other in ``/tests``."""
+        return [
+            one for one in ("tests", f"steps/{step.name}/tests" if step.name else "") if one and self.has(one)
+        ]
+
+    def solution_of(self, step: StepPart) -> str:
+        """The folder of a step's solution; empty without one."""
+        folders = [f"steps/{step.name}/solution", "solution"] if step.name else ["solution"]
+        return next((one for one in folders if self.has(f"{one}/solve.sh")), "")
 
     def has(self, path: str) -> bool:
         """Whether a file or folder is in the task's folder; a broken link counts."""
@@ -65,7 +85,7 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
         return f"sha256:{state.hexdigest()}"
 
     def packed(self, folder: str, at: str) -> bytes:
-        """A folder of the task as tar, with its files below ``at`` in a box.
+        """A folder of the task as tar, with its files below ``at``.
 
         Raises:
             UsageError: as `files`.
@@ -73,7 +93,7 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             for path, content, executable in files(self.folder / folder):
-                entry = tarfile.TarInfo(f"{at.strip('/')}/{path}")
+                entry = tarfile.TarInfo(f"{at}/{path}".lstrip("/"))
                 entry.size, entry.mode = len(content), 0o755 if executable else 0o644
                 archive.addfile(entry, io.BytesIO(content))
         return buffer.getvalue()
@@ -81,13 +101,13 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
     def network_commands(self) -> list[str]:
         """The commands of its tests and its solution that get something from a network."""
         found: list[str] = []
-        for folder in ("tests", "solution"):
-            for path, content, _ in files(self.folder / folder):
-                lines = (line for line in content.split(b"\n")[:5000] if not line.lstrip().startswith(b"#"))
-                for line in lines:
-                    if path.endswith(".sh") and (match := _NETWORK.search(line[:500])):
-                        words = " ".join(match[0].decode(errors="replace").split()[:3])
-                        found.append(f"{folder}/{path}: {words}")
+        for path, content, _ in files(self.folder):
+            if not _SCRIPT.fullmatch(path):
+                continue
+            for line in content.split(b"\n")[:5000]:
+                if not line.lstrip().startswith(b"#") and (match := _NETWORK.search(line[:500])):
+                    words = " ".join(match[0].decode(errors="replace").split()[:3])
+                    found.append(f"{path}: {words}")
         return list(dict.fromkeys(found))
 
 
@@ -197,8 +217,8 @@ def find(path: Path, dataset: str = "") -> list[HarborTask]:
 def _task(name: str, folder: Path) -> HarborTask:
     file = folder / _TASK
     task = HarborTask(name=name, folder=folder.resolve(), file=parse(_text(file), str(file)))
-    if not task.instruction:
-        raise UsageError(f"{folder / 'instruction.md'} is empty")
+    for step in task.file.all_steps:
+        task.instruction_of(step)
     return task
 
 

@@ -85,6 +85,7 @@ async def test_a_separate_verifier_gets_the_artifacts_only(folder: Path) -> None
     toml = f'artifacts = ["out.txt", {{ source = "/app/logs", exclude = ["*.tmp"] }}]\n{TOML}'
     toml = toml.replace("[verifier]", separate)
     toml += '[[verifier.collect]]\ncommand = "echo kept >/logs/artifacts/state"\n'
+    toml += '[[verifier.collect]]\ncommand = "exit 3"\n'
     tests = TESTS + "find /app/logs /logs/artifacts /tmp/other -type f\n"
     task(folder / "count", toml=toml, tests=tests)
     work = shell("echo 3 >out.txt; mkdir logs; touch 'logs/a b' logs/b.tmp /tmp/other")
@@ -93,6 +94,60 @@ async def test_a_separate_verifier_gets_the_artifacts_only(folder: Path) -> None
     found = set(result(record)["harbor_log"].splitlines())
     assert {"/app/logs/a b", "/logs/artifacts/state"} <= found
     assert not {"/app/logs/b.tmp", "/tmp/other"} & found
+    assert result(record)["harbor_failed_hooks"] == ["exit 3"]
+
+
+STEPS = """
+[[steps]]
+name = "first"
+min_reward = 1.0
+[steps.verifier]
+env = { WANTED = "one" }
+[[steps]]
+name = "second"
+agent = { timeout_sec = 30.0 }
+[steps.verifier]
+env = { WANTED = "one two" }
+"""
+
+
+def steps(folder: Path, toml: str = STEPS) -> None:
+    """A task of two steps, of which the second goes on with the files of the first."""
+    task(folder, toml=TOML + toml, tests="#!/bin/sh\nexit 1\n", solution=None)
+    (folder / "instruction.md").unlink()
+    for step, word in (("first", "one"), ("second", "two")):
+        for path, text in {
+            "instruction.md": f"Say {word}.",
+            "tests/test.sh": "#!/bin/sh\n. /tests/judge.sh\n",
+            "solution/solve.sh": f"#!/bin/sh\necho {word} >>said\n",
+            "workdir/setup.sh": f"touch begun-{step}\n",
+        }.items():
+            (folder / "steps" / step / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "steps" / step / path).write_text(text)
+    judge = '[ "$(echo $(cat /app/said))" = "$WANTED" ] && r=1 || r=0\n'
+    judge += 'echo "{\\"reward\\": $r, \\"$(ls /app | grep -c begun)\\": 1}" >/logs/verifier/reward.json\n'
+    (folder / "tests" / "judge.sh").write_text(judge)
+
+
+async def test_steps_are_judged_one_after_the_other(folder: Path) -> None:
+    steps(folder / "mean")
+    steps(folder / "final")
+    final = folder / "final" / "task.toml"
+    final.write_text(f'multi_step_reward_strategy = "final"\n{final.read_text()}')
+    first, second = shell("echo one >>said"), shell("echo zwei >>said", "b")
+    records = await ran(NAME, first, answer("First."), second, answer("Second."))
+    assert {name: one.reward for name, one in records.items()} == {"mean": 0.5, "final": 0.0}
+    told = [text for kind, text in said(records["mean"]) if kind == "user"]
+    assert told == ["Say one.", "Say two."]
+    row = result(records["mean"])
+    assert row["harbor_steps"] == [
+        {"name": "first", "rewards": {"reward": 1.0, "1": 1.0}},
+        {"name": "second", "rewards": {"reward": 0.0, "2": 1.0}},
+    ]
+    assert row["reward_components"] == {"reward": 0.5, "1": 0.5, "2": 0.5}
+    stopped = await ran(NAME, answer("Nothing."))
+    assert [one.reward for one in stopped.values()] == [0.0, 0.0]
+    assert [step["name"] for step in result(stopped["mean"])["harbor_steps"]] == ["first"]
 
 
 ATTACKS = """
@@ -131,7 +186,6 @@ async def test_an_outage_of_a_grader_is_never_a_reward(folder: Path) -> None:
         ("large", "#!/bin/sh\nhead -c 10000000 /dev/urandom >/logs/verifier/reward.txt\n", TOML),
         ("two", write.format('\'{"a": 1, "b": 1}\'', "json"), TOML),
         ("sick", TESTS, TOML.replace("[agent]", 'healthcheck = {command = "false", retries = 1}\n[agent]')),
-        ("hook", TESTS, f'{TOML}[[verifier.collect]]\ncommand = "exit 3"\n'),
     ):
         task(folder / name, tests=tests, toml=toml)
     records = await ran(NAME, answer("Done."))
@@ -149,7 +203,6 @@ async def test_an_outage_of_a_grader_is_never_a_reward(folder: Path) -> None:
         "large": "larger than 64 KiB",
         "two": "reward_key=NAME: a, b",
         "sick": "health check fails",
-        "hook": "collect",
     }.items():
         assert any(word in found[name] for word in words.split("|")), (name, found[name])
 
@@ -191,7 +244,6 @@ async def test_rows_belong_to_what_was_named(folder: Path) -> None:
 def test_what_a_task_asks_for_and_does_not_get_is_refused_by_name(folder: Path) -> None:
     good = task(folder / "good")
     refused = {
-        "steps": f'{TOML}[[steps]]\nname = "one"\n',
         "windows": TOML.replace("[environment]", '[environment]\nos = "windows"'),
         "allowlist": TOML.replace("no-network", "allowlist"),
         "user": TOML.replace("[agent]", '[agent]\nuser = "alice"'),
@@ -207,7 +259,7 @@ def test_what_a_task_asks_for_and_does_not_get_is_refused_by_name(folder: Path) 
     with pytest.raises(UsageError) as raised:
         catalogue.environment(NAME)
     lines = raised.value.message.splitlines()
-    assert lines[0].startswith(f"{NAME}: 10 of 11 tasks do not run here; ?skip=true leaves these out")
+    assert lines[0].startswith(f"{NAME}: 9 of 10 tasks do not run here; ?skip=true leaves these out")
     assert sorted(line.split(":")[0].strip() for line in lines[1:]) == sorted(
         [*refused, "compose", "network"]
     )
@@ -256,6 +308,7 @@ READ = (
     '[verifier.environment]\ndocker_image = "a"\n',
     '[verifier]\nenvironment_mode = "separate"\ntimeout_sec = 5\nuser = 0\n',
     '[agent]\nuser = "a"\ntimeout_sec = 1.5\n',
+    f'multi_step_reward_strategy = "final"\n{STEPS}',
     'artifacts = ["/a", { source = "b", exclude = ["*.o"] }]\n[environment]\nenv = { A = "${B:-c}" }\n',
 )
 REFUSED = (
@@ -267,6 +320,8 @@ REFUSED = (
     '[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n',
     'artifacts = ["/a/../b"]\n',
     "[[verifier.collect]]\ntimeout_sec = 5.0\n",
+    '[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n',
+    '[[steps]]\nname = "a/b"\n',
 )
 
 
@@ -284,7 +339,7 @@ def test_task_files_are_read_as_harbor_reads_them() -> None:
         assert ours.verifier.timeout_sec == theirs.verifier.timeout_sec
         assert (ours.agent.user, ours.agent.timeout_sec) == (theirs.agent.user, theirs.agent.timeout_sec)
         assert ours.environment.env == theirs.environment.env
-        assert [one.source for one in ours.all_artifacts] == [
+        assert [one.source for one in ours.artifacts_of(task_file.StepPart())] == [
             getattr(one, "source", one) for one in theirs.artifacts
         ]
     for text in REFUSED:
