@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from gym_resources.harbor_tasks import grading, task_file
+from gym_resources.harbor_tasks import grading, task_file, task_folder
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
@@ -17,7 +17,7 @@ from gym_testing.small_system import Turn, answer, function_call
 from resources.guests.guest_runs import guest, made, own_rows, result, said
 from resources.guests.harbor_folders import INSTRUCTION, SOLUTION, TESTS, TOML, task
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 NAME = "harbor:tasks?image=none"
 
 
@@ -161,6 +161,61 @@ export PATH=/app/bin:$PATH
 setsid sh -c 'while :; do echo 1 >/logs/verifier/reward.txt; sleep 0.01; done' >/dev/null 2>&1 &
 kill -KILL $PPID $$
 """
+
+
+ENGINE = """#!/bin/sh
+[ "$1" = run ] || exit 0
+for image in plain judge; do
+  case " $* " in *" $image "*) break ;; esac
+done
+while [ "$1" != $image ]; do shift; done; shift
+[ $image = judge ] && set -- --ro-bind "$HOME/judge" /tests "$@"
+exec bwrap --unshare-all --as-pid-1 --die-with-parent --ro-bind /usr /usr --symlink usr/bin /bin \\
+  --symlink usr/lib /lib --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp --chdir / "$@"
+"""
+"""Stands for podman: its containers are sandboxes of bubblewrap whose first process is the image's."""
+FORGE = "(while :; do echo 1 >/logs/verifier/reward.txt; sleep 0.01; done) >/dev/null 2>&1 &"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "podman").write_text(ENGINE)
+    (tmp_path / "bin" / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("GYM_CONTAINERS", "podman")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+async def test_tasks_with_images(folder: Path, engine: None) -> None:
+    image = TOML.replace("[environment]", '[environment]\ndocker_image = "plain"\nworkdir = "/app"')
+    task(folder / "shared", toml=image)
+    task(folder / "separate", toml=image.replace("[verifier]", '[verifier]\nenvironment_mode = "separate"'))
+    judge = f'artifacts = ["/app"]\n{image}[verifier.environment]\ndocker_image = "judge"\n'
+    judge = judge.replace("[verifier]", '[verifier]\nenv = { MODE = "fast", KEY = "none" }')
+    task(folder / "own-tests", toml=judge)
+    (folder / "own-tests" / "tests" / "test.sh").rename(folder.parent / "test.sh")
+    (folder / "own-tests" / "tests").rmdir()
+    (folder.parent / "judge").mkdir()
+    (folder.parent / "test.sh").rename(folder.parent / "judge" / "test.sh").chmod(0o755)
+    with pytest.raises(UsageError, match="shared: its tests would run in the box where the agent worked"):
+        catalogue.environment("harbor:tasks")
+    name = "harbor:tasks?shared=true&control=none"
+    solved = await ran(name, shell("echo 3 >out.txt; cp out.txt /logs/artifacts"), answer("Done."))
+    assert {name: one.reward for name, one in solved.items()} == {
+        "shared": 1.0,
+        "separate": 0.0,
+        "own-tests": 1.0,
+    }
+    forged = await ran(name, shell(FORGE), answer("Done."))
+    assert [one.reward for one in forged.values()] == [0.0, 0.0, 0.0]
+    steps(folder.parent / "steps", STEPS)
+    toml = folder.parent / "steps" / "task.toml"
+    toml.write_text(
+        toml.read_text().replace("[environment]", '[environment]\ndocker_image = "plain"\nworkdir = "/app"')
+    )
+    (oracle,) = (await ran("harbor:steps?shared=true&play=oracle", answer("-"))).values()
+    assert oracle.reward == 1.0
 
 
 async def test_no_agent_writes_its_own_reward(folder: Path) -> None:
@@ -323,6 +378,15 @@ REFUSED = (
     '[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n',
     '[[steps]]\nname = "a/b"\n',
 )
+
+
+def test_what_harborignore_names_stays_out(folder: Path) -> None:
+    where = task(folder / "count", **{"tests/cache/a": "x", "tests/b.log": "x", "tests/c.py": "x"})
+    (where / "tests" / ".harborignore").write_text("# comment\n\n*.log\ncache/\n")
+    assert [path for path, _, _ in task_folder.files(where / "tests")] == ["c.py", "test.sh"]
+    (where / "tests" / ".harborignore").write_text("!c.py\n")
+    with pytest.raises(UsageError, match="'!c.py' is not supported"):
+        list(task_folder.files(where / "tests"))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
