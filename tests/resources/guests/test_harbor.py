@@ -163,6 +163,22 @@ kill -KILL $PPID $$
 """
 
 
+@pytest.mark.parametrize(
+    ("attack", "reward"),
+    [
+        ("kill -KILL 2", None),  # the box has ended, and nothing can be judged
+        ("head -c 500000000 /dev/zero >/logs/artifacts/full; head -c 500000000 /dev/zero >/tmp/full", None),
+        ("rm -rf /tmp/* /app/*; mkdir -p /app/out.txt; chmod 0 /app", None),
+        ("mkdir /app/a; cd a; for i in $(seq 200); do mkdir a; cd a; done; ln -s / root", 0.0),
+        ("touch -- '--checkpoint-action=exec=echo 3 >out.txt' --checkpoint=1 \"$(printf 'a\\nb')\"", 0.0),
+    ],
+)
+async def test_what_breaks_the_box_is_no_reward(folder: Path, attack: str, reward: float | None) -> None:
+    task(folder / "count")
+    (record,) = (await ran(f"{NAME}&control=none&command_s=5", shell(attack), answer("Done."))).values()
+    assert record.reward == reward
+
+
 ENGINE = """#!/bin/sh
 [ "$1" = run ] || exit 0
 for image in plain judge; do
