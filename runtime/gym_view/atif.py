@@ -18,9 +18,7 @@ Source: RFC 0001 of github.com/harbor-framework/harbor (Apache-2.0), ATIF 1.0 to
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import msgspec
@@ -28,16 +26,12 @@ from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import as_list, as_object, content_text
 from gym_runtime.version import VERSION
 
+from gym_view.atif_reading import COMPLETION, LOG_PROBS, PROMPT, BadDocument, checked, read
+
 Tokens = Literal["none", "completion", "all"]
 WRITTEN = "ATIF-v1.7"
-_PROMPT, _COMPLETION, _LOG_PROBS = "prompt_token_ids", "generation_token_ids", "generation_log_probs"
 _IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png", "gif": "gif", "webp": "webp"}
-_STEP = re.compile(r"steps\[(\d+)\]")
 _encode = msgspec.json.Encoder().encode
-
-
-class BadDocument(Exception):
-    """A document is not of the format; the text says where."""
 
 
 # -- rows to documents --------------------------------------------------------------------------------
@@ -89,14 +83,14 @@ def _unchanged(row: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     document = cast("dict[str, Any]", foreign)
     try:
-        read = _read(document)
+        then = read(document)
     except BadDocument:
         return None
     said = ("responses_create_params", "response")
-    if any(_encode(read[name]) != _encode(row.get(name)) for name in said):
+    if any(_encode(then[name]) != _encode(row.get(name)) for name in said):
         return None
     verdict = {"reward": row.get("reward"), "environment": as_object(row.get("agent_ref")).get("name")}
-    if verdict == {"reward": read.get("reward"), "environment": as_object(read.get("agent_ref")).get("name")}:
+    if verdict == {"reward": then.get("reward"), "environment": as_object(then.get("agent_ref")).get("name")}:
         return document
     extra = as_object(document.get("extra"))
     return {**document, "extra": {**extra, "gym": {**as_object(extra.get("gym")), **verdict}}}
@@ -199,7 +193,7 @@ class _Steps:
         self.done[place].setdefault("observation", {"results": []})["results"].append(result)
 
     def _metrics(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        completion, prompt, logs = said[_COMPLETION], said.get(_PROMPT), said.get(_LOG_PROBS)
+        completion, prompt, logs = said[COMPLETION], said.get(PROMPT), said.get(LOG_PROBS)
         found: dict[str, Any] = {"completion_tokens": len(completion), "extra": {"item": said["item"]}}
         if prompt is not None:
             found["prompt_tokens"] = len(prompt)
@@ -214,12 +208,12 @@ class _Steps:
 
 def _sampled(item: Mapping[str, Any]) -> dict[str, Any]:
     """The tokens of an item that ends a model call; empty for others, and for what is no list of numbers."""
-    completion, prompt, logs = (item.get(name) for name in (_COMPLETION, _PROMPT, _LOG_PROBS))
+    completion, prompt, logs = (item.get(name) for name in (COMPLETION, PROMPT, LOG_PROBS))
     if not _numbers(completion, int) or not (prompt is None or _numbers(prompt, int)):
         return {}
     if not (logs is None or _numbers(logs, float)):
         return {}
-    names = (_COMPLETION, _PROMPT, _LOG_PROBS)
+    names = (COMPLETION, PROMPT, LOG_PROBS)
     return {name: item[name] for name in names if item.get(name) is not None}
 
 
@@ -297,73 +291,6 @@ def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
 # -- documents to rows --------------------------------------------------------------------------------
 
 
-class _Call(msgspec.Struct):
-    tool_call_id: str
-    function_name: str
-    arguments: dict[str, Any] | str
-    extra: dict[str, Any] | None = None
-
-
-class _Source(msgspec.Struct):
-    path: str
-
-
-class _Part(msgspec.Struct):
-    type: str
-    text: str | None = None
-    source: _Source | None = None
-
-
-_Content = str | list[_Part] | None
-
-
-class _Result(msgspec.Struct):
-    source_call_id: str | None = None
-    content: _Content = None
-
-
-class _Observation(msgspec.Struct):
-    results: list[_Result]
-
-
-class _Metrics(msgspec.Struct):
-    prompt_token_ids: list[int] | None = None
-    completion_token_ids: list[int] | None = None
-    logprobs: list[float] | None = None
-    extra: dict[str, Any] | None = None
-
-
-class _Step(msgspec.Struct):
-    source: str
-    message: str | list[_Part]
-    reasoning_content: str | None = None
-    tool_calls: list[_Call] | None = None
-    observation: _Observation | None = None
-    metrics: _Metrics | None = None
-    is_copied_context: bool | None = None
-
-
-class _Agent(msgspec.Struct):
-    name: str
-    model_name: str | None = None
-    tool_definitions: list[dict[str, Any]] | None = None
-
-
-class _Final(msgspec.Struct):
-    total_prompt_tokens: int | None = None
-    total_completion_tokens: int | None = None
-
-
-class _Document(msgspec.Struct):
-    agent: _Agent
-    steps: list[_Step]
-    schema_version: str = "ATIF-v1.8"
-    trajectory_id: str | None = None
-    session_id: str | None = None
-    final_metrics: _Final | None = None
-    extra: dict[str, Any] | None = None
-
-
 def from_atif(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document as a row: the one that it was written from, or one that keeps it in ``_atif``.
 
@@ -373,11 +300,11 @@ def from_atif(document: Mapping[str, Any]) -> dict[str, Any]:
     gym = as_object(as_object(document.get("extra")).get("gym"))
     row, tokens = gym.get("row"), gym.get("tokens")
     if isinstance(row, dict) and tokens in ("none", "completion", "all"):
-        _checked(document)
+        checked(document)
         back = _with_tokens(cast("dict[str, Any]", row), document)
         if _conversation(to_atif(back, tokens)) == _conversation(document):
             return back
-    return {**_read(document), "_atif": dict(document)}
+    return {**read(document), "_atif": dict(document)}
 
 
 def _conversation(document: Mapping[str, Any]) -> bytes:
@@ -394,150 +321,10 @@ def _with_tokens(row: dict[str, Any], document: Mapping[str, Any]) -> dict[str, 
         metrics = as_object(as_object(step).get("metrics"))
         place = as_object(metrics.get("extra")).get("item")
         if type(place) is int and 0 <= place < len(output) and isinstance(output[place], dict):
-            names = zip((_PROMPT, _COMPLETION, _LOG_PROBS), _METRICS, strict=True)
+            names = zip((PROMPT, COMPLETION, LOG_PROBS), _METRICS, strict=True)
             found = {ours: metrics[theirs] for ours, theirs in names if theirs in metrics}
             output[place] = {**output[place], **found}
     return {**row, "response": {**response, "output": output}} if output else row
 
 
 _METRICS = ("prompt_token_ids", "completion_token_ids", "logprobs")
-
-
-def _checked(document: Mapping[str, Any]) -> _Document:
-    try:
-        found = msgspec.convert(document, _Document)
-    except msgspec.ValidationError as error:
-        raise BadDocument(_with_step(str(error))) from error
-    if not found.schema_version.startswith("ATIF-v1."):
-        raise BadDocument(f"schema_version is '{found.schema_version:.40}'; ATIF-v1.0 to ATIF-v1.8 are known")
-    if not found.steps:
-        raise BadDocument("it has no steps")
-    for number, step in enumerate(found.steps, 1):
-        if problem := _problem(step):
-            raise BadDocument(f"step {number}: {problem}")
-    return found
-
-
-def _with_step(said: str) -> str:
-    """msgspec's words with the step's number, which counts from 1."""
-    place = _STEP.search(said)
-    return f"step {int(place[1]) + 1}: {said}" if place else said
-
-
-def _problem(step: _Step) -> str:
-    metrics, calls = step.metrics or _Metrics(), step.tool_calls or []
-    completion, logs = metrics.completion_token_ids, metrics.logprobs
-    if step.source != "agent" and (calls or step.metrics or step.reasoning_content):
-        return f"calls, metrics and reasoning are an agent's, and the source is '{step.source:.40}'"
-    if logs is not None and completion is not None and len(logs) != len(completion):
-        return f"there are {len(logs)} logprobs of {len(completion)} completion_token_ids"
-    if any(not math.isfinite(one) for one in logs or ()):
-        return "a logprob is no finite number"
-    names = {call.tool_call_id for call in calls}
-    for result in step.observation.results if step.observation else ():
-        if result.source_call_id is not None and result.source_call_id not in names:
-            return (
-                f"an observation answers the call '{result.source_call_id:.80}', which the step does not have"
-            )
-    return ""
-
-
-def _read(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document as a row, by its steps."""
-    found = _checked(document)
-    given: list[dict[str, Any]] = []
-    output: list[dict[str, Any]] = []
-    for number, step in enumerate(found.steps, 1):
-        if step.source == "agent" and not step.is_copied_context:
-            output += _items(step, number)
-        else:  # before the agent's first step it is what the agent was given
-            (output or given).extend(_items(step, number))
-    gym = as_object((found.extra or {}).get("gym"))
-    usage = found.final_metrics or _Final()
-    name = found.trajectory_id or found.session_id or "trajectory"
-    params: dict[str, Any] = {"input": given}
-    if found.agent.tool_definitions:
-        params["tools"] = [_function(one) for one in found.agent.tool_definitions]
-    response: dict[str, Any] = {
-        "id": name,
-        "created_at": 0,
-        "model": found.agent.model_name or "",
-        "object": "response",
-        "output": output,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    counts = usage.total_prompt_tokens, usage.total_completion_tokens
-    if None not in counts:
-        names = ("input_tokens", "output_tokens")
-        response["usage"] = dict(zip(names, counts, strict=True))
-    row: dict[str, Any] = {"responses_create_params": params, "response": response}
-    reward = gym.get("reward")
-    if isinstance(reward, int | float) and not isinstance(reward, bool) and math.isfinite(reward):
-        row["reward"] = reward
-    if isinstance(gym.get("environment"), str):
-        row["agent_ref"] = {"name": gym["environment"]}
-    return row
-
-
-def _items(step: _Step, number: int) -> Iterator[dict[str, Any]]:
-    if step.source != "agent":
-        role = "system" if step.source == "system" else "user"
-        yield {"type": "message", "role": role, "content": _parts(step.message)}
-        yield from _results(step)
-        return
-    items: list[dict[str, Any]] = []
-    if step.reasoning_content:
-        thought = {"type": "summary_text", "text": step.reasoning_content}
-        items.append({"type": "reasoning", "id": f"rs_{number}", "summary": [thought]})
-    calls = step.tool_calls or []
-    if step.message or not (calls or items):
-        said = step.message if isinstance(step.message, str) else "".join(p.text or "" for p in step.message)
-        part = {"type": "output_text", "text": said, "annotations": list[Any]()}
-        about = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed"}
-        items.append({**about, "content": [part]})
-    for call in calls:
-        raw = (call.extra or {}).get("raw_arguments")
-        text = call.arguments if isinstance(call.arguments, str) else _encode(call.arguments).decode()
-        about = {"type": "function_call", "call_id": call.tool_call_id, "name": call.function_name}
-        items.append({**about, "arguments": raw if isinstance(raw, str) else text})
-    metrics = step.metrics
-    if metrics and metrics.completion_token_ids is not None and not step.is_copied_context:
-        values = metrics.prompt_token_ids, metrics.completion_token_ids, metrics.logprobs
-        names = zip((_PROMPT, _COMPLETION, _LOG_PROBS), values, strict=True)
-        items[-1] |= {name: value for name, value in names if value is not None}
-    yield from items
-    yield from _results(step)
-
-
-def _results(step: _Step) -> Iterator[dict[str, Any]]:
-    for result in step.observation.results if step.observation else ():
-        content = _parts(result.content or "")
-        if result.source_call_id is None:
-            yield {"type": "message", "role": "user", "content": content}
-        else:
-            yield {"type": "function_call_output", "call_id": result.source_call_id, "output": content}
-
-
-def _parts(content: str | list[_Part]) -> Any:
-    """A text, or input parts; a medium other than an image is its path, as text. Nothing is read."""
-    if isinstance(content, str):
-        return content
-    found: list[dict[str, Any]] = []
-    for part in content:
-        if part.type == "image" and part.source:
-            found.append({"type": "input_image", "image_url": part.source.path, "detail": "auto"})
-        else:
-            text = (
-                part.text if part.text is not None else f"[{part.type}: {part.source and part.source.path}]"
-            )
-            found.append({"type": "input_text", "text": text})
-    return found
-
-
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = as_object(tool.get("function"))
-    return (
-        {"type": "function", **function, "strict": bool(function.get("strict"))} if function else dict(tool)
-    )

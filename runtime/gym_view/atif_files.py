@@ -14,7 +14,8 @@ from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages import as_object
 
 from gym_view import selection
-from gym_view.atif import BadDocument, Tokens, from_atif, to_atif
+from gym_view.atif import Tokens, from_atif, to_atif
+from gym_view.atif_reading import BadDocument
 from gym_view.drafts import draft_of
 from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from gym_runtime.errors import UsageError
 from gym_view import atif_files
-from gym_view.atif import BadDocument, from_atif, to_atif
+from gym_view.atif import from_atif, to_atif
+from gym_view.atif_reading import BadDocument
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
