@@ -210,11 +210,14 @@ def arguments(limits: Limits, view: View) -> list[str]:
     for folder in python.hidden():
         told += ["--tmpfs", folder, "--remount-ro", folder]
     disk = str(limits.disk_bytes)
+    share = str(limits.disk_bytes // (1 + len(view.writable)))
     told += ["--proc", "/proc", "--dev", "/dev"]
     if not counted():  # a shared mapping of /dev/zero is uncounted memory
         told += ["--ro-bind", "/dev/null", "/dev/zero"]
     told += ["--size", disk, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    told += ["--size", disk, "--tmpfs", "/tmp", *view.mounts()]
+    told += ["--size", share, "--tmpfs", "/tmp", *view.mounts()]
+    for folder in view.writable:
+        told += ["--size", share, "--tmpfs", folder]
     if any(place.startswith(PACKAGES) for place in view.shown):
         told += ["--setenv", "PYTHONPATH", PACKAGES]
     # Last: bubblewrap makes the mount points above in the root.

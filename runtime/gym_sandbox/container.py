@@ -1,6 +1,6 @@
 """A container: a sandbox whose files and processes last from one command to the next.
 
-Without an image it is a sandbox of bubblewrap, in which only a folder in memory can be written. With an image
+Without an image it is a sandbox of bubblewrap, in which only folders in memory can be written. With an image
 it is one of podman, docker or apptainer (`gym_sandbox.container_engines`), without network and
 privileges. In each, a shell is the first process (`SERVER`): it reads commands from its standard input and
 writes their results to its standard output, so starting a command costs no new container, and the container
@@ -21,18 +21,19 @@ import base64
 import binascii
 import math
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
 
-from gym_sandbox import container_engines, process, python
+from gym_sandbox import bubblewrap, container_engines, process, python
 from gym_sandbox.box import ENDED_BY_SIGTERM, Result
 from gym_sandbox.limits import SHELL, Limits
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.bounded import Bounded
 from gym_sandbox.processes.child import EndOfProcess
 from gym_sandbox.readable_files import View
-from gym_sandbox.sandbox_errors import Interrupted, StartError
+from gym_sandbox.sandbox_errors import Interrupted, SetupError, StartError
 
 # Beyond a command's own limit, which is enforced within the container.
 GRACE_S = 10.0
@@ -84,16 +85,26 @@ class Container:
         image: the name of an image, or None for bubblewrap.
         directory: where commands start: a path in the image; without an image, the name of a new folder.
         limits: of each process; of all together where the back end can count them.
+        writable: without an image, further folders that can be written, by their paths from the root; their
+            parents must not be folders of the machine's.
 
     Attributes:
         ended: why it has ended, in words, or None. All further commands then fail with this text.
     """
 
-    def __init__(self, image: str | None = None, *, directory: str, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        image: str | None = None,
+        *,
+        directory: str,
+        limits: Limits | None = None,
+        writable: Sequence[str] = (),
+    ) -> None:
         self.image = image
         self.limits = limits or Limits()
         self.ended: str | None = None
         self._directory = directory
+        self._view = View(writable=tuple(writable))
         self._child: process.Isolated | process.Limited | container_engines.Contained | None = None
         self._disturbances = 0
         self._ready = False
@@ -119,7 +130,9 @@ class Container:
         path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
         server = [SHELL, "-c", SERVER, "sh", self._directory, path]
         if self.image is None:
-            child = await process.started(process.Program(server, self.limits, View()))
+            if self._view.writable and bubblewrap.weak():
+                raise SetupError(f"folders such as {self._view.writable[0]} need isolation by bubblewrap")
+            child = await process.started(process.Program(server, self.limits, self._view))
             if self.ended is None:
                 self._child = child
             else:  # closed meanwhile

@@ -23,7 +23,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         memory_bytes: address space of each process, and resident memory of all of them together; where there
             are control groups, with room for twice the disk.
         file_bytes: size of each file that is written.
-        disk_bytes: all files together, in `/tmp`, which is in memory; `/dev/shm` may have as much again.
+        disk_bytes: all files together, in `/tmp` and a container's ``writable`` folders, which are in memory
+            and have equal shares; `/dev/shm` may have as much again.
         open_files: descriptors of each process.
         processes: processes and threads at a time, three of which belong to the sandbox.
         output_bytes: how much of its output, and of its errors, is kept; the rest is dropped.

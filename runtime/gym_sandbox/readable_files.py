@@ -1,4 +1,4 @@
-"""The files that a sandboxed process can read besides the Python runtime and `/usr`; all are read-only.
+"""The files that a sandboxed process sees besides the Python runtime, `/usr` and `/tmp`.
 
 A program can read the packages that it was given. A verifier is installed, trusted code, so it can read the
 folders that Python imports from, the package or folder of its own module, and the folders that its
@@ -29,11 +29,13 @@ class View(msgspec.Struct, frozen=True):
     Attributes:
         shown: files and folders of the machine, by their paths in the sandbox.
         covered: paths within these that are hidden.
+        writable: new empty folders in memory, which can be written as `/tmp` can. All else is read-only.
         own_session: the process starts its own session, apart from bubblewrap's.
     """
 
     shown: dict[str, str] = {}
     covered: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     own_session: bool = True
 
     def mounts(self) -> list[str]:
@@ -74,7 +76,8 @@ def of_verifier(sources: Iterable[Path], folders: Iterable[str] = ()) -> View:
             _check_readable(path)
     shown = {str(path): str(path) for path in paths if path.exists()}
     covered = [entry.path for folder in own if folder.is_dir() for entry in os.scandir(folder) if _dot(entry)]
-    return View(shown, tuple(path for path in covered if path not in shown), own_session=False)
+    hidden = tuple(path for path in covered if path not in shown)
+    return View(shown, hidden, own_session=False)
 
 
 def import_path() -> list[str]:

@@ -13,7 +13,6 @@ most `GROUP_ROWS` rows or about `GROUP_BYTES` (`parquet`).
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from gym_runtime.messages import as_object
 from msgspec import Raw
 
 from gym_view import selection
+from gym_view.drafts import draft_of
 from gym_view.index import IndexedRow
 from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed
@@ -80,13 +80,8 @@ def export(
     for path in files:
         if not path.is_file():
             raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
-    if target.exists():
-        raise UsageError(f"{target} is there already; name a new file or folder")
-    draft = target.with_name(f".{target.name}.partial")
     left_out: Counter[str] = Counter()
-    try:
-        _remove(draft)  # of an export that was killed
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with draft_of(target) as draft:
         with Writer(draft, form, one_file=target.suffix == ".parquet") as writer:
             for record, size_bytes in _records(files, form, best_of, min_reward, left_out):
                 writer.add(record, size_bytes)
@@ -96,11 +91,6 @@ def export(
             none = "no task has rollouts with different rewards" if form == "pairs" else few
             reasons = "".join(f"; {count:,} left out: {reason}" for reason, count in left_out.items())
             raise UsageError(f"there is nothing to write: {none}{reasons}")
-        draft.rename(target)
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
-    finally:
-        _remove(draft)
     written = [target] if target.is_file() else sorted(target.rglob("*.parquet"))
     return Exported(rows=writer.rows, left_out=dict(left_out), files=[str(path) for path in written])
 
@@ -224,10 +214,3 @@ def _if(kind: type, value: Any) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         return None
     return value if kind is not int or abs(value) < 2**63 else None  # Parquet's integers have 64 bits
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -225,3 +225,23 @@ anyio.run(main)
     with anyio.fail_after(15):
         while commands():
             await anyio.sleep(0.1)
+
+
+async def test_further_folders_can_be_written_and_share_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        bubblewrap.check(os.getpid())
+    except SetupError as error:
+        pytest.skip(str(error))
+    async with Container(directory="/app", limits=SMALL, writable=("/app", "/logs/deep")) as box:
+        done = await box.run(
+            "pwd; echo a >b; echo a >/logs/deep/b; ls /logs/deep; echo a >/logs/b", timeout_s=20
+        )
+        assert done.stdout == b"/app\nb\n"
+        assert b"Read-only file system" in done.stderr
+        sizes = await box.run("df -k /tmp /app /logs/deep", timeout_s=20)
+        kib = [int(line.split()[1]) for line in sizes.stdout.splitlines()[1:]]
+        assert len(kib) == 3
+        assert sum(kib) <= SMALL.disk_bytes // 1024 + 3 * 4  # whole pages
+    monkeypatch.setenv(bubblewrap.SETTING, "weak")
+    with pytest.raises(SetupError, match="need isolation"):
+        await Container(directory="/app", limits=SMALL, writable=("/app",)).start()

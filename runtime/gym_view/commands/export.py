@@ -9,33 +9,39 @@ from gym_runtime.cli import AT_LEAST_ONE, AsJson, RequiredOutput, terminal
 from gym_runtime.errors import UsageError
 from gym_runtime.plurals import counted
 
-from gym_view import training_data
+from gym_view import atif_files, training_data
 
 
 def export(
     *rollouts: Path,
     output: RequiredOutput,
-    format: Literal["rollouts", "messages", "completion", "pairs"] = "rollouts",  # noqa: A002 - the flag
+    format: Literal["rollouts", "messages", "completion", "pairs", "atif"] = "rollouts",  # noqa: A002 - the flag
     best_of: Annotated[int | None, AT_LEAST_ONE] = None,
     min_reward: float | None = None,
+    tokens: Literal["none", "completion", "all"] = "completion",
     json: AsJson = False,
 ) -> int:
-    """Write rollouts with a verdict as Parquet, with the columns that trainers want.
+    """Write rollouts with a verdict as Parquet, with the columns that trainers want, or as ATIF.
 
     For NeMo Gym's files too. Rows that have no such form are left out and counted.
 
     Args:
         rollouts: Result files, such as results/mcqa.jsonl.
-        output: One file if the name ends in .parquet, else a folder for Hugging Face's datasets.
+        output: One file if the name ends in .parquet (of atif: in .jsonl), else a folder, for Hugging Face's
+            datasets; of atif, with a file for each rollout.
         format: rollouts: all there is, what is nested as JSON; messages: one conversation, for supervised
             fine-tuning; completion: prompt and completion apart; pairs: of each task the best and the worst
-            rollout, for preference training.
+            rollout, for preference training; atif: a trajectory document for each rollout.
         best_of: Only the best of each task's first N rollouts; of equal ones the earliest.
         min_reward: Only rollouts with at least this reward; of pairs, the better one must have it.
+        tokens: Of atif: which token ids are written: none, those of completions, or prompts', too.
     """
     if not rollouts:
         raise UsageError("say which files: gym-runtime export results/mcqa.jsonl -o mcqa.parquet")
-    done = training_data.export(rollouts, output, form=format, best_of=best_of, min_reward=min_reward)
+    if format == "atif":
+        done = atif_files.export(rollouts, output, tokens=tokens, best_of=best_of, min_reward=min_reward)
+    else:
+        done = training_data.export(rollouts, output, form=format, best_of=best_of, min_reward=min_reward)
     if json:
         terminal.print_json(done)
         return 0

@@ -19,6 +19,7 @@ def test_verifiers(tmp_path: Path) -> None:
     found = blocks(ROOT / "docs" / "how-to" / "guests.md")
     for block in found:
         if block.title:
+            (tmp_path / block.title).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.title).write_text(block.text)
     bash, text = [block for block in found if "test_guest_page.py" in block.remark]
     start = f"{sys.executable} -m gym_runtime.cli.main "

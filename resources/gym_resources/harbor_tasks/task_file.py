@@ -1,0 +1,286 @@
+"""``task.toml`` of a Harbor task, schema 1.4 and before: what is read of it, and what this runtime refuses.
+
+Unknown keys are ignored, as Harbor ignores them. A key that would change what a rollout means, and that is
+not supported here, is named by `refusals`; none of them is dropped.
+Source: Harbor 0.26 (`harbor.models.task.config`, Apache-2.0), for names, types and defaults.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+import msgspec
+from gym_runtime import UsageError
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=7 * 86400)]
+Network = Literal["public", "no-network", "allowlist"]
+User = str | int | None
+MIB = 1 << 20
+_UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0}
+_TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[\w-][\w.-]*")
+_ROOT = (None, "root", 0, "0")
+
+
+class HealthCheck(msgspec.Struct, frozen=True):
+    """A command that has to succeed before the agent starts; times in seconds."""
+
+    command: str
+    interval_sec: Seconds = 5.0
+    timeout_sec: Seconds = 30.0
+    start_period_sec: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
+    start_interval_sec: Seconds = 5.0
+    retries: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+
+
+class EnvironmentPart(msgspec.Struct, frozen=True):
+    """``[environment]``, and ``[verifier.environment]``."""
+
+    docker_image: str | None = None
+    os: str = "linux"
+    memory_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    storage_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    memory: str | None = None
+    storage: str | None = None
+    gpus: int | None = None
+    tpu: dict[str, Any] | None = None
+    network_mode: Network | None = None
+    allow_internet: bool | None = None
+    workdir: str | None = None
+    skills_dir: str | None = None
+    env: dict[str, str] = {}
+    healthcheck: HealthCheck | None = None
+    mcp_servers: list[dict[str, Any]] = []
+
+    @property
+    def network(self) -> Network:
+        """What it may reach; older files say ``allow_internet``."""
+        if self.network_mode is None and self.allow_internet is not None:
+            return "public" if self.allow_internet else "no-network"
+        return self.network_mode or "public"
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return _bytes(self.memory_mb, self.memory)
+
+    @property
+    def storage_bytes(self) -> int | None:
+        return _bytes(self.storage_mb, self.storage)
+
+
+class AgentPart(msgspec.Struct, frozen=True):
+    timeout_sec: Seconds | None = None
+    user: User = None
+    network_mode: Network | None = None
+
+
+class Collect(msgspec.Struct, frozen=True):
+    """A command in the agent's box after the agent has ended."""
+
+    command: str
+    service: str = "main"
+    timeout_sec: Seconds = 60.0
+    user: User = None
+
+
+class VerifierPart(msgspec.Struct, frozen=True):
+    timeout_sec: Seconds = 600.0
+    env: dict[str, str] = {}
+    user: User = None
+    environment_mode: Literal["shared", "separate"] | None = None
+    environment: EnvironmentPart | None = None
+    collect: list[Collect] = []
+    network_mode: Network | None = None
+
+    @property
+    def separate(self) -> bool:
+        """The tests get the declared artifacts only, and not the agent's box."""
+        return self.environment_mode == "separate" or self.environment is not None
+
+
+class SolutionPart(msgspec.Struct, frozen=True):
+    env: dict[str, str] = {}
+
+
+class Artifact(msgspec.Struct, frozen=True):
+    """A file or folder of the agent's box that the tests get."""
+
+    source: str
+    service: str | None = None
+    exclude: list[str] = []
+
+
+class StepPart(msgspec.Struct, frozen=True):
+    """One of ``[[steps]]``; a task without any is one step without a name."""
+
+    name: str = ""
+    agent: AgentPart = AgentPart()
+    verifier: VerifierPart = VerifierPart()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: HealthCheck | None = None
+    artifacts: list[str | Artifact] = []
+
+    def passed(self, rewards: Mapping[str, float]) -> bool:
+        """Whether the step after it may begin."""
+        least = self.min_reward
+        wanted = least if isinstance(least, dict) else {} if least is None else {"reward": least}
+        return all(rewards.get(name, -math.inf) >= value for name, value in wanted.items())
+
+
+class TaskFile(msgspec.Struct, frozen=True):
+    """A ``task.toml``."""
+
+    task: dict[str, Any] = {}
+    environment: EnvironmentPart = EnvironmentPart()
+    agent: AgentPart = AgentPart()
+    verifier: VerifierPart = VerifierPart()
+    solution: SolutionPart = SolutionPart()
+    steps: list[StepPart] | None = None
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None
+    artifacts: list[str | Artifact] = []
+
+    @property
+    def all_steps(self) -> list[StepPart]:
+        """Its steps; at least one. Limits, users and modes that a step leaves open are the task's."""
+        if not self.steps:
+            return [StepPart(agent=self.agent, verifier=self.verifier)]
+        return [self._completed(step) for step in self.steps]
+
+    def artifacts_of(self, step: StepPart) -> list[Artifact]:
+        return [Artifact(one) if isinstance(one, str) else one for one in [*self.artifacts, *step.artifacts]]
+
+    def _completed(self, step: StepPart) -> StepPart:
+        own, verifier = step.verifier, self.verifier
+        chosen = own if own.environment_mode or own.environment else verifier
+        merged = msgspec.structs.replace(
+            own,
+            env={**verifier.env, **own.env},
+            user=verifier.user if own.user is None else own.user,
+            collect=[*verifier.collect, *own.collect],
+            environment_mode=chosen.environment_mode,
+            environment=own.environment or (verifier.environment if chosen.separate else None),
+        )
+        agent = msgspec.structs.replace(
+            step.agent,
+            timeout_sec=step.agent.timeout_sec or self.agent.timeout_sec,
+            user=self.agent.user if step.agent.user is None else step.agent.user,
+        )
+        return msgspec.structs.replace(step, agent=agent, verifier=merged)
+
+
+def parse(text: str, where: str) -> TaskFile:
+    """A task's file.
+
+    Args:
+        where: its path, for messages.
+
+    Raises:
+        UsageError: it is no TOML, or a key has a wrong value.
+    """
+    try:
+        found = msgspec.convert(tomllib.loads(text), TaskFile)
+        for part in boxes(found):
+            _ = part.memory_bytes, part.storage_bytes
+    except (msgspec.ValidationError, RecursionError, ValueError, OverflowError) as error:
+        raise UsageError(f"{where}: {error}") from error
+    names = [step.name.casefold() for step in found.steps or ()]
+    if len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
+        raise UsageError(f"{where}: [[steps]] need names of letters, digits and -_. that differ")
+    verifiers = [found.verifier, *(step.verifier for step in found.steps or ())]
+    if any(one.environment_mode == "shared" and one.environment is not None for one in verifiers):
+        raise UsageError(f"{where}: a shared verifier has no [verifier.environment]")
+    for artifact in (one for step in found.all_steps for one in found.artifacts_of(step)):
+        if not artifact.source.strip() or ".." in PurePosixPath(artifact.source).parts:
+            raise UsageError(f"{where}: the artifact '{artifact.source}' must be a path without '..'")
+    given = [*(box.env for box in boxes(found)), *(one.env for one in verifiers), found.solution.env]
+    for name in (name for variables in given for name in variables):
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(f"{where}: '{name}' cannot be the name of a variable")
+    return found
+
+
+def boxes(found: TaskFile) -> list[EnvironmentPart]:
+    """Its environment, and those of its verifiers."""
+    verifiers = [found.verifier, *(step.verifier for step in found.steps or ())]
+    return [found.environment, *(one.environment for one in verifiers if one.environment)]
+
+
+def refusals(found: TaskFile) -> list[str]:
+    """What a task asks for and does not get here, each in words with what would help."""
+    steps, parts = found.all_steps, boxes(found)
+    hooks = [hook for step in steps for hook in step.verifier.collect]
+    users = [user for step in steps for user in (step.agent.user, step.verifier.user)]
+    networks = {mode for step in steps for mode in (step.agent.network_mode, step.verifier.network_mode)}
+    networks |= {found.agent.network_mode, *(part.network for part in parts)}
+    artifacts = [artifact for step in steps for artifact in found.artifacts_of(step)]
+    reasons = {
+        "its [environment].os is not linux": any(box.os.lower() != "linux" for box in parts),
+        "it needs a GPU or TPU": any(box.gpus or box.tpu for box in parts),
+        "it has [[environment.mcp_servers]]": any(box.mcp_servers for box in parts),
+        "it has skills_dir": any(box.skills_dir for box in parts),
+        "its network_mode is allowlist; a box has no network": "allowlist"
+        in (*networks, *(part.network for part in parts)),
+        "it has another user than root": any(
+            user not in _ROOT for user in (*users, *(hook.user for hook in hooks))
+        ),
+        "it names another service than main": any(
+            one.service not in (None, "main") for one in (*hooks, *artifacts)
+        ),
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def asks_for_network(found: TaskFile) -> bool:
+    """Whether Harbor would give its agent or its tests a network."""
+    default = found.environment.network
+    for step in found.all_steps:
+        separate = step.verifier.environment
+        agent = step.agent.network_mode or found.agent.network_mode or default
+        verifier = step.verifier.network_mode or (separate.network if separate else default)
+        if "public" in (agent, verifier):
+            return True
+    return False
+
+
+def resolved(variables: dict[str, str], known: dict[str, str], where: str) -> dict[str, str]:
+    """Variables with their templates, such as ``${KEY:-none}``, replaced.
+
+    Args:
+        known: the variables of this machine that the user lets tasks read.
+
+    Raises:
+        UsageError: a template has no default, and its variable is not among the known ones.
+    """
+    values: dict[str, str] = {}
+    for name, value in variables.items():
+        template = _TEMPLATE.fullmatch(value)
+        if template is None:
+            values[name] = value
+        elif template[1] in known:
+            values[name] = known[template[1]]
+        elif template[0].find(":-") > 0:
+            values[name] = template[2]
+        else:
+            raise UsageError(
+                f"{where}: {name} needs the variable {template[1]} of this machine: set it, and add "
+                f"?variables={template[1]}"
+            )
+    return values
+
+
+def _bytes(mib: int | None, legacy: str | None) -> int | None:
+    if legacy is not None:
+        text = legacy.strip().upper()
+        if text[-1:] not in _UNITS:
+            raise ValueError(f"'{legacy}' is no size such as 2G or 512M")
+        said = int(float(text[:-1]) * _UNITS[text[-1]])
+        if mib not in (None, said):
+            raise ValueError(f"'{legacy}' and {mib} MB are different sizes")
+        mib = said
+    return None if mib is None else mib * MIB

@@ -1,0 +1,35 @@
+"""``import-atif``: documents of ATIF as result rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gym_runtime.cli import AsJson, RequiredOutput, terminal
+from gym_runtime.errors import UsageError
+
+from gym_view import atif_files
+
+
+def import_atif(
+    *documents: Path,
+    output: RequiredOutput,
+    environment: str = "",
+    json: AsJson = False,
+) -> int:
+    """Write ATIF trajectories as result rows, which view, compare, export and reverify read.
+
+    Args:
+        documents: Documents, .jsonl files with one a line, or folders: each trajectory.json in them, in a
+            trial's folder of Harbor with its reward.
+        output: The file of rows, such as results/imported.jsonl.
+        environment: The environment whose rows they become, if a document does not say.
+    """
+    if not documents:
+        raise UsageError("say which: gym-runtime import-atif jobs/JOB -o results/imported.jsonl")
+    count = atif_files.imported(documents, output, environment=environment)
+    if json:
+        terminal.print_json({"rows": count, "file": str(output)})
+        return 0
+    rows = f"{count:,} {'row' if count == 1 else 'rows'}"
+    terminal.output().print(f"{rows}: {output}", soft_wrap=True)
+    return 0

@@ -1,0 +1,38 @@
+"""What an export writes stands under its name when all of it is written, and not before."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gym_runtime.errors import UsageError
+
+
+@contextmanager
+def draft_of(target: Path) -> Generator[Path]:
+    """A path for a new file or folder, which gets the name of the target at the end of the block.
+
+    Raises:
+        UsageError: something stands at the target, or the disk does not take it.
+    """
+    if target.exists():
+        raise UsageError(f"{target} is there already; name a new file or folder")
+    draft = target.with_name(f".{target.name}.partial")
+    try:
+        _remove(draft)  # of an export that was killed
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        draft.rename(target)
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
+    finally:
+        _remove(draft)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

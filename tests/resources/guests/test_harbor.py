@@ -1,0 +1,444 @@
+"""Tasks in Harbor's format, run in boxes of bubblewrap."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from gym_resources.harbor_tasks import grading, task_file, task_folder
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
+from gym_sandbox import bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
+from gym_testing.small_system import Turn, answer, function_call
+from resources.guests.guest_runs import guest, made, own_rows, result, said
+from resources.guests.harbor_folders import INSTRUCTION, SOLUTION, TESTS, TOML, task
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+NAME = "harbor:tasks?image=none"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of tasks that `NAME` means."""
+    try:
+        bubblewrap.check(os.getpid())
+    except SetupError as error:
+        pytest.skip(error.message)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "tasks"
+
+
+def shell(command: str, call_id: str = "a") -> Turn:
+    return answer(function_call("bash", json.dumps({"command": command}), call_id))
+
+
+async def ran(name: str, *turns: Turn) -> dict[str, RolloutRecord]:
+    """What became of each task of a guest, with these answers of the model."""
+    async with guest(name, *turns) as system:
+        records = await made(system, name, own_rows(name))
+    rows = own_rows(name)
+    return {row["harbor"]["path"]: record for row, record in zip(rows, records, strict=True)}
+
+
+def why(record: RolloutRecord) -> str:
+    assert isinstance(record.outcome, Failed), record.outcome
+    assert record.reward is None
+    return record.outcome.fault.message
+
+
+async def test_a_model_works_in_the_box_and_the_tests_judge_it(folder: Path) -> None:
+    task(folder / "count")
+    turns = [
+        shell("ls; wc -l <data.txt >out.txt; ls /tests /solution; (sleep 100; echo late) & "),
+        answer("Done."),
+    ]
+    (right,) = (await ran(NAME, *turns)).values()
+    assert right.reward == 1.0
+    assert said(right)[0] == ("user", "Count the lines of data.txt into out.txt.")
+    outputs = [text for kind, text in said(right) if kind == "function_call_output"]
+    assert outputs == ["<returncode>0</returncode>\n<output>\ndata.txt\n/solution:\n\n/tests:\n</output>"]
+    row = result(right)
+    assert row["harbor_log"] == "graded in /app\n"
+    assert (row["harbor_task"], row["harbor_ended_by"]) == ("count", "agent")
+    assert "gold" not in row
+
+
+async def test_oracle_and_nop(folder: Path) -> None:
+    task(folder / "crlf", solution=SOLUTION.replace("\n", "\r\n"))
+    task(
+        folder / "several",
+        tests='#!/bin/sh\necho \'{"reward": 0.25, "style": -2}\' >/logs/verifier/reward.json',
+    )
+    oracle = await ran(f"{NAME}&play=oracle&gold=0.25", answer("-"))
+    assert {name: one.reward for name, one in oracle.items()} == {"crlf": 1.0, "several": 0.25}
+    assert result(oracle["several"])["reward_components"] == {"reward": 0.25, "style": -2.0}
+    nop = await ran(f"{NAME}&play=nop&gold=0.25", answer("-"))
+    assert {name: one.reward for name, one in nop.items()} == {"crlf": 0.0, "several": 0.25}
+
+
+async def test_a_separate_verifier_gets_the_artifacts_only(folder: Path) -> None:
+    separate = '[verifier]\nenvironment_mode = "separate"'
+    toml = f'artifacts = ["out.txt", {{ source = "/app/logs", exclude = ["*.tmp"] }}]\n{TOML}'
+    toml = toml.replace("[verifier]", separate)
+    toml += '[[verifier.collect]]\ncommand = "echo kept >/logs/artifacts/state"\n'
+    toml += '[[verifier.collect]]\ncommand = "exit 3"\n'
+    tests = TESTS + "find /app/logs /logs/artifacts /tmp/other -type f\n"
+    task(folder / "count", toml=toml, tests=tests)
+    work = shell("echo 3 >out.txt; mkdir logs; touch 'logs/a b' logs/b.tmp /tmp/other")
+    (record,) = (await ran(NAME, work, answer("Done."))).values()
+    assert record.reward == 1.0
+    found = set(result(record)["harbor_log"].splitlines())
+    assert {"/app/logs/a b", "/logs/artifacts/state"} <= found
+    assert not {"/app/logs/b.tmp", "/tmp/other"} & found
+    assert result(record)["harbor_failed_hooks"] == ["exit 3"]
+
+
+STEPS = """
+[[steps]]
+name = "first"
+min_reward = 1.0
+[steps.verifier]
+env = { WANTED = "one" }
+[[steps]]
+name = "second"
+agent = { timeout_sec = 30.0 }
+[steps.verifier]
+env = { WANTED = "one two" }
+"""
+
+
+def steps(folder: Path, toml: str = STEPS) -> None:
+    """A task of two steps, of which the second goes on with the files of the first."""
+    task(folder, toml=TOML + toml, tests="#!/bin/sh\nexit 1\n", solution=None)
+    (folder / "instruction.md").unlink()
+    for step, word in (("first", "one"), ("second", "two")):
+        for path, text in {
+            "instruction.md": f"Say {word}.",
+            "tests/test.sh": "#!/bin/sh\n. /tests/judge.sh\n",
+            "solution/solve.sh": f"#!/bin/sh\necho {word} >>said\n",
+            "workdir/setup.sh": f"touch begun-{step}\n",
+        }.items():
+            (folder / "steps" / step / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "steps" / step / path).write_text(text)
+    judge = '[ "$(echo $(cat /app/said))" = "$WANTED" ] && r=1 || r=0\n'
+    judge += 'echo "{\\"reward\\": $r, \\"$(ls /app | grep -c begun)\\": 1}" >/logs/verifier/reward.json\n'
+    (folder / "tests" / "judge.sh").write_text(judge)
+
+
+async def test_steps_are_judged_one_after_the_other(folder: Path) -> None:
+    steps(folder / "mean")
+    steps(folder / "final")
+    final = folder / "final" / "task.toml"
+    final.write_text(f'multi_step_reward_strategy = "final"\n{final.read_text()}')
+    first, second = shell("echo one >>said"), shell("echo zwei >>said", "b")
+    records = await ran(NAME, first, answer("First."), second, answer("Second."))
+    assert {name: one.reward for name, one in records.items()} == {"mean": 0.5, "final": 0.0}
+    told = [text for kind, text in said(records["mean"]) if kind == "user"]
+    assert told == ["Say one.", "Say two."]
+    row = result(records["mean"])
+    assert row["harbor_steps"] == [
+        {"name": "first", "rewards": {"reward": 1.0, "1": 1.0}},
+        {"name": "second", "rewards": {"reward": 0.0, "2": 1.0}},
+    ]
+    assert row["reward_components"] == {"reward": 0.5, "1": 0.5, "2": 0.5}
+    stopped = await ran(NAME, answer("Nothing."))
+    assert [one.reward for one in stopped.values()] == [0.0, 0.0]
+    assert [step["name"] for step in result(stopped["mean"])["harbor_steps"]] == ["first"]
+
+
+ATTACKS = """
+mkdir -p /logs/verifier; echo '{"reward": 1}' >/logs/verifier/reward.json; echo 1 >/logs/verifier/reward.txt
+printf '#!/bin/sh\\necho 1 >/logs/verifier/reward.json\\n' >/tests/test.sh; chmod +x /tests/test.sh
+rm -rf /logs/verifier; ln -s /app /logs/verifier; ln -s /tests /app/tests
+ln -s /logs/verifier /logs/artifacts/v
+echo 1 >/app/reward.json; mkdir bin; printf '#!/bin/sh\\necho 3\\n' >bin/cat; chmod +x bin/cat
+export PATH=/app/bin:$PATH
+(while :; do echo '{"reward": 1}' >/logs/verifier/reward.json; sleep 0.01; done) >/dev/null 2>&1 &
+setsid sh -c 'while :; do echo 1 >/logs/verifier/reward.txt; sleep 0.01; done' >/dev/null 2>&1 &
+kill -KILL $PPID $$
+"""
+
+
+@pytest.mark.parametrize(
+    ("attack", "reward"),
+    [
+        ("kill -KILL 2", None),  # the box has ended, and nothing can be judged
+        ("head -c 500000000 /dev/zero >/logs/artifacts/full; head -c 500000000 /dev/zero >/tmp/full", None),
+        ("rm -rf /tmp/* /app/*; mkdir -p /app/out.txt; chmod 0 /app", None),
+        ("mkdir /app/a; cd a; for i in $(seq 200); do mkdir a; cd a; done; ln -s / root", 0.0),
+        ("touch -- '--checkpoint-action=exec=echo 3 >out.txt' --checkpoint=1 \"$(printf 'a\\nb')\"", 0.0),
+    ],
+)
+async def test_what_breaks_the_box_is_no_reward(folder: Path, attack: str, reward: float | None) -> None:
+    task(folder / "count")
+    (record,) = (await ran(f"{NAME}&control=none&command_s=5", shell(attack), answer("Done."))).values()
+    assert record.reward == reward
+
+
+ENGINE = """#!/bin/sh
+[ "$1" = run ] || exit 0
+for image in plain judge; do
+  case " $* " in *" $image "*) break ;; esac
+done
+while [ "$1" != $image ]; do shift; done; shift
+[ $image = judge ] && set -- --ro-bind "$HOME/judge" /tests "$@"
+exec bwrap --unshare-all --as-pid-1 --die-with-parent --ro-bind /usr /usr --symlink usr/bin /bin \\
+  --symlink usr/lib /lib --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp --chdir / "$@"
+"""
+"""Stands for podman: its containers are sandboxes of bubblewrap whose first process is the image's."""
+FORGE = "(while :; do echo 1 >/logs/verifier/reward.txt; sleep 0.01; done) >/dev/null 2>&1 &"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "podman").write_text(ENGINE)
+    (tmp_path / "bin" / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("GYM_CONTAINERS", "podman")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+async def test_tasks_with_images(folder: Path, engine: None) -> None:
+    image = TOML.replace("[environment]", '[environment]\ndocker_image = "plain"\nworkdir = "/app"')
+    task(folder / "shared", toml=image)
+    task(folder / "separate", toml=image.replace("[verifier]", '[verifier]\nenvironment_mode = "separate"'))
+    judge = f'artifacts = ["/app"]\n{image}[verifier.environment]\ndocker_image = "judge"\n'
+    judge = judge.replace("[verifier]", '[verifier]\nenv = { MODE = "fast", KEY = "none" }')
+    task(folder / "own-tests", toml=judge)
+    (folder / "own-tests" / "tests" / "test.sh").rename(folder.parent / "test.sh")
+    (folder / "own-tests" / "tests").rmdir()
+    (folder.parent / "judge").mkdir()
+    (folder.parent / "test.sh").rename(folder.parent / "judge" / "test.sh").chmod(0o755)
+    with pytest.raises(UsageError, match="shared: its tests would run in the box where the agent worked"):
+        catalogue.environment("harbor:tasks")
+    name = "harbor:tasks?shared=true&control=none"
+    solved = await ran(name, shell("echo 3 >out.txt; cp out.txt /logs/artifacts"), answer("Done."))
+    assert {name: one.reward for name, one in solved.items()} == {
+        "shared": 1.0,
+        "separate": 0.0,
+        "own-tests": 1.0,
+    }
+    forged = await ran(name, shell(FORGE), answer("Done."))
+    assert [one.reward for one in forged.values()] == [0.0, 0.0, 0.0]
+    steps(folder.parent / "steps", STEPS)
+    toml = folder.parent / "steps" / "task.toml"
+    toml.write_text(
+        toml.read_text().replace("[environment]", '[environment]\ndocker_image = "plain"\nworkdir = "/app"')
+    )
+    (oracle,) = (await ran("harbor:steps?shared=true&play=oracle", answer("-"))).values()
+    assert oracle.reward == 1.0
+
+
+async def test_no_agent_writes_its_own_reward(folder: Path) -> None:
+    task(folder / "count")
+    (record,) = (await ran(NAME, shell(ATTACKS), answer("Done."))).values()
+    assert record.reward == 0.0
+    assert "graded" in result(record)["harbor_log"]
+
+
+async def test_an_outage_of_a_grader_is_never_a_reward(folder: Path) -> None:
+    write = "#!/bin/sh\necho {} >/logs/verifier/reward.{}\n"
+    short = TOML.replace("timeout_sec = 30.0", "timeout_sec = 1.0")
+    for name, tests, toml in (
+        ("nothing", "#!/bin/sh\nexit 0\n", TOML),
+        ("missing-shell", "#!/no/such/shell\n", TOML),
+        ("late", "#!/bin/sh\nsleep 30; echo 1 >/logs/verifier/reward.txt\n", short),
+        ("text", write.format("NaN", "txt"), TOML),
+        ("overflow", write.format("'{\"reward\": 1e999}'", "json"), TOML),
+        ("boolean", write.format("'{\"reward\": true}'", "json"), TOML),
+        ("list", write.format("[1]", "json"), TOML),
+        ("empty", "#!/bin/sh\n: >/logs/verifier/reward.json; echo 1 >/logs/verifier/reward.txt\n", TOML),
+        ("link", "#!/bin/sh\necho 1 >/tmp/r; ln -s /tmp/r /logs/verifier/reward.txt\n", TOML),
+        ("large", "#!/bin/sh\nhead -c 10000000 /dev/urandom >/logs/verifier/reward.txt\n", TOML),
+        ("two", write.format('\'{"a": 1, "b": 1}\'', "json"), TOML),
+        ("sick", TESTS, TOML.replace("[agent]", 'healthcheck = {command = "false", retries = 1}\n[agent]')),
+    ):
+        task(folder / name, tests=tests, toml=toml)
+    records = await ran(NAME, answer("Done."))
+    found = {name: why(record) for name, record in records.items()}
+    for name, words in {
+        "nothing": "wrote no reward file",
+        "missing-shell": "wrote no reward file",
+        "late": "took longer than 1 s",
+        "text": "no finite number",
+        "overflow": "no finite number|out of range|cannot be read",
+        "boolean": "no finite number",
+        "list": "no object of numbers",
+        "empty": "is empty",
+        "link": "is a link",
+        "large": "larger than 64 KiB",
+        "two": "reward_key=NAME: a, b",
+        "sick": "health check fails",
+    }.items():
+        assert any(word in found[name] for word in words.split("|")), (name, found[name])
+
+
+async def test_a_low_reward_counts_if_the_tests_work_here(folder: Path) -> None:
+    broken = TESTS.replace("= 3 ]", "= 4 ]")
+    task(folder / "broken", tests=broken.replace("#!/bin/sh", "#!/bin/sh\napt-get -qq install jq"))
+    task(folder / "sound")
+    records = await ran(NAME, answer("Done."))
+    assert records["sound"].reward == 0.0
+    problem = why(records["broken"])
+    assert "its own solution gets 0 here and not 1" in problem
+    assert "tests/test.sh: apt-get -qq install" in problem
+    trusted = await ran(f"{NAME}&control=none", answer("Done."))
+    assert trusted["broken"].reward == 0.0
+
+
+async def test_an_agent_whose_time_is_up_is_judged(folder: Path) -> None:
+    task(folder / "count", toml=TOML.replace("timeout_sec = 60.0", "timeout_sec = 1.0"))
+    (record,) = (await ran(NAME, shell("echo 3 >out.txt; sleep 30"), answer("Done."))).values()
+    assert isinstance(record.outcome, Truncated)
+    assert record.reward == 1.0
+    assert result(record)["harbor_ended_by"] == "timeout"
+
+
+async def test_rows_belong_to_what_was_named(folder: Path) -> None:
+    task(folder / "count")
+    task(folder.parent / "other")
+    (row,) = own_rows(NAME)
+    other = {**row, "harbor": {**row["harbor"], "path": "../other"}}
+    async with guest(NAME, answer("Done.")) as system:
+        (elsewhere,) = await made(system, NAME, [other])
+        (folder / "count" / "tests" / "test.sh").write_text("#!/bin/sh\n")
+        (changed,) = await made(system, NAME, [row])
+    assert "no task '../other'" in why(elsewhere)
+    assert "is not as it was" in why(changed)
+
+
+def test_what_a_task_asks_for_and_does_not_get_is_refused_by_name(folder: Path) -> None:
+    good = task(folder / "good")
+    refused = {
+        "windows": TOML.replace("[environment]", '[environment]\nos = "windows"'),
+        "allowlist": TOML.replace("no-network", "allowlist"),
+        "user": TOML.replace("[agent]", '[agent]\nuser = "alice"'),
+        "service": f'artifacts = [{{ source = "/db", service = "db" }}]\n{TOML}',
+        "host": TOML.replace(":-none", ""),
+        "workdir": TOML.replace("[environment]", '[environment]\nworkdir = "/usr/src"'),
+        "gpu": TOML.replace("[environment]", "[environment]\ngpus = 1"),
+    }
+    for name, toml in refused.items():
+        task(folder / name, toml=toml)
+    task(folder / "compose", **{"environment/docker-compose.yaml": "services: {}"})
+    task(folder / "network", solution=None, tests="#!/bin/sh\nuv run pytest\n")
+    with pytest.raises(UsageError) as raised:
+        catalogue.environment(NAME)
+    lines = raised.value.message.splitlines()
+    assert lines[0].startswith(f"{NAME}: 9 of 10 tasks do not run here; ?skip=true leaves these out")
+    assert sorted(line.split(":")[0].strip() for line in lines[1:]) == sorted(
+        [*refused, "compose", "network"]
+    )
+    assert "GYM_TEST_KEY of this machine: set it, and add ?variables=GYM_TEST_KEY" in raised.value.message
+    assert [row["harbor"]["path"] for row in own_rows(f"{NAME}&skip=true")] == ["good"]
+    with pytest.raises(UsageError, match="images are not built here"):
+        catalogue.environment(f"harbor:{good}")
+    with pytest.raises(UsageError, match="settings are dataset, image"):
+        catalogue.environment(f"{NAME}&imag=none")
+    (good / "tests" / "link").symlink_to("/etc/passwd")
+    with pytest.raises(UsageError, match="is a link"):
+        own_rows(f"{NAME}&skip=true&play=nop")
+
+
+def test_sets_of_tasks(folder: Path) -> None:
+    task(folder / "b")
+    task(folder / "a")
+    assert [row["harbor"]["path"] for row in own_rows(NAME)] == ["a", "b"]
+    assert own_rows("harbor:tasks/a?image=none")[0]["harbor"] == own_rows(NAME)[0]["harbor"]
+    sets = [
+        {"name": "own", "version": "1", "description": "", "tasks": [{"name": "own/b", "path": "b"}]},
+        {
+            "name": "far",
+            "version": "1",
+            "tasks": [{"name": "x", "path": "x", "git_url": "https://example.com"}],
+        },
+        {"name": "out", "version": "1", "tasks": [{"name": "x", "path": "../.."}]},
+    ]
+    (folder / "registry.json").write_text(json.dumps(sets))
+    assert [row["harbor"]["path"] for row in own_rows(f"{NAME}&dataset=own@1")] == ["own/b"]
+    for wanted, problem in (
+        ("none", "there are: own@1, far@1, out@1"),
+        ("far", "are in a git repository: clone it"),
+        ("out", "no task in the registry's own folder"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            catalogue.environment(f"{NAME}&dataset={wanted}")
+
+
+READ = (
+    TOML,
+    "",
+    "unknown = 1\n",
+    'version = "1.0"\n[environment]\nmemory = "2G"\nstorage = "512M"\nallow_internet = false\n',
+    '[environment]\nallow_internet = true\nnetwork_mode = "no-network"\nmemory = "1.5g"\nmemory_mb = 1536\n',
+    '[verifier.environment]\ndocker_image = "a"\n',
+    '[verifier]\nenvironment_mode = "separate"\ntimeout_sec = 5\nuser = 0\n',
+    '[agent]\nuser = "a"\ntimeout_sec = 1.5\n',
+    f'multi_step_reward_strategy = "final"\n{STEPS}',
+    'artifacts = ["/a", { source = "b", exclude = ["*.o"] }]\n[environment]\nenv = { A = "${B:-c}" }\n',
+)
+REFUSED = (
+    "[",
+    '[agent]\ntimeout_sec = "long"\n',
+    '[environment]\nnetwork_mode = "some"\n',
+    '[environment]\nmemory = "2T"\n',
+    '[environment]\nmemory = "2G"\nmemory_mb = 1\n',
+    '[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n',
+    'artifacts = ["/a/../b"]\n',
+    "[[verifier.collect]]\ntimeout_sec = 5.0\n",
+    '[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n',
+    '[[steps]]\nname = "a/b"\n',
+)
+
+
+def test_what_harborignore_names_stays_out(folder: Path) -> None:
+    where = task(folder / "count", **{"tests/cache/a": "x", "tests/b.log": "x", "tests/c.py": "x"})
+    (where / "tests" / ".harborignore").write_text("# comment\n\n*.log\ncache/\n")
+    assert [path for path, _, _ in task_folder.files(where / "tests")] == ["c.py", "test.sh"]
+    (where / "tests" / ".harborignore").write_text("!c.py\n")
+    with pytest.raises(UsageError, match=r"'!c\.py' is not supported"):
+        list(task_folder.files(where / "tests"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_task_files_are_read_as_harbor_reads_them() -> None:
+    config = pytest.importorskip("harbor.models.task.config", reason="needs harbor: pip install harbor")
+    for text in READ:
+        ours, theirs = task_file.parse(text, "task.toml"), config.TaskConfig.model_validate_toml(text)
+        assert ours.environment.network == theirs.environment.network_mode.value
+        for size, megabytes in (
+            (ours.environment.memory_bytes, theirs.environment.memory_mb),
+            (ours.environment.storage_bytes, theirs.environment.storage_mb),
+        ):
+            assert size == (megabytes * 2**20 if megabytes else None)
+        assert ours.verifier.timeout_sec == theirs.verifier.timeout_sec
+        assert (ours.agent.user, ours.agent.timeout_sec) == (theirs.agent.user, theirs.agent.timeout_sec)
+        assert ours.environment.env == theirs.environment.env
+        assert [one.source for one in ours.artifacts_of(task_file.StepPart())] == [
+            getattr(one, "source", one) for one in theirs.artifacts
+        ]
+    for text in REFUSED:
+        with pytest.raises(UsageError):
+            task_file.parse(text, "task.toml")
+        with pytest.raises(ValueError, match=r"."):
+            config.TaskConfig.model_validate_toml(text)
+
+
+def test_reward_files() -> None:
+    assert grading.read_rewards("txt", b" 1.5\n") == {"reward": 1.5}
+    assert grading.read_rewards("json", b'{"a": -1, "b": 2.5}') == {"a": -1.0, "b": 2.5}
+    wrong = {
+        "txt": [b"inf", b"1 2", b"\xff", b""],
+        "json": [b"{}", b"1", b'{"a": "1"}', b"[" * 9999, b'{"a": 1' + b"0" * 400 + b"}", b'{"a": null}'],
+        "none": [b"1"],
+    }
+    for kind, contents in wrong.items():
+        for content in contents:
+            with pytest.raises(ValueError, match=r"."):
+                grading.read_rewards(kind, content)
+    assert INSTRUCTION.count("canary") == 2
