@@ -66,10 +66,15 @@ def read(environment: LoadedEnvironment) -> list[Example]:
     if not path.is_file():
         raise UsageError(f"{path} is missing; write five example rows to it, one JSON object per line")
     lines = path.read_bytes().splitlines()
-    return [_example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
+    return [of_line(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
 
 
-def _example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
+def of_line(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:
+    """One example row, with the environment's settings; ``where`` is its place in errors.
+
+    Raises:
+        UsageError: it is not a JSON object, or it has no ``gold``.
+    """
     try:
         line = filled(environment, line, None)
         fields = _fields(line)
@@ -92,10 +97,14 @@ def _example(environment: LoadedEnvironment, where: str, number: int, line: byte
     return Example(number=number, row=line, fields=fields, turns=as_lists, roles=roles)
 
 
-async def play(resource: Resource, example: Example) -> bytes:
-    """Play the perfect rollout on a new session; return the response with the whole transcript."""
+async def play(resource: Resource, example: Example, answers: ScriptedAnswers | None = None) -> bytes:
+    """Play the perfect rollout on a new session; return the response with the whole transcript.
+
+    Args:
+        answers: of the models in roles; by default those of the perfect rollout.
+    """
     output: list[Raw] = []
-    models = example.answers().models(resource.roles)
+    models = (answers or example.answers()).models(resource.roles)
     async with session_of(resource, example.row, models) as session:
         if isinstance(session, Episode):
             await resource.reset(session)
