@@ -42,8 +42,6 @@ from gym_testing.audit.target import Target
 from gym_testing.checks.contract import SILENCE, Subject
 
 TOLERANCE = 1e-9
-SHOWN_PER_SOURCE = 3
-"""Findings of one class and one source that are kept; all are counted."""
 STABILITY_SHARE = 0.2
 
 
@@ -54,6 +52,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         rows: at most so many are measured, drawn by ``seed``.
         seconds: no reply is judged after this time.
         repeats: how often the same replies are judged.
+        elsewhere: they are also judged in another process, with another time zone and locale.
+        slow: replies that may take long to judge are tried, too.
+        kept: findings of one class and one source that are kept with their replies; all are counted.
     """
 
     input: Path | None = None
@@ -61,6 +62,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 60.0
     repeats: int = 20
     seed: int = 0
+    elsewhere: bool = True
+    slow: bool = True
+    kept: int = 3
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -101,6 +105,7 @@ class Auditor:
         self._environment = environment
         self._plan = plan
         self._gold_reward = environment.definition.gold_reward
+        self._pays_silence = environment.definition.silence_reward >= self._gold_reward - TOLERANCE
         self._started_s = time.monotonic()
         self._verifications = self._judged = 0
         self._by: dict[Class, Counter[str]] = {}
@@ -175,7 +180,7 @@ class Auditor:
         wanted = self._environment.definition.silence_reward
         if row.silence.reward is not None and row.silence.reward > wanted + TOLERANCE:
             self._note(row, "nop", "nop", "nothing", row.silence)
-        elif row.silence.reward is not None and wanted >= self._gold_reward:
+        elif row.silence.reward is not None and self._pays_silence:
             self._note(row, "nop", "nop", "nothing", row.silence, detail="declared by silence_reward")
         if not row.has_gold:
             return
@@ -244,7 +249,7 @@ class Auditor:
             made = list(probes(row.target, known))
             random.Random(f"{self._plan.seed} {row.target.example.number}").shuffle(made)
             first.append([(row, probe) for probe in made if not probe.last])
-            last += [(row, probe) for probe in made if probe.last]
+            last += [(row, probe) for probe in made if probe.last and self._plan.slow]
         return [one for level in zip_longest(*first) for one in level if one is not None] + last
 
     async def _probe(self, row: _Row, probe: Probe) -> None:
@@ -258,7 +263,7 @@ class Auditor:
         if probe.expect == "full":
             if not self._full(outcome):
                 self._note(row, "false_negative", probe.source, "full", outcome, suspect=probe.suspect)
-        elif outcome.reward is None or silence >= self._gold_reward - TOLERANCE:
+        elif outcome.reward is None or self._pays_silence:
             return
         elif self._full(outcome):
             self._note(row, "false_positive", probe.source, probe.expect, outcome, suspect=probe.suspect)
@@ -285,7 +290,7 @@ class Auditor:
             self._by.setdefault(kind, Counter())[source] += 1
         key = (kind, source, suspect)
         self._kept[key] += 1
-        if self._kept[key] > SHOWN_PER_SOURCE:
+        if self._kept[key] > self._plan.kept:
             return
         number = row.target.example.number
         identity = f"{kind} {number} {source} ".encode() + outcome.response
@@ -314,9 +319,10 @@ class Auditor:
             known = [row.gold, row.silence, row.near_miss and await self._judge(row.target, row.near_miss)]
             replies += [(row, one) for one in known if isinstance(one, Outcome) and one.reward is not None]
         ways = ["order"]
-        elsewhere = await judge_elsewhere(
-            self._name, [(row.target.example, one.response) for row, one in replies], max(10.0, self._left_s)
-        )
+        lines = [(row.target.example, one.response) for row, one in replies]
+        elsewhere = None
+        if self._plan.elsewhere:
+            elsewhere = await judge_elsewhere(self._name, lines, max(10.0, self._left_s))
         if elsewhere is not None:
             ways += ["process", "TZ", "LC_ALL", "PYTHONHASHSEED"]
             for (row, before), reward in zip(replies, elsewhere, strict=True):
@@ -340,8 +346,9 @@ class Auditor:
     def _rates(self, rows: Sequence[_Row], sound: Sequence[_Row], stability: Stability) -> dict[str, Rate]:
         golds = [row for row in rows if row.gold is not None]
         silent = [row for row in rows if row.silence is not None and row.silence.reward is not None]
-        pays_silence = self._environment.definition.silence_reward >= self._gold_reward - TOLERANCE
-        wrong = [] if pays_silence else [row for row in sound if row.tried["nothing"] + row.tried["less"]]
+        wrong = (
+            [] if self._pays_silence else [row for row in sound if row.tried["nothing"] + row.tried["less"]]
+        )
         right = [row for row in sound if row.tried["full"]]
         measured: dict[Class, tuple[Sequence[_Row], int]] = {
             "gold_fails": (golds, len(golds)),

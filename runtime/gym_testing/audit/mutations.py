@@ -147,6 +147,7 @@ def wrong_queries(target: Target) -> Made:
     """A condition, a grouping or all rows taken away; comparisons and aggregates changed."""
     own = target.answer.strip().rstrip(";")
     yield target.with_answer(f"SELECT * FROM ({own}) WHERE 1=0"), "suspect"  # right where the result is empty
+    yield target.with_answer(f"SELECT 'wibble' FROM ({own})")
     for pattern, new in (
         (r"(?i)\bWHERE\b", "WHERE 1=1 OR"), (r">=", ">"), (r"<=", "<"), (r"(?i)\bSUM\(", "COUNT("),
         (r"(?i)\bDISTINCT\b", ""), (r"(?i)\bDESC\b", "ASC"), (r"(?i)\bAND\b", "OR"), (r"(?i)\bMAX\(", "MIN("),
@@ -364,10 +365,10 @@ def _other_values(value: Any) -> list[Any]:
 
 def _arguments(call: dict[str, Any]) -> dict[str, Any]:
     try:
-        found = json.loads(call["arguments"])
+        found: Any = json.loads(call["arguments"])
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _rewritten(call: dict[str, Any], arguments: Any) -> dict[str, Any]:

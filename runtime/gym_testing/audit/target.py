@@ -169,7 +169,7 @@ class Target:
         left = iter(calls)
         turns: list[list[Any]] = []
         for turn in self.turns:
-            items = [
+            items: list[Any] = [
                 next(left) if isinstance(item, dict) and item.get("type") == "function_call" else item
                 for item in turn
             ]

@@ -95,7 +95,7 @@ def audit(
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime audit NAME..., or --all (and not both)")
-    chosen = names or tuple(catalogue.names("environments"))
+    chosen = list(names) or catalogue.names("environments")
     if len(chosen) > 1 and (input or replay):
         raise UsageError("--input and --replay are of one environment: gym-runtime audit NAME --input FILE")
     settings = parse_row_fields(row_fields)
