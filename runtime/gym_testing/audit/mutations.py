@@ -54,13 +54,15 @@ def wrong_expressions(target: Target) -> Made:
     if digits:
         yield target.with_answer(_other_digit(own, digits[0]))
         yield target.with_answer(_other_digit(own, digits[-1]))
-    for old, new in (("+", "-"), ("\\sin", "\\cos"), ("x", "y"), ("(", "["), ("\\pi", "")):
-        if old in own:
-            yield (
-                (target.with_answer(own.replace(old, new, 1)), "suspect")
-                if old == "("
-                else target.with_answer(own.replace(old, new, 1))
-            )
+    for old, new in (
+        (r"\+", "-"),
+        (r"\\sin\b", r"\\cos"),
+        (r"(?<![\\A-Za-z])[xn](?![A-Za-z])", "y"),
+        (r"\\pi\b", ""),
+    ):
+        changed = re.sub(old, new, own, count=1)
+        if changed != own:
+            yield target.with_answer(changed)
     if "," in own and len(own) < 200:
         parts = own.strip("{}()[]").split(",")
         if len(parts) > 1:
@@ -84,6 +86,8 @@ def wrong_words(target: Target) -> Made:
     own = target.answer.strip()
     if target.options or len(own) > 200:
         return
+    if "episode" in target.kinds and own not in target.expectation:
+        return  # one of several moves that may win
     yield target.with_answer(wrong_answer(target))
     if target.number is not None:
         return
@@ -99,8 +103,14 @@ def wrong_words(target: Target) -> Made:
 @near_miss("text")
 def cut_off(target: Target) -> Made:
     """The reply without its end, from before the answer on."""
-    if target.span is not None and target.span.form not in ("whole", "json", "code", "sql", "field"):
-        yield target.with_text(target.text[: target.span.start])
+    if (
+        target.span is not None
+        and target.span.form in ("boxed", "tag", "line")
+        and "episode" not in target.kinds
+    ):
+        before = target.text[: target.span.start]
+        reply = target.with_text(before)
+        yield (reply, "suspect") if target.answer.strip() in before else reply
     if target.span is not None and target.span.form in ("json", "code", "sql") and len(target.answer) > 20:
         yield target.with_answer(target.answer[: len(target.answer) // 2])
 
@@ -172,7 +182,8 @@ def wrong_calls(target: Target) -> Made:
     if len(calls) > 1:
         yield target.with_calls(calls[::-1]), "suspect"
     for place, call in enumerate(calls[:8]):
-        demanded = call["name"] in target.expectation or call["name"].replace("_", ".") in target.expectation
+        names = (call["name"], call["name"].replace("_", "."))
+        demanded = any(f'"{name}"' in target.expectation for name in names)
 
         def without(new: dict[str, Any] | None, place: int = place) -> list[list[Any]]:
             return target.with_calls([*calls[:place], new, *calls[place + 1 :]])

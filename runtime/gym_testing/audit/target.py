@@ -33,17 +33,24 @@ TAGS = ("answer", "solution", "final_answer", "action", "score")
 LETTERS = "ABCDEFGHIJ"
 
 _ANSWER_LINE = re.compile(r"(?i)\banswer(?: is)?[:\s*]{1,4}\(?([^\n*)]{1,200}?)[)*.]*[ \t]*$", re.MULTILINE)
+_LATEX_TEXT = re.compile(r"\s*\\text\{([^{}]*)\}\s*")
 _FENCE = re.compile(r"```([a-zA-Z0-9_+-]*)\n(.*?)\n?```", re.DOTALL)
 _decode_params = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Where the answer stands in a text, and in which form: ``boxed``, ``tag``, ``line``, ``code``, ``sql``,
-    ``json``, ``field`` or ``whole``."""
+    """Where the answer stands in a text.
+
+    Attributes:
+        form: ``boxed``, ``tag``, ``line``, ``code``, ``sql``, ``json``, ``field`` or ``whole``.
+        begin, close: where the form begins and ends, such as ``\\boxed{`` and ``}`` round the answer.
+    """
 
     start: int
     end: int
     form: str
+    begin: int
+    close: int
 
 
 class Target:
@@ -156,9 +163,16 @@ class Target:
         return {tool["name"]: tool for tool in listed if isinstance(tool, dict) and "name" in tool}
 
     def with_answer(self, answer: str) -> list[list[Any]]:
-        """The perfect rollout with another answer in the same place."""
-        assert self.span is not None
-        return self.with_text(self.text[: self.span.start] + answer + self.text[self.span.end :])
+        """The perfect rollout with another answer in the same place.
+
+        If the text round the answer has it too, that text is left out: else the answer could be found there.
+        """
+        span = self.span
+        assert span is not None
+        before, after = self.text[: span.start], self.text[span.end :]
+        if self.answer.strip() and self.answer.strip() in self.text[: span.begin] + self.text[span.close :]:
+            before, after = self.text[span.begin : span.start], self.text[span.end : span.close]
+        return self.with_text(before + answer + after)
 
     def with_text(self, text: str) -> list[list[Any]]:
         """The perfect rollout with another last text."""
@@ -207,7 +221,9 @@ def _boxed(text: str) -> Span | None:
     for place in range(begin - 1, len(text)):
         depth += (text[place] == "{") - (text[place] == "}")
         if depth == 0:
-            return Span(begin, place, "boxed")
+            inner = _LATEX_TEXT.fullmatch(text, begin, place)
+            within = inner.span(1) if inner else (begin, place)
+            return Span(*within, "boxed", start, place + 1)
     return None
 
 
@@ -215,7 +231,7 @@ def _tagged(text: str) -> Span | None:
     for tag in TAGS:
         start, end = text.rfind(f"<{tag}>"), text.rfind(f"</{tag}>")
         if 0 <= start < end and len(text[start:end]) < 2000:
-            return Span(start + len(tag) + 2, end, "tag")
+            return Span(start + len(tag) + 2, end, "tag", start, end + len(tag) + 3)
     return None
 
 
@@ -224,7 +240,7 @@ def _fenced(text: str) -> Span | None:
         language = block[1].lower()
         form = {"python": "code", "py": "code", "sql": "sql", "sqlite": "sql", "json": "json"}.get(language)
         if form:
-            return Span(block.start(2), block.end(2), form)
+            return Span(*block.span(2), form, *block.span())
     return None
 
 
@@ -239,7 +255,7 @@ def _is_json(text: str) -> bool:
 
 
 def _whole(text: str, form: str) -> Span:
-    return Span(len(text) - len(text.lstrip()), len(text.rstrip()), form)
+    return Span(len(text) - len(text.lstrip()), len(text.rstrip()), form, 0, len(text))
 
 
 def _of_a_field(text: str, row: Mapping[str, Any]) -> Span | None:
@@ -252,10 +268,10 @@ def _of_a_field(text: str, row: Mapping[str, Any]) -> Span | None:
         if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
             places = list(re.finditer(rf"(?<!\w){re.escape(str(value).strip())}(?!\w)", text))
             if places:
-                return Span(places[-1].start(), places[-1].end(), "field")
+                return Span(*places[-1].span(), "field", *places[-1].span())
     return None
 
 
 def _answer_line(text: str) -> Span | None:
     found = list(_ANSWER_LINE.finditer(text))
-    return Span(*found[-1].span(1), "line") if found else None
+    return Span(*found[-1].span(1), "line", *found[-1].span()) if found else None
