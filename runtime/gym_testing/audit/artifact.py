@@ -89,16 +89,14 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows were measured.
 
     Attributes:
-        rows: in the file.
-        sampled: of them measured, chosen by ``seed``.
-        golds: measured rows that have a perfect rollout.
+        rows: in the file; perfect rollouts and silence are measured on all of them, as far as the time goes.
+        sampled: of them drawn by ``seed``, for all other rates.
     """
 
     name: str
     rows: int
     sha256: str
     sampled: int
-    golds: int
     seed: int
 
 

@@ -12,7 +12,7 @@ import random
 import shlex
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -21,8 +21,15 @@ from typing import Any, Literal
 import anyio
 import gym_runtime
 import msgspec
-from gym_runtime.environment import LoadedEnvironment, examples, requirements
-from gym_runtime.errors import DeadlineExceeded, GymError, ModelUnavailable, ResourceError, UnusableAnswer
+from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements
+from gym_runtime.errors import (
+    DeadlineExceeded,
+    GymError,
+    ModelUnavailable,
+    ResourceError,
+    UnusableAnswer,
+    leaf,
+)
 
 from gym_testing.audit import exploits, mutations
 from gym_testing.audit.artifact import (
@@ -37,11 +44,13 @@ from gym_testing.audit.artifact import (
 )
 from gym_testing.audit.elsewhere import judge_elsewhere
 from gym_testing.audit.registry import Expect, Probe, makers, probes
-from gym_testing.audit.rows import read, targets
+from gym_testing.audit.rows import others, read, targets
 from gym_testing.audit.target import Target
 from gym_testing.checks.contract import SILENCE, Subject
 
 TOLERANCE = 1e-9
+SWEEP_SHARE = 0.4
+"""Of the time, for the perfect rollouts and for silence on rows that were not drawn."""
 STABILITY_SHARE = 0.2
 
 
@@ -110,6 +119,7 @@ class Auditor:
         self._verifications = self._judged = 0
         self._by: dict[Class, Counter[str]] = {}
         self._suspects = Counter[Class]()
+        self._swept, self._swept_found = Counter[Class](), Counter[Class]()
         self._kept = Counter[tuple[Class, str, bool]]()
         self.replies: list[StoredReply] = []
 
@@ -126,14 +136,17 @@ class Auditor:
         environment, plan = self._environment, self._plan
         requirements.require(environment)
         chosen = read(environment, plan.input, plan.rows, plan.seed)
-        found, without = await targets(environment, chosen)
+        found, without, form = await targets(environment, chosen)
         rows = [_Row(one, has_gold=one.example.number not in without) for one in found]
-        await self._in_lanes([self._baseline(row) for row in rows])
+        await self._in_lanes(self._baseline(row) for row in rows)
+        with anyio.move_on_after(self._left_s * SWEEP_SHARE):
+            rest = others(environment, chosen, form)
+            await self._in_lanes(self._sweep(example, has_gold=has_gold) for example, has_gold in rest)
         sound = [row for row in rows if row.gold is not None and self._full(row.gold)]
         planned = self._planned(sound)
         left_s = self._left_s * (1 - STABILITY_SHARE)
         with anyio.move_on_after(left_s):
-            await self._in_lanes([self._probe(row, probe) for row, probe in planned])
+            await self._in_lanes(self._probe(row, probe) for row, probe in planned)
         reached = sum(sum(row.tried.values()) for row in rows)
         stability = await self._stability(sound)
         return Artifact(
@@ -141,7 +154,7 @@ class Auditor:
             environment_sha256=hashlib.sha256(environment.source.read_bytes()).hexdigest(),
             runtime=gym_runtime.__version__,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
-            input=chosen.described(golds=sum(row.has_gold for row in rows)),
+            input=chosen.described(),
             rates=self._rates(rows, sound, stability),
             stability=stability,
             judged=self._judged,
@@ -156,7 +169,7 @@ class Auditor:
 
     # -- judging ---------------------------------------------------------------------------------------
 
-    async def _in_lanes(self, work: Sequence[Any]) -> None:
+    async def _in_lanes(self, work: Iterable[Coroutine[Any, Any, None]]) -> None:
         """Await coroutines, as many at once as there are processors."""
         left = iter(work)
 
@@ -169,12 +182,21 @@ class Auditor:
             async with anyio.create_task_group() as lanes:
                 for _ in range(os.cpu_count() or 1):
                     lanes.start_soon(lane)
-        finally:
-            for one in left:
-                one.close()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from group
+
+    async def _sweep(self, example: Example, *, has_gold: bool) -> None:
+        """Judge silence and the perfect rollout on a row that was not drawn."""
+        row = _Row(Target(example), has_gold=has_gold)
+        await self._baseline(row)
+        measured: dict[Class, Outcome | None] = {"gold_fails": row.gold, "nop": row.silence}
+        for kind, outcome in measured.items():
+            if outcome is not None:
+                self._swept[kind] += 1
+                self._swept_found[kind] += row.found.get(kind, False)
 
     async def _baseline(self, row: _Row) -> None:
-        """Judge silence and the perfect rollout, on every row."""
+        """Judge silence and the perfect rollout."""
         example = row.target.example
         row.silence = await self._judge(row.target, SILENCE)
         wanted = self._environment.definition.silence_reward
@@ -351,8 +373,8 @@ class Auditor:
         )
         right = [row for row in sound if row.tried["full"]]
         measured: dict[Class, tuple[Sequence[_Row], int]] = {
-            "gold_fails": (golds, len(golds)),
-            "nop": (silent, len(silent)),
+            "gold_fails": (golds, len(golds) + self._swept["gold_fails"]),
+            "nop": (silent, len(silent) + self._swept["nop"]),
             "false_positive": (wrong, sum(row.tried["nothing"] + row.tried["less"] for row in wrong)),
             "partial": (wrong, sum(row.tried["nothing"] for row in wrong)),
             "false_negative": (right, sum(row.tried["full"] for row in right)),
@@ -361,8 +383,8 @@ class Auditor:
         }
         return {
             kind: rate(
-                len(of),
-                sum(row.found.get(kind, False) for row in of),
+                len(of) + self._swept[kind],
+                sum(row.found.get(kind, False) for row in of) + self._swept_found[kind],
                 tried=tried,
                 by=dict(self._by.get(kind, {})),
                 suspect=self._suspects[kind],

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from gym_runtime import make_response
@@ -33,25 +33,28 @@ class Rows(msgspec.Struct, frozen=True):
     """Rows to measure.
 
     Attributes:
-        without_gold: the numbers of rows that came without a perfect rollout.
+        examples: the rows that all replies are made of, drawn by the seed.
+        without_gold: the numbers of those that came without a perfect rollout.
+        rest: the numbers of all other rows, and their places in the file.
     """
 
+    path: Path
     name: str
     count: int
     sha256: str
     seed: int
     examples: list[Example]
     without_gold: set[int]
+    rest: list[tuple[int, int]]
 
-    def described(self, golds: int) -> Input:
-        sampled = len(self.examples)
-        return Input(
-            name=self.name, rows=self.count, sha256=self.sha256, sampled=sampled, golds=golds, seed=self.seed
-        )
+    def described(self) -> Input:
+        """What the artifact says of them."""
+        drawn = len(self.examples)
+        return Input(name=self.name, rows=self.count, sha256=self.sha256, sampled=drawn, seed=self.seed)
 
 
 def read(environment: LoadedEnvironment, path: Path | None, most: int, seed: int) -> Rows:
-    """At most so many rows of a file, drawn by the seed; by default the environment's examples.
+    """The rows of a file, at most so many of them drawn; by default the environment's examples.
 
     Raises:
         UsageError: the file is missing or empty, or a row is not one of the environment's.
@@ -70,21 +73,41 @@ def read(environment: LoadedEnvironment, path: Path | None, most: int, seed: int
         if not places:
             raise UsageError(f"{path} has no rows")
         chosen = sorted(random.Random(seed).sample(places, most)) if len(places) > most else places
-        found: list[Example] = []
-        without: set[int] = set()
-        for number, place in chosen:
-            file.seek(place)
-            where, line = f"{path}:{number}", file.readline().strip()
-            line, has_gold = _with_gold(where, line)
-            example = examples.of_line(environment, where, number, line)
-            try:
-                environment.resource.task(example.row)
-            except TaskError as error:
-                raise UsageError(f"{where}: {error.message}") from error
-            found.append(example)
-            if not has_gold:
-                without.add(number)
-    return Rows(name, len(places), digest.hexdigest(), seed, found, without)
+        read_rows = [_read(environment, file, path, *place) for place in chosen]
+    found = [example for example, _ in read_rows]
+    without = {example.number for example, has_gold in read_rows if not has_gold}
+    rest = sorted(set(places) - set(chosen))
+    return Rows(path, name, len(places), digest.hexdigest(), seed, found, without, rest)
+
+
+def others(environment: LoadedEnvironment, rows: Rows, form: str) -> Iterator[tuple[Example, bool]]:
+    """The rows that were not drawn, one by one, and whether each has a perfect rollout, if in this form.
+
+    Raises:
+        UsageError: a row is not one of the environment's.
+    """
+    with rows.path.open("rb") as file:
+        for place in rows.rest:
+            example, has_gold = _read(environment, file, rows.path, *place)
+            gold = "" if has_gold or not form else _gold(example, form)
+            if gold:
+                example = msgspec.structs.replace(example, turns=[[gold]])
+            yield example, has_gold or bool(gold)
+
+
+def _read(
+    environment: LoadedEnvironment, file: BinaryIO, path: Path, number: int, place: int
+) -> tuple[Example, bool]:
+    """The row at a place of a file, and whether it came with a perfect rollout."""
+    file.seek(place)
+    where = f"{path}:{number}"
+    line, has_gold = _with_gold(where, file.readline().strip())
+    example = examples.of_line(environment, where, number, line)
+    try:
+        environment.resource.task(example.row)
+    except TaskError as error:
+        raise UsageError(f"{where}: {error.message}") from error
+    return example, has_gold
 
 
 def _with_gold(where: str, line: bytes) -> tuple[bytes, bool]:
@@ -97,9 +120,9 @@ def _with_gold(where: str, line: bytes) -> tuple[bytes, bool]:
     return _encode({**fields, "gold": NO_GOLD}), False
 
 
-async def targets(environment: LoadedEnvironment, rows: Rows) -> tuple[list[Target], set[int]]:
-    """The rows as makers see them, and the numbers of those that have no perfect rollout."""
-    found, without = list(rows.examples), set(rows.without_gold)
+async def targets(environment: LoadedEnvironment, rows: Rows) -> tuple[list[Target], set[int], str]:
+    """The drawn rows as makers see them, the numbers of those without a gold, and the form of golds."""
+    found, without, form = list(rows.examples), set(rows.without_gold), ""
     if without:
         form = await _form(environment, [one for one in found if one.number in without])
         for place, example in enumerate(found):
@@ -111,9 +134,9 @@ async def targets(environment: LoadedEnvironment, rows: Rows) -> tuple[list[Targ
     traits = {environment.definition.shape} | ({"judge"} if environment.resource.roles else set[str]())
     made: list[Target] = []
     for example in found:
-        others = [other for other in known if other.example.number != example.number]
-        made.append(Target(example, others, frozenset(traits)))
-    return made, without
+        siblings = [other for other in known if other.example.number != example.number]
+        made.append(Target(example, siblings, frozenset(traits)))
+    return made, without, form
 
 
 async def _form(environment: LoadedEnvironment, found: Iterable[Example]) -> str:

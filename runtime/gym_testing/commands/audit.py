@@ -86,7 +86,8 @@ def audit(
             from its answer's field, where the verifier pays for that.
         output: Where the artifact goes; by default NAME.audit.json in this folder.
         replay: The id of a finding: judge its reply again and show it.
-        rows: How many rows to measure at most, drawn by the seed.
+        rows: On how many rows to try all replies, drawn by the seed; perfect rollouts and empty replies are
+            judged on all rows.
         seconds: How long to measure each environment.
         repeats: How often the same replies are judged.
         seed: Chooses the rows and the order of the replies.
