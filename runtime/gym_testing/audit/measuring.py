@@ -43,6 +43,7 @@ from gym_testing.audit.artifact import (
     rate,
 )
 from gym_testing.audit.elsewhere import judge_elsewhere
+from gym_testing.audit.interruption import interrupting
 from gym_testing.audit.registry import Expect, Probe, makers, probes
 from gym_testing.audit.rows import others, read, targets
 from gym_testing.audit.target import Target
@@ -63,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         repeats: how often the same replies are judged.
         elsewhere: they are also judged in another process, with another time zone and locale.
         slow: replies that may take long to judge are tried, too.
+        blocked_s: a verifier that blocks the event loop for longer is ended, which is an error of it.
         kept: findings of one class and one source that are kept with their replies; all are counted.
     """
 
@@ -73,6 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     elsewhere: bool = True
     slow: bool = True
+    blocked_s: float = 5.0
     kept: int = 3
 
 
@@ -133,6 +136,14 @@ class Auditor:
         Raises:
             UsageError: the environment's packages or rows are missing.
         """
+        within = (Subject.judge.__code__, examples.play.__code__)
+        try:
+            async with interrupting(self._plan.blocked_s, within):
+                return await self._measure()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from group
+
+    async def _measure(self) -> Artifact:
         environment, plan = self._environment, self._plan
         requirements.require(environment)
         chosen = read(environment, plan.input, plan.rows, plan.seed)

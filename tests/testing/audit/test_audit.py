@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from gym_runtime.cli import main
+from gym_runtime.environment import catalogue
 from gym_testing.audit.intervals import wilson
+from gym_testing.audit.measuring import Auditor, Plan
 
 MODULE = '''"""An environment of the tests."""
 
@@ -136,6 +139,20 @@ def test_what_cannot_be_done_is_said(
     Path("bad.jsonl").write_text('{"responses_create_params": {"input": "?"}, "gold": "x"}\n')
     assert main.run(["audit", *arguments]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_verifier_that_hangs_is_ended_and_named() -> None:
+    hanging = MODULE.replace("import os\n", "import os\nimport re\n")
+    hanging = hanging.replace("    text =", "    re.fullmatch('(a+)+', reply.text)\n    text =")
+    Path("hangs.py").write_text(hanging)
+    Path("hangs.jsonl").write_text(json.dumps(row("5", "5")) + "\n")
+    environment = catalogue.environment("./hangs.py")
+    auditor = Auditor("./hangs.py", environment, Plan(elsewhere=False, repeats=1, blocked_s=0.2))
+    made = anyio.run(auditor.measure)
+    assert made.rates["error"].by == {"exploits:very_long": 1}
+    assert made.cost.not_reached == 0
+    details = [finding.detail for finding in made.findings if finding.kind == "error"]
+    assert details == ["it blocked the event loop for more than 0.2 s"]
 
 
 def test_intervals_are_wilsons() -> None:
