@@ -63,10 +63,9 @@ def wrong_expressions(target: Target) -> Made:
         changed = re.sub(old, new, own, count=1)
         if changed != own:
             yield target.with_answer(changed)
-    if "," in own and len(own) < 200:
-        parts = own.strip("{}()[]").split(",")
-        if len(parts) > 1:
-            yield target.with_answer(own.replace("," + parts[-1], "", 1))
+    parts = re.split(r"(?<!\\),", own.strip("{}()[]")) if len(own) < 200 else []
+    if len(parts) > 1:
+        yield target.with_answer(own.replace("," + parts[-1], "", 1))
 
 
 @near_miss("choice")
@@ -327,13 +326,15 @@ def code_forms(target: Target) -> Made:
 def sql_forms(target: Target) -> Made:
     """Other white space, a semicolon, a comment, a query round the query."""
     own = target.answer.strip().rstrip(";")
+    end = ";" if target.answer.strip().endswith(";") else ""
     yield target.with_answer(f"{own};")
-    yield target.with_answer(f"{own}\n")
+    yield target.with_answer(own), "suspect"  # some rules read a query up to its semicolon
+    yield target.with_answer(f"{own}{end}\n")
     if "--" not in own and "'" not in own:
-        yield target.with_answer(" ".join(own.split()))
+        yield target.with_answer(" ".join(own.split()) + end)
     if not re.search(r"(?i)\border by\b", own):
         yield target.with_answer(f"SELECT * FROM ({own})"), "suspect"
-    yield target.with_answer(f"-- a comment\n{own}"), "suspect"
+    yield target.with_answer(f"-- a comment\n{own}{end}"), "suspect"
 
 
 @same_answer("calls")

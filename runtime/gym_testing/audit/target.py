@@ -208,7 +208,7 @@ def _span(text: str, row: Mapping[str, Any]) -> Span | None:
     found = _boxed(text) or _tagged(text) or _fenced(text)
     if found is None and _is_json(text):
         found = _whole(text, "json")
-    if found is None and text.lstrip().upper().startswith(("SELECT ", "WITH ")):
+    if found is None and re.match(r"(?i)\s*(SELECT\b[^.]|WITH\s+\w+\s+AS\b)", text):
         found = _whole(text, "sql")
     return found or _of_a_field(text, row) or _answer_line(text)
 
