@@ -44,6 +44,7 @@ from gym_testing.audit.artifact import (
 )
 from gym_testing.audit.elsewhere import judge_elsewhere
 from gym_testing.audit.interruption import interrupting
+from gym_testing.audit.pairs import unfair
 from gym_testing.audit.registry import Expect, Probe, makers, probes
 from gym_testing.audit.rows import others, read, targets
 from gym_testing.audit.target import Target
@@ -280,6 +281,8 @@ class Auditor:
         last: list[tuple[_Row, Probe]] = []
         for row in rows:
             made = list(probes(row.target, known))
+            if self._environment.definition.compare is not None:
+                made = [one for one in made if one.expect == "full"]  # any reply may be better than silence
             random.Random(f"{self._plan.seed} {row.target.example.number}").shuffle(made)
             first.append([(row, probe) for probe in made if not probe.last])
             last += [(row, probe) for probe in made if probe.last and self._plan.slow]
@@ -349,6 +352,10 @@ class Auditor:
         """Judge the same replies again: many times, in another order, in another process."""
         replies: list[tuple[_Row, Outcome]] = []
         for row in rows:
+            if self._environment.definition.compare is not None and row.gold is not None:
+                pair = (row.gold.response, SILENCE)
+                for source, detail in (await unfair(self._environment, row.target.example, pair)).items():
+                    self._note(row, "unstable", source, "same", row.gold, detail=detail)
             known = [row.gold, row.silence, row.near_miss and await self._judge(row.target, row.near_miss)]
             replies += [(row, one) for one in known if isinstance(one, Outcome) and one.reward is not None]
         ways = ["order"]
@@ -405,6 +412,8 @@ class Auditor:
 
     def _unobserved(self, rows: Sequence[_Row]) -> list[str]:
         found = ["difficulty", "duplicates"]
+        if self._environment.definition.compare is not None:
+            found.append("false_positive")
         if self._environment.resource.roles:
             found.append("judge")
         if any(not row.has_gold for row in rows):

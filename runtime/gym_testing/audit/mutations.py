@@ -260,6 +260,8 @@ def latex_forms(target: Target) -> Made:
     """Spaces, other fractions, brackets that grow."""
     own = target.answer
     yield target.with_answer(f" {own} ")
+    # A molecule or a word has brackets and commas, too, and is no mathematics.
+    sure = "\\" in own or not re.search("[A-Za-z]{2}|[A-Z]", own)
     for old, new in (
         ("\\frac", "\\dfrac"),
         ("\\dfrac", "\\frac"),
@@ -269,7 +271,8 @@ def latex_forms(target: Target) -> Made:
     ):
         if old in own:
             changed = own.replace(old, new)
-            yield target.with_answer(changed.replace(")", "\\right)") if new == "\\left(" else changed)
+            reply = target.with_answer(changed.replace(")", "\\right)") if new == "\\left(" else changed)
+            yield reply if sure else (reply, "suspect")
 
 
 @same_answer("whole")

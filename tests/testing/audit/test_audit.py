@@ -155,6 +155,41 @@ def test_a_verifier_that_hangs_is_ended_and_named() -> None:
     assert details == ["it blocked the event loop for more than 0.2 s"]
 
 
+PAIRS = '''"""The longest reply wins."""
+
+from gym_runtime import Candidates, Environment, Pending, Reply, Task, Verdict
+
+
+async def verify(task: Task, reply: Reply) -> Pending:
+    return Pending(len(reply.text))
+
+
+async def compare(candidates: Candidates[Task]) -> list[Verdict]:
+    lengths = candidates.features(int)
+    rewards = [float(length == max(lengths)) for length in lengths]
+    BIAS
+    return [Verdict(reward) for reward in rewards]
+
+
+environment = Environment(resource=verify, compare=compare, description="Be long.")
+'''
+
+
+def test_a_comparison_that_prefers_a_place_is_unstable() -> None:
+    for name, bias, found in (
+        ("fair", "pass", {}),
+        ("first", "rewards[0] = 1.0", {"pairs:swapped_replies": 1}),
+        ("tie", "rewards[1] *= rewards[0] < rewards[1]", {"pairs:equal_replies": 1}),
+    ):
+        Path(f"{name}.py").write_text(PAIRS.replace("BIAS", bias))
+        Path(f"{name}.jsonl").write_text(json.dumps(row("5", "five")) + "\n")
+        environment = catalogue.environment(f"./{name}.py")
+        made = anyio.run(Auditor(name, environment, Plan(elsewhere=False, repeats=1)).measure)
+        assert made.rates["unstable"].by == found
+        assert made.rates["false_positive"].found is None
+        assert "false_positive" in made.unobserved
+
+
 def test_intervals_are_wilsons() -> None:
     for found, of, low, high in (
         (3, 200, 0.005, 0.043),
