@@ -54,6 +54,8 @@ TOLERANCE = 1e-9
 SWEEP_SHARE = 0.4
 """Of the time, for the perfect rollouts and for silence on rows that were not drawn."""
 STABILITY_SHARE = 0.2
+SLOW_ROWS = 20
+"""Rows that get the replies that may take long to judge; these are large, and depend little on the row."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +269,8 @@ class Auditor:
             outcome = Outcome("slow" if slow else "broke", None, response, error.message)
         except GymError as error:
             outcome = Outcome("refused", None, response, error.message)
-        if not scripted and Counter(role for role, _ in answers.asked) > (asked_before or Counter()):
+        before, asked = asked_before or Counter[str](), Counter(role for role, _ in answers.asked)
+        if not scripted and any(asked[role] > before[role] for role in asked):
             self._judged += 1
             return Outcome("judged", None, response)
         return outcome
@@ -279,13 +282,14 @@ class Auditor:
         known = makers(exploits.__file__, mutations.__file__, str(self._environment.source))
         first: list[list[tuple[_Row, Probe]]] = []
         last: list[tuple[_Row, Probe]] = []
-        for row in rows:
+        for place, row in enumerate(rows):
             made = list(probes(row.target, known))
             if self._environment.definition.compare is not None:
                 made = [one for one in made if one.expect == "full"]  # any reply may be better than silence
             random.Random(f"{self._plan.seed} {row.target.example.number}").shuffle(made)
             first.append([(row, probe) for probe in made if not probe.last])
-            last += [(row, probe) for probe in made if probe.last and self._plan.slow]
+            if self._plan.slow and place < SLOW_ROWS:
+                last += [(row, probe) for probe in made if probe.last]
         return [one for level in zip_longest(*first) for one in level if one is not None] + last
 
     async def _probe(self, row: _Row, probe: Probe) -> None:

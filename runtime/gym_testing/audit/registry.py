@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from gym_runtime.errors import UsageError
 
 from gym_testing.audit.target import Target
 
@@ -80,9 +81,8 @@ def _registering(expect: Expect, kinds: Sequence[str], *, last: bool = False) ->
         file = str(Path(make.__code__.co_filename).resolve())
         name = f"{Path(file).stem}:{make.__name__}"
         of_file = _makers.setdefault(file, [])
-        of_file[:] = [
-            one for one in of_file if (one.name, one.kinds) != (name, frozenset(kinds))
-        ]  # loaded twice
+        known = (name, frozenset(kinds))
+        of_file[:] = [one for one in of_file if (one.name, one.kinds) != known]  # a file may be loaded twice
         of_file.append(Maker(name, make, expect, frozenset(kinds), last))
         return make
 
@@ -95,12 +95,21 @@ def makers(*files: str) -> list[Maker]:
 
 
 def probes(target: Target, all_makers: Iterable[Maker]) -> Iterator[Probe]:
-    """The replies to a row, each once: the perfect rollout itself and empty ones are left out."""
+    """The replies to a row, each once and without the perfect rollout itself.
+
+    Raises:
+        UsageError: a maker raised.
+    """
     seen = {_key(target.turns)}
     for maker in all_makers:
         if not maker.kinds <= target.kinds:
             continue
-        for made in maker.make(target):
+        try:
+            replies = list(maker.make(target))
+        except Exception as error:
+            problem = f"{maker.name} made no replies to row {target.example.number}: {error!r}"
+            raise UsageError(problem) from error
+        for made in replies:
             reply, suspect = made if isinstance(made, tuple) else (made, None)
             turns = [[reply]] if isinstance(reply, str) else reply
             key = _key(turns)

@@ -190,6 +190,14 @@ def test_a_comparison_that_prefers_a_place_is_unstable() -> None:
         assert "false_positive" in made.unobserved
 
 
+def test_a_maker_that_raises_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sums.py").write_text(MODULE.replace('yield "please"', "yield 1 / 0"))
+    assert main.run(["audit", "./sums.py"]) == 2
+    said = capsys.readouterr().err
+    assert "sums:magic_words made no replies to row 1: ZeroDivisionError('division by zero')" in said
+    assert not Path("sums.audit.json").exists()
+
+
 def test_intervals_are_wilsons() -> None:
     for found, of, low, high in (
         (3, 200, 0.005, 0.043),
