@@ -12,7 +12,7 @@ import random
 import shlex
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -105,7 +105,12 @@ class _Row:
         self.silence: Outcome | None = None
         self.near_miss: bytes | None = None
         self.found: dict[Class, bool] = {}
-        self.tried = Counter[Expect]()
+        self.tried, self.judged = Counter[Expect](), Counter[Expect]()
+
+    def decided(self, *kinds: Expect) -> bool:
+        """Whether the rule itself decides on most of the replies of these kinds."""
+        tried = sum(self.tried[kind] for kind in kinds)
+        return tried > 0 and tried >= sum(self.judged[kind] for kind in kinds)
 
 
 class Auditor:
@@ -122,7 +127,7 @@ class Auditor:
         self._gold_reward = environment.definition.gold_reward
         self._pays_silence = environment.definition.silence_reward >= self._gold_reward - TOLERANCE
         self._started_s = time.monotonic()
-        self._verifications = self._judged = 0
+        self._verifications = self._judged = self._reached = 0
         self._by: dict[Class, Counter[str]] = {}
         self._suspects = Counter[Class]()
         self._swept, self._swept_found = Counter[Class](), Counter[Class]()
@@ -161,23 +166,23 @@ class Auditor:
         left_s = self._left_s * (1 - STABILITY_SHARE)
         with anyio.move_on_after(left_s):
             await self._in_lanes(self._probe(row, probe) for row, probe in planned)
-        reached = sum(sum(row.tried.values()) for row in rows)
         stability = await self._stability(sound)
+        rates = self._rates(rows, sound, stability)
         return Artifact(
             environment=environment.name,
             environment_sha256=hashlib.sha256(environment.source.read_bytes()).hexdigest(),
             runtime=gym_runtime.__version__,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
             input=chosen.described(),
-            rates=self._rates(rows, sound, stability),
+            rates=rates,
             stability=stability,
             judged=self._judged,
             findings=[reply.finding for reply in self.replies],
-            unobserved=self._unobserved(rows),
+            unobserved=self._unobserved(rows, rates),
             cost=Cost(
                 seconds=round(time.monotonic() - self._started_s, 1),
                 verifications=self._verifications,
-                not_reached=max(0, len(planned) - reached),
+                not_reached=max(0, len(planned) - self._reached),
             ),
         )
 
@@ -294,9 +299,11 @@ class Auditor:
 
     async def _probe(self, row: _Row, probe: Probe) -> None:
         outcome = await self._play(row.target, probe.turns)
-        row.tried[probe.expect] += 1
+        self._reached += 1
         if outcome.how == "judged":
+            row.judged[probe.expect] += 1
             return
+        row.tried[probe.expect] += 1
         silence = (row.silence.reward if row.silence else None) or 0.0
         if outcome.how == "broke":
             self._note(row, "error", probe.source, probe.expect, outcome, detail=outcome.detail)
@@ -390,10 +397,8 @@ class Auditor:
     def _rates(self, rows: Sequence[_Row], sound: Sequence[_Row], stability: Stability) -> dict[str, Rate]:
         golds = [row for row in rows if row.gold is not None]
         silent = [row for row in rows if row.silence is not None and row.silence.reward is not None]
-        wrong = (
-            [] if self._pays_silence else [row for row in sound if row.tried["nothing"] + row.tried["less"]]
-        )
-        right = [row for row in sound if row.tried["full"]]
+        wrong = [] if self._pays_silence else _measured(sound, "false_positive", "nothing", "less")
+        right = _measured(sound, "false_negative", "full")
         measured: dict[Class, tuple[Sequence[_Row], int]] = {
             "gold_fails": (golds, len(golds) + self._swept["gold_fails"]),
             "nop": (silent, len(silent) + self._swept["nop"]),
@@ -414,12 +419,17 @@ class Auditor:
             for kind, (of, tried) in measured.items()
         }
 
-    def _unobserved(self, rows: Sequence[_Row]) -> list[str]:
-        found = ["difficulty", "duplicates"]
-        if self._environment.definition.compare is not None:
-            found.append("false_positive")
+    def _unobserved(self, rows: Sequence[_Row], rates: Mapping[str, Rate]) -> list[str]:
+        found = ["difficulty", "duplicates", *(name for name, one in rates.items() if one.found is None)]
         if self._environment.resource.roles:
             found.append("judge")
         if any(not row.has_gold for row in rows):
             found.append(f"golds of {sum(not row.has_gold for row in rows)} rows")
         return found
+
+
+def _measured(rows: Sequence[_Row], kind: Class, *expected: Expect) -> list[_Row]:
+    """The rows with replies of some kinds; none where a judge decides on most, and nothing was found."""
+    if not any(row.decided(*expected) or row.found.get(kind) for row in rows):
+        return []
+    return [row for row in rows if any(row.tried[one] for one in expected)]
