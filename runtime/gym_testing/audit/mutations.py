@@ -30,12 +30,12 @@ def wrong_numbers(target: Target) -> Made:
     assert number is not None
     own = format(number, "f")
     first = next((place for place, digit in enumerate(own) if digit in "123456789"), 0)
-    for text in (_other_digit(own, first), format(-number, "f"), format(number * 10, "f"), own + "9"):
+    for text in (_other_digit(own, first), format(-number, "f"), format(number * 10, "f")):
         if Decimal(text) != number:
             yield target.with_answer(text)
     tolerated = "." in own or "tol" in target.expectation
-    last = target.with_answer(_other_digit(own, len(own) - 1))
-    yield (last, "suspect") if tolerated else last
+    for text in (_other_digit(own, len(own) - 1), own + "9"):
+        yield (target.with_answer(text), "suspect") if tolerated else target.with_answer(text)
     if "." not in own:
         yield target.with_answer(f"{own}.5"), "suspect"
     if number:
