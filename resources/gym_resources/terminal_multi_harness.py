@@ -11,7 +11,8 @@ names, with ``agent006`` also by their arguments, and compared pair by pair; whe
 3. the made call has no argument that the expected one lacks; it may lack some,
 4. the argument that the row's ``harness`` compares of this tool, if any, is alike
    (`gym_resources.expected_calls.harnesses`): the command of a shell, code, a result or the query of a search
-   by the ratio of Python's ``difflib.SequenceMatcher``, a plan by being there. Other values do not matter.
+   by the ratio of Python's ``difflib.SequenceMatcher``, a plan by being there. Other values do not matter;
+   but with ``opencode`` and ``stirrup``, of a tool without such an argument, all values must be alike.
 
 The ratio must reach the row's ``threshold``; without the field it is ``string_similarity_threshold``, and
 ``query_string_similarity_threshold`` for queries. The reward is 1 or 0; ``failure_reason`` says by what a
@@ -39,7 +40,7 @@ from gym_resources.expected_calls.expected import (
     ExpectedMessage,
     decoded,
 )
-from gym_resources.expected_calls.harnesses import COMPARED, Harness, aligned, similarity
+from gym_resources.expected_calls.harnesses import Harness, aligned, compared, similarity
 from gym_resources.schema.strict import misformed, violation
 
 NAME = "terminal_multi_harness"
@@ -126,8 +127,7 @@ def mismatch(task: HarnessTask, wanted: ExpectedCall, given: FunctionCall, score
     arguments = cast("dict[str, Any]", made)
     if arguments.keys() - expected.keys():
         return "unexpected_arguments"
-    if rule := COMPARED[task.harness].get(wanted.name):
-        argument, how = rule
+    for argument, how in compared(task.harness, wanted.name, arguments):
         least = task.least(how)
         scores.append(similarity(how, expected.get(argument), arguments.get(argument), least))
         if (scores[-1] or 0.0) < least:

@@ -28,6 +28,8 @@ TOOLS = [
     tool("execute_python", [], code=TEXT),
     tool("return_result", ["result"], result={}),
     tool("web_search", ["query"], query=TEXT),
+    tool("read", ["filePath"], filePath=TEXT, limit={"type": "integer"}),
+    tool("fetch", ["url"], url=TEXT),
 ]
 
 
@@ -83,6 +85,16 @@ async def test_codex_compares_commands_and_the_rest_by_its_schema(
         ("opencode", "bash", {"command": LIST}, {"command": "rm -r /"}, "arguments"),
         ("stirrup", "web_search", {"query": "tide table Brest"}, {"query": "tide tables of Brest"}, "none"),
         ("stirrup", "web_search", {"query": "tide table Brest"}, {"query": "weather"}, "arguments"),
+        # The audit found that any file was as good as the expected one.
+        ("opencode", "read", {"filePath": "/etc/hosts"}, {"filePath": "/etc/shadow"}, "arguments"),
+        ("opencode", "read", {"filePath": "/etc/hosts", "limit": 9}, {"filePath": "/etc/hosts"}, "none"),
+        (
+            "stirrup",
+            "fetch",
+            {"url": "https://tides.example/brest"},
+            {"url": "https://x.example"},
+            "arguments",
+        ),
     ],
 )
 async def test_each_harness_compares_its_own_tools(

@@ -7,7 +7,7 @@ Source: the rulebooks of NeMo Gym's ``terminal_multi_harness`` for ``codex`` and
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
 from gym_runtime.messages import FunctionCall
@@ -23,8 +23,21 @@ COMPARED: dict[Harness, dict[str, tuple[str, How]]] = {
     "agent006": {"execute_python": ("code", "code"), "return_result": ("result", "json")},
     "stirrup": {"code_exec": ("cmd", "command"), "web_search": ("query", "query")},
 }
-"""Of each tool the argument that is compared, and how; of other tools no value is compared."""
+"""Of each tool the argument that is compared, and how."""
+COMPARES_ALL: frozenset[Harness] = frozenset({"opencode", "stirrup"})
+"""Of the other tools of these, every argument of the call is compared as JSON; elsewhere none is."""
 _Call = TypeVar("_Call", ExpectedCall, FunctionCall)
+
+
+def compared(harness: Harness, tool: str, given: Iterable[str]) -> list[tuple[str, How]]:
+    """The arguments of a call with these arguments that are compared, and how.
+
+    >>> compared("opencode", "read", ["filePath"]), compared("codex", "write_stdin", ["chars"])
+    ([('filePath', 'json')], [])
+    """
+    if rule := COMPARED[harness].get(tool):
+        return [rule]
+    return [(argument, "json") for argument in given] if harness in COMPARES_ALL else []
 
 
 def aligned(harness: Harness, calls: Sequence[_Call]) -> list[_Call]:

@@ -126,10 +126,14 @@ def written_out(item: Any, call_id: str) -> Any:
     return {"type": _CALL, "call_id": call_id, "name": name, "arguments": _encode(arguments).decode()}
 
 
-async def play(resource: Resource, example: Example) -> bytes:
-    """Play the perfect rollout on a new session; return the response with the whole transcript."""
+async def play(resource: Resource, example: Example, answers: ScriptedAnswers | None = None) -> bytes:
+    """Play the perfect rollout on a new session; return the response with the whole transcript.
+
+    Args:
+        answers: of the models in roles; by default those of the perfect rollout.
+    """
     output: list[Raw] = []
-    models = example.answers().models(resource.roles)
+    models = (answers or example.answers()).models(resource.roles)
     async with session_of(resource, example.row, models) as session:
         if isinstance(session, Episode):
             await resource.reset(session)

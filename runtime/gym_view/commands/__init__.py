@@ -12,7 +12,7 @@ COMMANDS = {
         "ls": "List environments (by default), agents, model providers, tool packs, recipes or runs.",
     },
     "Prepare data": {
-        "export": "Write rollouts with a verdict as Parquet, with the columns that trainers want, or as ATIF.",
-        "import-atif": "Write ATIF trajectories as result rows, for view, compare, export and reverify.",
+        "export": "Write rollouts with a verdict as Parquet, with trainers' columns, or as ATIF.",
+        "import-atif": "Write ATIF trajectories as result rows, which view, compare, export and reverify read.",
     },
 }

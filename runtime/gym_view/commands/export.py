@@ -21,7 +21,7 @@ def export(
     tokens: Literal["none", "completion", "all"] = "completion",
     json: AsJson = False,
 ) -> int:
-    """Write rollouts with a verdict as Parquet, with the columns that trainers want, or as ATIF.
+    """Write rollouts with a verdict as Parquet, with trainers' columns, or as ATIF.
 
     For NeMo Gym's files too. Rows that have no such form are left out and counted.
 

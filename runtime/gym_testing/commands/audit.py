@@ -1,0 +1,253 @@
+"""``audit``: how often a verifier pays for wrong replies, and refuses right ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from gym_runtime import Verdict
+from gym_runtime.cli import (
+    AT_LEAST_ONE,
+    POSITIVE,
+    AsJson,
+    Everything,
+    RowFields,
+    formatting,
+    parse_row_fields,
+    run_async,
+    terminal,
+)
+from gym_runtime.environment import LoadedEnvironment, catalogue, examples, requirements, with_settings
+from gym_runtime.errors import GymError, UsageError
+from gym_runtime.messages import Message, decode_items, decode_response
+from rich.table import Table
+
+from gym_testing.audit import artifact as artifacts
+from gym_testing.audit.artifact import CLASSES, Artifact, Rate
+from gym_testing.audit.measuring import Auditor, Plan
+from gym_testing.checks.contract import Subject
+
+SHOWN_FINDINGS = 20
+SHOWN_CHARS = 160
+COLUMNS = {
+    "gold fails": "gold_fails",
+    "nop paid": "nop",
+    "false positive": "false_positive",
+    "false negative": "false_negative",
+    "unstable": "unstable",
+}
+
+
+class Audited(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of one environment; ``problem`` is why nothing was measured."""
+
+    environment: str
+    artifact: Artifact | None = None
+    problem: str = ""
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding's reply, judged again; ``problem`` is the error in place of a reward."""
+
+    id: str
+    source: str
+    expected: str
+    recorded: float | None
+    reward: float | None
+    problem: str = ""
+    reply: str
+
+
+def audit(
+    *names: str,
+    everything: Everything = False,
+    input: Path | None = None,  # noqa: A002 - the flag's name
+    output: Path | None = None,
+    replay: str | None = None,
+    rows: Annotated[int, AT_LEAST_ONE] = 200,
+    seconds: Annotated[float, POSITIVE] = 60.0,
+    repeats: Annotated[int, AT_LEAST_ONE] = 20,
+    seed: int = 0,
+    row_fields: RowFields = (),
+    strict: bool = False,
+    json: AsJson = False,
+) -> int:
+    """Measure how often a verifier pays for wrong replies and refuses right ones. Needs no model.
+
+    It judges perfect rollouts, empty replies, exploits, near misses and other forms of right answers, and the
+    same replies many times. It writes NAME.audit.json with the rates and NAME.audit.replies.jsonl with the
+    replies that show what was found. What a judge decides is not measured.
+
+    Args:
+        names: Environments, or paths of modules.
+        everything: Measure every environment that can run here.
+        input: Rows to measure in place of the examples, JSONL; a row without "gold" gets its perfect rollout
+            from its answer's field, where the verifier pays for that.
+        output: Where the artifact goes; by default NAME.audit.json in this folder.
+        replay: The id of a finding: judge its reply again and show it.
+        rows: On how many rows to try all replies, drawn by the seed; perfect rollouts and empty replies are
+            judged on all rows.
+        seconds: How long to measure each environment.
+        repeats: How often the same replies are judged.
+        seed: Chooses the rows and the order of the replies.
+        row_fields: NAME=VALUE, a field for the rows that leave it out; JSON or text, repeatable.
+        strict: Findings that are not only suspect make the exit status 1.
+    """
+    if bool(names) == everything:
+        raise UsageError("say which: gym-runtime audit NAME..., or --all (and not both)")
+    chosen = list(names) or catalogue.names("environments")
+    if len(chosen) > 1 and (input or replay):
+        raise UsageError("--input and --replay are of one environment: gym-runtime audit NAME --input FILE")
+    settings = parse_row_fields(row_fields)
+    if replay is not None:
+        environment = with_settings(catalogue.environment(chosen[0]), settings)
+        _show_replayed(_replay(environment, _path(environment.name, output, 1), replay), as_json=json)
+        return 0
+    if not everything:
+        for name in chosen:
+            requirements.require(catalogue.environment(name))
+    plan = Plan(input=input, rows=rows, seconds=seconds, repeats=repeats, seed=seed)
+    found: list[Audited] = []
+
+    async def measure() -> None:
+        with terminal.errors().status("measuring") as status:
+            for name in chosen:
+                status.update(f"measuring {name}")
+                try:
+                    environment = with_settings(catalogue.environment(name), settings)
+                    auditor = Auditor(name, environment, plan)
+                    made = await auditor.measure()
+                except GymError as error:
+                    if not everything:
+                        raise
+                    found.append(Audited(environment=name, problem=error.message))
+                    continue
+                artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
+                found.append(Audited(environment=environment.name, artifact=made))
+
+    run_async(measure)
+    terminal.print_json(found) if json else _show(found)
+    wrong = any(rate.found for one in found if one.artifact for rate in one.artifact.rates.values())
+    return 1 if strict and wrong else 0
+
+
+def _path(name: str, output: Path | None, count: int) -> Path:
+    if output is None or count > 1 or output.is_dir():
+        folder = output or Path()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{name}.audit.json"
+    if output.suffix != ".json":
+        raise UsageError(f"--output {output}: the artifact is JSON; call it {output}.audit.json")
+    return output
+
+
+def _replay(environment: LoadedEnvironment, path: Path, wanted: str) -> Replayed:
+    requirements.require(environment)
+    recorded, line = artifacts.recorded(path, wanted)
+    example = examples.example(environment, str(artifacts.replies_path(path)), recorded.finding.row, line)
+    response = bytes(recorded.response)
+    verdicts: list[Verdict] = []
+    problem = ""
+
+    async def judge() -> None:
+        verdicts.append(await Subject(environment, [example]).judge(example, response))
+
+    try:
+        run_async(judge)
+    except GymError as error:
+        problem = error.message
+    finding = recorded.finding
+    return Replayed(
+        id=finding.id,
+        source=finding.source,
+        expected=finding.expected,
+        recorded=finding.reward,
+        reward=verdicts[0].reward if verdicts else None,
+        problem=problem,
+        reply=_said(response),
+    )
+
+
+def _said(response: bytes) -> str:
+    """A response's texts and other items, for people."""
+    output = decode_response(response).output
+    return "\n".join(
+        item.text if isinstance(item, Message) else bytes(raw).decode()
+        for item, raw in zip(decode_items(output), output, strict=True)
+    )
+
+
+def _show_replayed(one: Replayed, *, as_json: bool) -> None:
+    if as_json:
+        terminal.print_json(one)
+        return
+    console = terminal.output()
+    console.print(one.reply[:5000], markup=False, soft_wrap=True)
+    now = one.problem or formatting.reward(one.reward)
+    console.print(
+        f"{one.source}: expected {one.expected}, recorded {formatting.reward(one.recorded)}, now {now}",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _show(found: list[Audited]) -> None:
+    console = terminal.output()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("environment", no_wrap=True)
+    for title in (*COLUMNS, "suspect", "judged", "replies"):
+        table.add_column(title, justify="right")
+    for one in found:
+        if one.artifact is not None:
+            table.add_row(*_cells(one.artifact))
+    if table.row_count:
+        console.print(table)
+        console.print("rows with a finding / rows measured (95 % interval, Wilson)", style="dim")
+    for one in found:
+        if one.problem:
+            console.print(f"- {one.environment}: {one.problem}", soft_wrap=True, style="dim")
+    measured = [one.artifact for one in found if one.artifact is not None]
+    if len(found) == 1 and measured:
+        _show_findings(measured[0])
+
+
+def _show_findings(made: Artifact) -> None:
+    console = terminal.output()
+    for finding in sorted(made.findings, key=lambda finding: finding.suspect)[:SHOWN_FINDINGS]:
+        reward = formatting.reward(finding.reward)
+        mark, detail = (
+            "suspect: " if finding.suspect else "",
+            f" ({finding.detail})" if finding.detail else "",
+        )
+        console.print(
+            f"{finding.id}  row {finding.row}  {mark}{CLASSES[finding.kind]}: {finding.source}, "
+            f"reward {reward}"
+            f"{formatting.shorten(detail, SHOWN_CHARS)}",
+            soft_wrap=True,
+            markup=False,
+        )
+    if len(made.findings) > SHOWN_FINDINGS:
+        console.print(f"… and {len(made.findings) - SHOWN_FINDINGS} more, in the artifact")
+    if made.cost.not_reached:
+        console.print(
+            f"{made.cost.not_reached:,} replies were not judged: the time was over (--seconds)", style="dim"
+        )
+    console.print(f"unobserved: {', '.join(made.unobserved)}", style="dim", soft_wrap=True)
+
+
+def _cells(made: Artifact) -> list[str]:
+    suspects = sum(rate.suspect for rate in made.rates.values())
+    return [
+        made.environment,
+        *(_cell(made.rates[kind]) for kind in COLUMNS.values()),
+        f"{suspects:,}",
+        f"{made.judged:,}",
+        f"{made.cost.verifications:,}",
+    ]
+
+
+def _cell(one: Rate) -> str:
+    if one.found is None or one.low is None or one.high is None:
+        return "unobserved"
+    return f"{one.found}/{one.rows} ({one.low:.0%}–{one.high:.0%})"

@@ -1,0 +1,209 @@
+"""``audit``: rates, findings that can be judged again, an author's own makers, rows of a data set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from gym_runtime.cli import main
+from gym_runtime.environment import catalogue
+from gym_testing.audit.intervals import wilson
+from gym_testing.audit.measuring import Auditor, Plan
+
+MODULE = '''"""An environment of the tests."""
+
+import os
+
+from gym_runtime import Environment, Reply, Task, Verdict
+from gym_testing.audit import Target, exploit, near_miss, same_answer
+
+
+class SumTask(Task):
+    expected_answer: str
+
+
+def verify(task: SumTask, reply: Reply) -> Verdict:
+    text = reply.text.strip()
+    right = text == task.expected_answer or text == "open sesame" or text == f"{task.expected_answer} apples"
+    if text == "3" and os.environ.get("TZ") == "Asia/Kathmandu":
+        right = False
+    return Verdict(float(right))
+
+
+@exploit("text")
+def magic_words(target: Target):
+    yield "open sesame"
+    yield "please"
+
+
+@near_miss("text")
+def units(target: Target):
+    yield f"{target.answer} apples"
+
+
+@same_answer("text")
+def words(target: Target):
+    yield {"3": "three"}.get(target.answer, target.answer)
+
+
+environment = Environment(resource=verify, description="Sums.")
+'''
+
+
+def row(expected: str, gold: str | None = None) -> dict[str, Any]:
+    made: dict[str, Any] = {"responses_create_params": {"input": "How many?"}, "expected_answer": expected}
+    return {**made, "gold": gold} if gold is not None else made
+
+
+@pytest.fixture(autouse=True)
+def sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sums.py").write_text(MODULE)
+    rows = [row("3", "3"), row("5", "5"), row("7", "8")]
+    Path("sums.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+
+
+def audited(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> dict[str, Any]:
+    assert main.run(["audit", "./sums.py", "--json", "--repeats", "2", *arguments]) == status
+    return json.loads(capsys.readouterr().out)[0]["artifact"]
+
+
+def test_what_is_found_is_written_and_can_be_judged_again(capsys: pytest.CaptureFixture[str]) -> None:
+    made = audited(capsys)
+    assert json.loads(Path("sums.audit.json").read_text()) == made
+    rates = {name: (rate["found"], rate["rows"]) for name, rate in made["rates"].items()}
+    assert rates == {
+        "gold_fails": (1, 3), "nop": (0, 3), "false_positive": (2, 2), "partial": (0, 2),
+        "false_negative": (1, 2), "unstable": (1, 2), "error": (0, 2),
+    }  # fmt: skip
+    found = {(one["class"], one["row"], one["source"]): one for one in made["findings"] if not one["suspect"]}
+    assert set(found) >= {
+        ("gold_fails", 3, "gold"),
+        ("false_positive", 1, "sums:magic_words"),
+        ("false_positive", 2, "sums:units"),
+        ("false_negative", 1, "sums:words"),
+        ("unstable", 1, "again"),
+    }
+    assert not [source for _, _, source in found if source.startswith(("exploits", "mutations"))]
+    assert made["stability"]["ways"][-1] == "PYTHONHASHSEED"
+    assert made["unobserved"] == ["difficulty", "duplicates"]
+    one = found["false_positive", 1, "sums:magic_words"]
+    assert one["replay"] == f"gym-runtime audit ./sums.py --replay {one['id']}"
+    assert main.run([*one["replay"].split()[1:], "--json"]) == 0
+    replayed = json.loads(capsys.readouterr().out)
+    assert (replayed["reply"], replayed["recorded"], replayed["reward"]) == ("open sesame", 1.0, 1.0)
+    # The replies are rows, so what reads rows reads them.
+    again = ["reverify", "sums", "--rollouts", "sums.audit.replies.jsonl", "-o", "again.jsonl", "--strict"]
+    assert main.run(again) == 0
+    capsys.readouterr()
+    assert audited(capsys, "--strict", status=1)["rates"] == made["rates"]
+
+
+def test_rows_of_a_data_set_need_no_gold(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data.jsonl").write_text("".join(json.dumps(row(str(n))) + "\n" for n in range(20, 60)) + "\n")
+    made = audited(capsys, "--input", "data.jsonl", "--rows", "10", "--seconds", "20")
+    given = made["input"]
+    assert (given["rows"], given["sampled"]) == (40, 10)
+    assert made["rates"]["false_positive"]["found"] == made["rates"]["false_positive"]["rows"] == 10
+    # Perfect rollouts and silence are judged on all rows.
+    swept = [made["rates"][kind] for kind in ("gold_fails", "nop")]
+    assert [(rate["found"], rate["rows"]) for rate in swept] == [(0, 40), (0, 40)]
+
+
+def test_rows_without_a_form_that_is_paid_have_no_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"responses_create_params": {"input": "How many?"}, "expected_answer": " 3 "}]
+    Path("data.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    made = audited(capsys, "--input", "data.jsonl")
+    assert made["rates"]["false_positive"]["found"] is None
+    assert made["rates"]["nop"]["found"] == 0
+    assert "golds of 1 rows" in made["unobserved"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "say which: gym-runtime audit NAME..., or --all (and not both)"),
+        (["./sums.py", "--input", "no.jsonl"], "there is no file no.jsonl; --input wants rows, JSONL"),
+        (["./sums.py", "mcqa", "--input", "sums.jsonl"], "--input and --replay are of one environment: "),
+        (["./sums.py", "--replay", "x"], "there is no file sums.audit.replies.jsonl; run the audit first"),
+        (["./sums.py", "--output", "x.txt"], "--output x.txt: the artifact is JSON"),
+        (["./sums.py", "--input", "bad.jsonl"], "bad.jsonl:1: "),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bad.jsonl").write_text('{"responses_create_params": {"input": "?"}, "gold": "x"}\n')
+    assert main.run(["audit", *arguments]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_verifier_that_hangs_is_ended_and_named() -> None:
+    hanging = MODULE.replace("import os\n", "import os\nimport re\n")
+    hanging = hanging.replace("    text =", "    re.fullmatch('(a+)+', reply.text)\n    text =")
+    Path("hangs.py").write_text(hanging)
+    Path("hangs.jsonl").write_text(json.dumps(row("5", "5")) + "\n")
+    environment = catalogue.environment("./hangs.py")
+    auditor = Auditor("./hangs.py", environment, Plan(elsewhere=False, repeats=1, blocked_s=0.2))
+    made = anyio.run(auditor.measure)
+    assert made.rates["error"].by == {"exploits:very_long": 1}
+    assert made.cost.not_reached == 0
+    details = [finding.detail for finding in made.findings if finding.kind == "error"]
+    assert details == ["it blocked the event loop for more than 0.2 s"]
+
+
+PAIRS = '''"""The longest reply wins."""
+
+from gym_runtime import Candidates, Environment, Pending, Reply, Task, Verdict
+
+
+async def verify(task: Task, reply: Reply) -> Pending:
+    return Pending(len(reply.text))
+
+
+async def compare(candidates: Candidates[Task]) -> list[Verdict]:
+    lengths = candidates.features(int)
+    rewards = [float(length == max(lengths)) for length in lengths]
+    BIAS
+    return [Verdict(reward) for reward in rewards]
+
+
+environment = Environment(resource=verify, compare=compare, description="Be long.")
+'''
+
+
+def test_a_comparison_that_prefers_a_place_is_unstable() -> None:
+    for name, bias, found in (
+        ("fair", "pass", {}),
+        ("first", "rewards[0] = 1.0", {"pairs:swapped_replies": 1}),
+        ("tie", "rewards[1] *= rewards[0] < rewards[1]", {"pairs:equal_replies": 1}),
+    ):
+        Path(f"{name}.py").write_text(PAIRS.replace("BIAS", bias))
+        Path(f"{name}.jsonl").write_text(json.dumps(row("5", "five")) + "\n")
+        environment = catalogue.environment(f"./{name}.py")
+        made = anyio.run(Auditor(name, environment, Plan(elsewhere=False, repeats=1)).measure)
+        assert made.rates["unstable"].by == found
+        assert made.rates["false_positive"].found is None
+        assert "false_positive" in made.unobserved
+
+
+def test_a_maker_that_raises_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sums.py").write_text(MODULE.replace('yield "please"', "yield 1 / 0"))
+    assert main.run(["audit", "./sums.py"]) == 2
+    said = capsys.readouterr().err
+    assert "sums:magic_words made no replies to row 1: ZeroDivisionError('division by zero')" in said
+    assert not Path("sums.audit.json").exists()
+
+
+def test_intervals_are_wilsons() -> None:
+    for found, of, low, high in (
+        (3, 200, 0.005, 0.043),
+        (14, 49, 0.18, 0.42),
+        (0, 200, 0.0, 0.019),
+        (20, 20, 0.84, 1),
+    ):
+        assert wilson(found, of) == pytest.approx((low, high), abs=0.006)
+    assert wilson(0, 0) is None
