@@ -189,9 +189,11 @@ class Display:
         progress, left = self._progress, self.tally.total - self.tally.done
         if progress is None or not (running := min(progress.rollouts, left)):
             return []
-        answers = counted(progress.answers, "model call") if progress.answers else "no model call yet"
-        tokens = [f"{counted(progress.tokens, 'token')} written"] if progress.tokens else []
-        return [f"{running:,} in progress", answers, *tokens]
+        said = [f"{running:,} in progress"]
+        # Workers announce what they have done now and then: a rollout may be finished before that.
+        if progress.answers or not self.tally.done:
+            said.append(counted(progress.answers, "model call") if progress.answers else "no model call yet")
+        return [*said, f"{counted(progress.tokens, 'token')} written"] if progress.tokens else said
 
     def _left(self, rate: float) -> str:
         """The time that is left; empty where it is not known yet."""

@@ -13,6 +13,6 @@ COMMANDS = {
     },
     "Prepare data": {
         "export": "Write rollouts with a verdict as Parquet, with trainers' columns, or as ATIF.",
-        "import-atif": "Write ATIF trajectories as result rows, which view, compare, export and reverify read.",
+        "import-atif": "Write ATIF trajectories as result rows, which view and export read.",
     },
 }

@@ -16,7 +16,7 @@ def import_atif(
     environment: str = "",
     json: AsJson = False,
 ) -> int:
-    """Write ATIF trajectories as result rows, which view, compare, export and reverify read.
+    """Write ATIF trajectories as result rows, which view and export read.
 
     Args:
         documents: Documents, .jsonl files with one a line, or folders: each trajectory.json in them, in a
