@@ -179,9 +179,10 @@ def _plain_traceback(file: TextIO, error: ExcInfo) -> None:
     file.write(shown(told.getvalue()))
 
 
-def _current_stderr(*_: object) -> structlog.PrintLogger:
+def _current_stderr(*_: object) -> structlog.WriteLogger:
     """Standard error is looked up for each line: a test or a terminal display may replace it later."""
-    return structlog.PrintLogger(sys.stderr)
+    # One write for each line: several processes of a system write to one pipe.
+    return structlog.WriteLogger(sys.stderr)
 
 
 def _add_trace(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

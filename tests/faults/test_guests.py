@@ -63,6 +63,7 @@ def once(records: list[RolloutRecord]) -> None:
     assert all(record.reward is not None for record in records)
 
 
+@pytest.mark.soak
 async def test_skyrl_gym() -> None:
     pytest.importorskip("skyrl_gym", reason="needs pip install 'gym-runtime[skyrl-gym]'")
     records = await killed_run(GUESS, [SKY_ROW] * ROLLOUTS)

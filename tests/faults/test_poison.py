@@ -102,6 +102,7 @@ async def test_several_of_them() -> None:
     assert restarts["resource"] <= 12
 
 
+@pytest.mark.soak
 async def test_several_that_end_their_workers_late_beside_innocent_ones_that_take_longer() -> None:
     """Each innocent one is lost with both workers before it is executed alone."""
     poison, slow = {3, 99, 250}, {5, 20, 90, 120, 200, 300}
@@ -136,6 +137,7 @@ async def test_a_rollout_that_ends_its_agent_worker() -> None:
     assert restarts == {"agent": 3}
 
 
+@pytest.mark.soak
 async def test_a_rollout_that_ends_an_agent_worker_after_each_turn() -> None:
     records, restarts = await run("poison_turns", poison={POISON})
     failed = failures(records)
@@ -144,6 +146,7 @@ async def test_a_rollout_that_ends_an_agent_worker_after_each_turn() -> None:
     assert restarts == {"agent": CLEARED_AT_MOST + 2}
 
 
+@pytest.mark.soak
 async def test_a_slow_rollout_whose_agent_workers_are_killed_from_outside_is_completed() -> None:
     """Each worker is killed before the first turn is stored, more often than a rollout may crash workers."""
     settings = ModelSettings(provider="scripted", name="message", options={"latency_s": 10.0})

@@ -46,6 +46,7 @@ def calls(worker: Heartbeat) -> int:
     return worker.figures.distribution(metric_names.RESOURCE_DURATION, {}).count
 
 
+@pytest.mark.soak
 async def test_a_worker_behind_a_bad_link_is_named_gets_less_and_hoards_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

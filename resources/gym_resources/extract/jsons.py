@@ -15,7 +15,6 @@ INVALID = object()
 """What `loads` gives for text that is not JSON."""
 _T = TypeVar("_T")
 _LIST = re.compile(r"\[\s*+\{")
-_decoder = json.JSONDecoder(parse_int=float)  # Python refuses to read very long integers
 
 
 def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | None:

@@ -27,7 +27,7 @@ from gym_runtime import Environment, Episode, Reply, Step, Task, TaskError, Usag
 from gym_resources.guests.played import named_code
 from gym_resources.harbor_tasks import grading, task_box, task_file, task_folder
 from gym_resources.harbor_tasks.task_folder import HarborTask
-from gym_resources.harbor_tasks.trial import Settings, Trial
+from gym_resources.harbor_tasks.task_trial import Settings, Trial
 from gym_resources.swe import shell
 
 SETUP_S = 600.0

@@ -50,6 +50,7 @@ def complaints(command: Command) -> list[str]:
     return [line for line in command.log.splitlines() if line.startswith("gym-runtime: ")]
 
 
+@pytest.mark.soak
 async def test_a_run_goes_on_when_its_own_broker_has_space_again(command: Command, tmp_path: Path) -> None:
     state = tmp_path / "state"
     command.start("--state-dir", str(state))
@@ -78,6 +79,7 @@ async def test_a_run_stops_with_one_line_and_resume_completes_it(command: Comman
         await command.completes()
 
 
+@pytest.mark.soak
 async def test_a_client_that_publishes_collects_or_asks_for_rollouts_gets_the_error(
     tmp_path: Path,
 ) -> None:

@@ -132,7 +132,7 @@ async def test_calls_wait_for_room_in_order_and_only_up_to_their_deadline(
             for number in range(6):
                 tasks.start_soon(numbered, number)
             await until(lambda: state(replicas, stub.url).in_flight == 1)
-            with pytest.raises(DeadlineExceeded, match="none of 1 replicas had room"):
+            with pytest.raises(DeadlineExceeded, match="none of 1 replica had room"):
                 await ask(replicas, "r.late.0", limit_s=0.02)
             with anyio.move_on_after(0.01):
                 await ask(replicas, "r.gone.0")

@@ -209,7 +209,10 @@ CELLS = [
     "with gym_runtime.connect_sync({url!r}) as blocking:\n"
     "    for _ in blocking.groups([{row!r}], environment={name!r}, repeats=4, progress=True): pass",
     "async for _ in gym.rollouts(({row!r} for _ in range(20000)), environment={name!r}, progress=True): pass",
-    "print([run.state for run in await gym.runs()][-1], len(await gym.workers()))\nawait gym.close()",
+    # The interrupted cell's generator is closed by the event loop, some time after the cell.
+    "import asyncio\n"
+    "while (state := (await gym.runs())[-1].state) == 'active': await asyncio.sleep(0.05)\n"
+    "print(state, len(await gym.workers()))\nawait gym.close()",
 ]
 INTERRUPTED = 7
 

@@ -105,7 +105,7 @@ def test_a_limit_is_lifted(run: Run, line: Line) -> None:
     ("change", "message"),
     [
         (lambda rows: {"rows": rows, "repeats": 1}, "repeats was 2, is 1: a run only grows"),
-        (lambda rows: {"rows": rows[:1], "repeats": 2}, "it had 2 rows, there are 1: a run only grows"),
+        (lambda rows: {"rows": rows[:1], "repeats": 2}, "it had 2 rows, now it has 1: a run only grows"),
         (lambda rows: {"rows": rows[::-1] * 2, "repeats": 2}, "its 2 rows are not the first of these 4"),
     ],
 )
