@@ -7,7 +7,7 @@ plan ──orders──▶ rollouts of a standing run ──records──▶ pla
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -78,6 +78,10 @@ async def signal_batches(
     """
     if keywords.get("seed_repeats") or (settings is not None and settings.seed_repeats):
         raise UsageError("groups with signal take no seed_repeats: leave the seed to the engine")
+    if isinstance(rows, (str, bytes, Mapping)):
+        raise UsageError("rows is one row where a list of rows is wanted: [row]")
+    if sum(waves) > repeats:
+        raise UsageError(f"waves are {sum(waves)} rollouts, and a group has {repeats}: repeats={sum(waves)}")
     if repeats < 2 and signal:
         raise UsageError(
             f"repeats is {repeats}: a group needs 2 rollouts to have signal; or give signal=False"
@@ -135,7 +139,7 @@ class SignalBatches:
         self._made: dict[Drawn, _Made] = {}
         self._handed_over: dict[int, Drawn] = {}
         self._changed = anyio.Event()
-        self._without = self._failed = 0
+        self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * want
         self._last_failure = ""
 
     async def next(self) -> list[Group]:
@@ -227,13 +231,14 @@ class SignalBatches:
 
     async def _ended(self, group: Drawn) -> None:
         if group.ended == "signal":
-            self._without = self._failed = 0
+            self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * self._want
         else:
             del self._made[group]
             self.useful.left_out(group)
             self._without += 1
             self._failed = self._failed + 1 if group.ended == "failed" else 0
-            if self._without % (NONE_CAME * self._want) == 0:
+            if self._without == self._warn_at:
+                self._warn_at *= 2  # a line each time the number doubles
                 logger().warning(
                     "no group with signal came",
                     groups=self._without,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
@@ -413,7 +413,8 @@ async def serve(
 async def _indexer() -> AsyncGenerator[Indexer]:
     command = [sys.executable, "-m", "gym_view.indexing"]
     async with (
-        await anyio.open_process(command, stderr=None) as process,
+        # In a session of its own: a terminal's Ctrl-C is for this process, which then ends the indexer.
+        await anyio.open_process(command, stderr=None, start_new_session=True) as process,
         anyio.create_task_group() as group,
     ):
         indexer = Indexer(process)
@@ -421,7 +422,8 @@ async def _indexer() -> AsyncGenerator[Indexer]:
         try:
             yield indexer
         finally:
-            process.kill()  # an index is whole after every write
+            with suppress(ProcessLookupError):  # it has ended by itself
+                process.kill()  # an index is whole after every write
             group.cancel_scope.cancel()
 
 

@@ -186,6 +186,8 @@ async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> N
         for wrong, error, message in (
             ({"rows": [{"responses_create_params": {"input": "1"}}]}, TaskError, "number"),
             ({"rows": []}, UsageError, "rows is empty"),
+            ({"rows": rows(1)[0]}, UsageError, r"a list of rows is wanted: \[row\]"),
+            ({"waves": (4, 4)}, UsageError, "waves are 8 rollouts, and a group has 4: repeats=8"),
             ({"seed_repeats": True}, UsageError, "no seed_repeats"),
             ({"repeats": 1}, UsageError, "a group needs 2 rollouts"),
             ({"temprature": 1}, UsageError, "did you mean 'temperature'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -220,6 +221,8 @@ def test_view_serves_until_it_is_interrupted(results: Path) -> None:
     children = psutil.Process(process.pid).children()
     with urllib.request.urlopen(url) as answer:
         assert b'<div id="app">' in answer.read()
+    # A terminal's Ctrl-C goes to all processes of its group.
+    assert os.getpgid(children[0].pid) != os.getpgid(process.pid)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=40)
     assert process.returncode == 130
