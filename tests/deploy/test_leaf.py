@@ -93,6 +93,7 @@ async def test_workers_of_two_sites_are_one_system_also_after_the_first_ones_bro
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.timeout(120)
+@pytest.mark.soak
 async def test_workers_of_a_second_site_wait_for_its_broker_and_that_for_the_first_one(
     tmp_path: Path,
 ) -> None:

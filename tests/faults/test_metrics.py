@@ -85,6 +85,7 @@ def run(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.soak
 async def test_what_a_killed_client_has_written_is_counted_by_the_next(tmp_path: Path) -> None:
     rows = [
         {"responses_create_params": {"input": "go"}, "initial_count": 3, "expected_count": 4, "n": number}

@@ -68,6 +68,7 @@ async def test_a_run_goes_on_when_one_of_three_brokers_is_killed(
         await command.completes()
 
 
+@pytest.mark.soak
 async def test_a_reader_does_not_wait_for_a_broker_that_is_frozen(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:
         urls = ",".join(url for url, _ in nodes.values())
