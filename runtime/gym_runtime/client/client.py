@@ -230,7 +230,7 @@ class Client:
                 sampling parameter, or no worker serves a role; for a list, nothing was started. Or the files
                 of ``output`` are in use, or belong to another run.
         """
-        _refuse_one_row(rows)
+        _refuse(rows, in_flight)
         if resume and output is None:
             raise UsageError("resume continues with the files of an output: give output=FILE too")
         if retry_failed and not resume:
@@ -311,7 +311,7 @@ class Client:
         Raises:
             TaskError, UsageError: as `rollouts`; for a list, nothing was started.
         """
-        _refuse_one_row(rows)
+        _refuse(rows, in_flight)
         sources = RowSources(rows, keys, remembered=True)
         specs, info = await self.new_runs.of_rows(sources, _asked(settings, keywords), environment)
         groups = run_groups(
@@ -595,6 +595,12 @@ def _asked(settings: RolloutSettings | None, keywords: Mapping[str, Any]) -> Rol
     return (settings or RolloutSettings()).with_keywords(keywords)
 
 
-def _refuse_one_row(rows: object) -> None:
-    if isinstance(rows, Mapping | str | bytes):
-        raise UsageError("rows is one row where a list of rows is due: [row]")
+def _refuse(rows: object, in_flight: int) -> None:
+    """
+    Raises:
+        UsageError: these are not rows, or no rollout may run.
+    """
+    if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable | Dataset):
+        raise UsageError("rows must be rows in a list or another iterable: [row]")
+    if in_flight < 1:
+        raise UsageError(f"in_flight is {in_flight}; it must be at least 1")

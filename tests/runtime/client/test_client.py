@@ -29,9 +29,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_one_row_where_a_list_is_due_is_refused() -> None:
     async with running_client() as here:
-        for row in (rows(1)[0], '{"responses_create_params": {}}'):
-            with pytest.raises(UsageError, match="where a list of rows is due"):
+        for row in (rows(1)[0], '{"responses_create_params": {}}', None):
+            with pytest.raises(UsageError, match="must be rows in a list"):
                 here.gym.rollouts(row, environment=NAME)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(UsageError, match="in_flight is 0; it must be at least 1"):
+            here.gym.rollouts(rows(1), environment=NAME, in_flight=0)
 
 
 async def test_every_rollout_comes_once_and_the_run_is_over_then() -> None:

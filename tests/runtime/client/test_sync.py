@@ -81,7 +81,7 @@ def test_a_loop_that_is_forgotten_is_left_also_in_the_clients_own_thread(gym: Sy
 def test_errors_are_raised_where_the_call_stands(gym: SyncClient) -> None:
     with pytest.raises(TaskError, match="initial_count"):
         list(gym.rollouts([{"responses_create_params": {"input": "go"}}], environment=NAME))
-    with pytest.raises(UsageError, match="where a list of rows is due"):
+    with pytest.raises(UsageError, match="must be rows in a list"):
         gym.rollouts(row(0), environment=NAME)  # pyright: ignore[reportArgumentType]
 
 
