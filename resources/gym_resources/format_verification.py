@@ -34,10 +34,10 @@ Expressions = Annotated[list[str], Meta(min_length=1)]
 
 
 def check_expressions(expressions: Iterable[str]) -> None:
-    """Refuses what is no regular expression.
+    """Check that texts are regular expressions.
 
     Raises:
-        ValueError: one is none.
+        ValueError: a text is not one.
     """
     for expression in expressions:
         try:
@@ -99,7 +99,7 @@ def matching_lines(text: str, expressions: list[str]) -> int:
 
 
 def other_markers(text: str, expressions: list[str], expected: list[str]) -> list[str]:
-    r"""The first of the matches that are none of the expected markers, at most ten.
+    r"""The first ten matches that are not expected markers.
 
     >>> other_markers("It is so [1][3].", [r"\[\d+\]"], ["[1]"])
     ['[3]']

@@ -7,7 +7,7 @@ plan ──orders──▶ rollouts of a standing run ──records──▶ pla
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -78,14 +78,13 @@ async def signal_batches(
     """
     if keywords.get("seed_repeats") or (settings is not None and settings.seed_repeats):
         raise UsageError("groups with signal take no seed_repeats: leave the seed to the engine")
-    if isinstance(rows, (str, bytes, Mapping)):
-        raise UsageError("rows is one row where a list of rows is wanted: [row]")
     if sum(waves) > repeats:
         raise UsageError(f"waves are {sum(waves)} rollouts, and a group has {repeats}: repeats={sum(waves)}")
     if repeats < 2 and signal:
         raise UsageError(
             f"repeats is {repeats}: a group needs 2 rollouts to have signal; or give signal=False"
         )
+    await gym.check(rows, settings, environment=environment, **keywords)
     named = _named(curriculum, len(rows), repeats)
     stored = StoredCurriculum(named, gym.driver.bus, name) if name else None
     if stored is not None:
@@ -136,7 +135,7 @@ class SignalBatches:
         self._plan, self._run, self._tasks, self._rows, self._stored = plan, run, tasks, rows, stored
         self._gym, self._want = gym, want
         self._cancelled = False
-        self._made: dict[Drawn, _Made] = {}
+        self._rollouts: dict[Drawn, _Rollouts] = {}
         self._handed_over: dict[int, Drawn] = {}
         self._changed = anyio.Event()
         self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * want
@@ -198,15 +197,15 @@ class SignalBatches:
         self._run.require_open()
 
     def _start(self, order: Order) -> None:
-        made = self._made.get(order.group)
-        if made is None:
-            made = self._made[order.group] = _Made(self._run, self._rows[order.group.task])
+        rollouts = self._rollouts.get(order.group)
+        if rollouts is None:
+            rollouts = self._rollouts[order.group] = _Rollouts(self._run, self._rows[order.group.task])
         for member in order.members:
-            self._tasks.start_soon(self._member, order.group, made, member)
+            self._tasks.start_soon(self._member, order.group, rollouts, member)
 
-    async def _member(self, group: Drawn, made: _Made, member: int) -> None:
+    async def _member(self, group: Drawn, rollouts: _Rollouts, member: int) -> None:
         try:
-            record = await made.rollout(member)
+            record = await rollouts.rollout(member)
         except GymError:
             if not self._run.over:
                 raise
@@ -233,7 +232,7 @@ class SignalBatches:
         if group.ended == "signal":
             self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * self._want
         else:
-            del self._made[group]
+            del self._rollouts[group]
             self.useful.left_out(group)
             self._without += 1
             self._failed = self._failed + 1 if group.ended == "failed" else 0
@@ -251,23 +250,23 @@ class SignalBatches:
         self._changed.set()
 
     def _group(self, drawn: Drawn) -> Group:
-        made = self._made.pop(drawn)
+        rollouts = self._rollouts.pop(drawn)
         self.useful.taken(drawn)
-        self._handed_over[made.task.task_index] = drawn
-        records = sorted(made.records, key=lambda record: record.rollout_index)
+        self._handed_over[rollouts.task.task_index] = drawn
+        records = sorted(rollouts.records, key=lambda record: record.rollout_index)
         return Group(
             run=self._run.run,
-            task_index=made.task.task_index,
-            environment=made.task.environment,
+            task_index=rollouts.task.task_index,
+            environment=rollouts.task.environment,
             rollouts=[record for record in records if record.reward is not None],
             failures=[record for record in records if record.reward is None],
-            row=made.row,
+            row=rollouts.row,
             key=drawn.task,
             weight=drawn.weight,
         )
 
 
-class _Made:
+class _Rollouts:
     """The rollouts of one group."""
 
     def __init__(self, run: StandingRun, row: AnyRow) -> None:

@@ -99,6 +99,7 @@ async def test_each_batch_has_as_many_groups_with_signal() -> None:
                 assert 10 <= group.key < 20
                 assert group.row == rows()[group.key]
                 assert [one.rollout_index for one in group.rollouts] == [0, 1, 2, 3]
+        await anyio.sleep(60)  # what was in progress has ended
         useful = batches.useful
         assert useful.sampled == sum(here.policy.asked.values())
         assert useful.useful == 6 * 4 * 4
@@ -186,7 +187,12 @@ async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> N
         for wrong, error, message in (
             ({"rows": [{"responses_create_params": {"input": "1"}}]}, TaskError, "number"),
             ({"rows": []}, UsageError, "rows is empty"),
-            ({"rows": rows(1)[0]}, UsageError, r"a list of rows is wanted: \[row\]"),
+            ({"rows": rows(1)[0]}, UsageError, "must be rows in a list"),
+            (
+                {"rows": [*rows(30), {"responses_create_params": {"input": "1"}}]},
+                TaskError,
+                "row 31, column 1: 'number' is missing",
+            ),
             ({"waves": (4, 4)}, UsageError, "waves are 8 rollouts, and a group has 4: repeats=8"),
             ({"seed_repeats": True}, UsageError, "no seed_repeats"),
             ({"repeats": 1}, UsageError, "a group needs 2 rollouts"),

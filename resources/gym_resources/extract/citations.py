@@ -66,7 +66,7 @@ class Found(msgspec.Struct, frozen=True):
         ids: how many ids are cited, repeated ones too.
         cited: the different ones.
         rest: there is a letter or digit besides citations, or in a claim.
-        malformed: there is something like a citation that is none.
+        malformed: something looks like a citation and is not one.
     """
 
     ids: int

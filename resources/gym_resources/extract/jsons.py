@@ -31,7 +31,7 @@ def decode(text: str | bytes, kind: type[_T], *, strict: bool = True) -> _T | No
 
 
 def list_of_objects(text: str) -> str:
-    """The JSON list at the first bracket before an object; empty if it is none. Takes linear time.
+    """The JSON list at the first bracket before an object; empty if that is not JSON. Takes linear time.
 
     >>> list_of_objects('[1] So: [{"x": "[y]"}].')
     '[{"x": "[y]"}]'

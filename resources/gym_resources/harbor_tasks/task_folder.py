@@ -151,7 +151,7 @@ def _ignored(folder: Path) -> list[str]:
     """Patterns of names; the file itself is never packed.
 
     Raises:
-        UsageError: a pattern is none of a name.
+        UsageError: a line is not a pattern of a name.
     """
     file = folder / _IGNORED
     lines = _text(file).split("\n") if file.is_file() else []
@@ -193,7 +193,7 @@ def find(path: Path, dataset: str = "") -> list[HarborTask]:
         dataset: ``NAME`` or ``NAME@VERSION`` in the registry.
 
     Raises:
-        UsageError: there are none, or a task cannot be read.
+        UsageError: the folder has no tasks, or a task cannot be read.
     """
     registry = path / _REGISTRY if path.is_dir() else path
     if registry.name == _REGISTRY and registry.is_file():

@@ -126,7 +126,7 @@ class Trial:
         """Run the step's own solution.
 
         Raises:
-            ResourceError: there is none.
+            ResourceError: the step has no solution.
         """
         folder = self.task.solution_of(self.step)
         if not folder:

@@ -323,6 +323,25 @@ class Client:
             async for group in groups:
                 yield group
 
+    async def check(
+        self,
+        rows: Sequence[AnyRow],
+        settings: RolloutSettings | None = None,
+        *,
+        environment: str | None = None,
+        **keywords: Unpack[RolloutKeywords],
+    ) -> int:
+        """Check rows and settings as `rollouts` does, without starting anything; returns how many rollouts
+        they make.
+
+        Raises:
+            TaskError, UsageError: as `rollouts`.
+        """
+        _refuse(rows, 1)
+        sources = RowSources(rows, remembered=False)
+        specs, _ = await self.new_runs.of_rows(sources, _asked(settings, keywords), environment)
+        return len(list(specs))
+
     @asynccontextmanager
     async def standing_run(
         self,

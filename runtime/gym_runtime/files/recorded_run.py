@@ -105,7 +105,7 @@ class RecordedRun:
         msgspec.structs.replace(self.manifest, run=run).save(self.files.manifest)
 
     def note_end(self, info: RunInfo) -> None:
-        """The run is over; the manifest will say who cancelled it, if anybody did."""
+        """The run is over; the manifest will say who cancelled it, if it was cancelled."""
         self.manifest = msgspec.structs.replace(
             self.manifest, cancelled_by=info.cancelled_by, cancelled_s=info.cancelled_s
         )

@@ -300,7 +300,7 @@ async def drained_on_request(
                 logger().info("a request to drain was not answered", error=str(error))
 
         def asked(incoming: Incoming) -> None:
-            # A warning: whoever wonders where a worker has gone reads it without another log level.
+            # A warning, so that the default log says why a worker has left.
             logger().warning("asked to drain", by=read_asked(incoming.payload).by or "a client")
             leave()
             # The subscription's callback must not wait for the connection.
