@@ -40,6 +40,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import cast
 
+import freezing
 import msgspec
 from stubs.stub_behaviour import FAULTS, Answer, Engine, Settings, Stats
 from stubs.stub_dialects import DONE
@@ -232,11 +233,8 @@ class StubEngine:
     @contextlib.contextmanager
     def frozen(self) -> Generator[None]:
         """Stop its process within the block: it accepts connections and answers nothing, nor `stats`."""
-        os.kill(self.pid, signal.SIGSTOP)
-        try:
+        with freezing.frozen(self.pid):
             yield
-        finally:
-            os.kill(self.pid, signal.SIGCONT)
 
     def _ask(self, path: str, body: bytes | None = None) -> bytes:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says

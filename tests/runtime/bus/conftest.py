@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -77,15 +75,6 @@ async def linked(*urls: str, **options: Any) -> AsyncIterator[Link]:
         finally:
             with anyio.CancelScope(shield=True):
                 await link.close()
-
-
-@contextlib.contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import zlib
 
 import anyio
 import pytest
+from freezing import frozen
 from gym_runtime.bus import blobs
 from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
 from gym_runtime.bus.interface import BLOB_BYTES, Delivery, Incoming
@@ -16,7 +17,7 @@ from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, PayloadTooLarge
 from gym_runtime.rpc.members import all_workers
 from gym_runtime.system.private_broker import Broker
-from runtime.bus.conftest import frozen, linked
+from runtime.bus.conftest import linked
 from runtime.bus.nats.links import Inbox, link_of, soon
 
 pytestmark = pytest.mark.usefixtures("little_inline")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from freezing import frozen
 from gym_runtime.bus import link as links
 from gym_runtime.bus import sending
 from gym_runtime.bus.interface import Delivery, Incoming
@@ -19,7 +20,7 @@ from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.system.private_broker import Broker
 from msgspec import Raw
-from runtime.bus.conftest import StartServer, frozen, linked
+from runtime.bus.conftest import StartServer, linked
 from runtime.bus.nats.links import Inbox, link_of, soon
 
 

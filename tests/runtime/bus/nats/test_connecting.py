@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from freezing import frozen
 from gym_runtime.bus import link as links
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import (
@@ -15,7 +16,7 @@ from gym_runtime.errors import (
     UsageError,
 )
 from gym_runtime.system.private_broker import Broker
-from runtime.bus.conftest import StartServer, frozen, linked
+from runtime.bus.conftest import StartServer, linked
 
 
 @pytest.mark.asyncio

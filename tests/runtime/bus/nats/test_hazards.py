@@ -7,6 +7,7 @@ import signal
 
 import anyio
 import pytest
+from freezing import frozen
 from gym_runtime.bus import sending
 from gym_runtime.bus.interface import Incoming
 from gym_runtime.bus.nats import connect
@@ -15,7 +16,6 @@ from gym_runtime.errors import (
     DeadlineExceeded,
 )
 from gym_runtime.system.private_broker import Broker
-from runtime.bus.conftest import frozen
 from runtime.bus.nats.links import Inbox, link_of, soon
 
 

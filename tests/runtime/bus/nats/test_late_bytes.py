@@ -6,11 +6,11 @@ from functools import partial
 
 import anyio
 import pytest
+from freezing import frozen
 from gym_runtime.bus import link as links
 from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.nats import connect
 from gym_runtime.system.private_broker import Broker
-from runtime.bus.conftest import frozen
 from runtime.bus.nats.links import link_of
 from runtime.bus.test_nats_py import Sink, client
 
