@@ -91,7 +91,7 @@ def _section(one: LoadedEnvironment) -> str:
     parts = [
         f"## {one.name}",
         tidy(inspect.cleandoc(catalogue.load("environments", one.name).__doc__ or definition.description)),
-        table(["", ""], rows),
+        table(["field", "value"], rows),
         _row(one.resource.task_type),
         tools,
         data,

@@ -85,8 +85,22 @@ def entry(name: str, thing: Any) -> str:
         return _class(name, thing)
     if inspect.ismodule(thing):
         return f"### `{name}`\n\nThe module `{thing.__name__}`. {prose(parsed(thing))}"
+    if hasattr(thing, "__self__") and not inspect.ismethod(thing):
+        return f"### `{name}`\n\n{_codec(name, thing.__self__)}"
     return "\n\n".join(
         filter(None, [f"### `{name}`", _signature(name, thing), prose(parsed(thing)), _details(thing)])
+    )
+
+
+def _codec(name: str, codec: Any) -> str:
+    """A function that is a method of msgspec's decoder or encoder."""
+    if isinstance(codec, msgspec.json.Encoder):
+        return f"```py\ndef {name}(thing: Any) -> bytes\n```\n\nWrites it as JSON."
+    kind = short(codec.type)
+    return (
+        f"```py\ndef {name}(json: bytes | str) -> {kind}\n```\n\n"
+        f"Reads JSON as `{kind}`.\n\n"
+        "Raises `msgspec.DecodeError`: it is no JSON, or other JSON (`msgspec.ValidationError`)."
     )
 
 
