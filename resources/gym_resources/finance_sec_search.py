@@ -14,15 +14,21 @@ what is newer: neither found by search, nor by the web search.
 Rows and rewards as NeMo Gym's environment of this name. Different on purpose: there is no default contact; no
 private address is read; nothing is loaded at the start; a prompt that the retrieval model cannot hold is
 refused; there is no silent comparison without a judge; failures of services fail the rollout.
+As a benchmark it has the 50 public questions of Vals AI (github.com/vals-ai/finance-agent); the score is the
+share that is right, and the same by kind of question.
 Source: the example rows, companies and filings are our own inventions.
 """
 
 from __future__ import annotations
 
-from gym_runtime import Environment, Reply, ResourceError, Role, Session, Verdict, tool
+from functools import partial
 
+from gym_runtime import Benchmark, Environment, Reply, ResourceError, Role, Session, Verdict, tool
+
+from gym_resources.benchmarks.scoring.shares import by_category
 from gym_resources.judging import grades
 from gym_resources.judging.asking import Judging
+from gym_resources.published_sets import filings
 from gym_resources.web_search.documents import CharacterRange
 from gym_resources.web_search.research import FinanceTask, Research, as_lists, final_result
 
@@ -116,6 +122,8 @@ environment = Environment(
         Role(name="retrieval"),
         Role(name="judge", optional=True, sampling={"max_output_tokens": 8192}, timeout_s=60.0),
     ),
+    benchmark=Benchmark(score=partial(by_category, field="question_type"), fields=("question_type",)),
     data_license="not stated for the questions; filings are in the public domain",
+    datasets=(filings.PUBLIC,),
     agent_refs=("finance_agent",),
 )

@@ -34,9 +34,6 @@ CONFIGURATIONS = (
 )
 
 
-BENCHMARKS = ("minif2f", "mobench", "proofnet", "putnam_bench")
-
-
 class LeanTask(Task):
     header: str
     formal_statement: str
@@ -85,5 +82,5 @@ environment = Environment(
     assets=(checker.LEAN,),
     require=checker.require,
     timeout_s=3600.0,
-    agent_refs=(*BENCHMARKS, *CONFIGURATIONS, *(f"{name}_simple_agent" for name in CONFIGURATIONS)),
+    agent_refs=(*CONFIGURATIONS, *(f"{name}_simple_agent" for name in CONFIGURATIONS)),
 )

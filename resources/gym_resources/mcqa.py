@@ -86,7 +86,6 @@ environment = Environment(
     description="Multiple-choice questions, graded by the option that the answer names.",
     domain="knowledge",
     data_license="Apache-2.0 (own rows)",
-    agent_refs=("mmlu",),
     datasets=(
         DatasetSource(
             repo_id="nvidia/Nemotron-RL-knowledge-mcqa",

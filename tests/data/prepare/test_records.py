@@ -64,11 +64,17 @@ def test_every_format_gives_the_same_records(name: str, tmp_path: Path) -> None:
         ("a.jsonl.gz", LINES, "a.jsonl.gz is not what its name says"),
         ("a.jsonl.gz", gzip.compress(LINES, mtime=0)[:-9], "a.jsonl.gz is not what its name says"),
         ("a.parquet", LINES, "a.parquet is not what its name says"),
-        ("a.pkl", LINES, "records are read from .jsonl, .json, .csv, .parquet, .md and .txt only"),
+        ("a.zip", LINES, "a.zip is not what its name says"),
+        ("a.arrow", LINES, "a.arrow is not what its name says"),
+        (
+            "a.pkl",
+            LINES,
+            "records are read from .jsonl, .json, .csv, .tsv, .zip, .md, .txt, .parquet and .arrow only",
+        ),
     ],
 )
 def test_what_is_of_another_format_is_one_line(name: str, content: bytes, said: str, tmp_path: Path) -> None:
-    if name.endswith("parquet"):
+    if name.endswith(("parquet", "arrow")):
         pytest.importorskip("pyarrow")
     path = tmp_path / "blob"
     path.write_bytes(content)

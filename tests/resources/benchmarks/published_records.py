@@ -10,6 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from resources.benchmarks import published_families
+
 AIME = [{"id": 60, "problem": "Find $n$.", "solution": "…", "answer": "025", "url": "", "year": "2024"}]
 HMMT = [{"problem_idx": 1, "problem": "Find $n$.", "answer": "(1, \\pi)", "problem_type": ["Algebra"]}]
 GSM8K = [
@@ -176,10 +178,19 @@ SERVED = {
     "annotations": None,
 }
 PUBLISHED: dict[str, Any] = {
+    **published_families.PUBLISHED,
     "aime24": {"data/train-00000-of-00001.parquet": AIME},
     "aime25": {
         "data/train-00000-of-00001.parquet": [{"problem_idx": 1, "problem": "Find $n$.", "answer": 25}]
     },
+    "aime26": {
+        "data/train-00000-of-00001.parquet": [{"problem_idx": 1, "problem": "Find $n$.", "answer": 25}]
+    },
+    "livecodebench_x": lambda file: (
+        [{"question": "Addiere eins.", "task_id": "q2024", "release_version": "v6"}]
+        if file.startswith("v6/")
+        else [problem("2024")]
+    ),
     "apex_shortlist": {"data/train-00000-of-00001.parquet": HMMT},
     "bfcl": bfcl,
     "bfcl_multi_turn": bfcl_multi_turn,

@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import pickle
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,23 @@ BENCHMARKS = [
 
 def write(name: str, records: list[dict[str, Any]], path: Path) -> Path:
     """A file of records, in the format that its name says."""
-    if name.endswith(".csv"):
+    if name.endswith((".csv", ".tsv")):
         with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(records[0]))
+            dialect = "excel" if name.endswith("csv") else "excel-tab"
+            writer = csv.DictWriter(file, list(records[0]), dialect=dialect)
             writer.writeheader()
             writer.writerows(records)
     elif name.endswith(".md"):
         path.write_text("".join(record["text"] for record in records))
+    elif name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            for record in records:
+                archive.writestr(record["file"], record["text"])
+    elif name.endswith(".arrow"):
+        pyarrow = pytest.importorskip("pyarrow")
+        table = pyarrow.Table.from_pylist(records)
+        with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
     elif name.endswith(".parquet"):
         pyarrow = pytest.importorskip("pyarrow")
         parquet = pytest.importorskip("pyarrow.parquet")
@@ -76,7 +87,7 @@ def test_every_benchmark_is_here() -> None:
 
 
 def test_problems_of_a_competition(tmp_path: Path) -> None:
-    for name in ("aime24", "aime25"):
+    for name in ("aime24", "aime25", "aime26"):
         folder = tmp_path / name
         folder.mkdir()
         [row] = prepared(name, folder)

@@ -161,12 +161,12 @@ def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
         ("math_with_judge_cline_agent", "math_with_judge"),
         ("reasoning_gym_parallel_thinking_agent", "reasoning_gym"),
         *(
-            (f"{name}_math_formal_lean_simple_agent", "math_formal_lean")
+            (f"{name}_math_formal_lean_simple_agent", name)
             for name in ("minif2f", "mobench", "proofnet", "putnam_bench")
         ),
         ("math_500_math_with_judge_simple_agent", "math500"),
-        ("mmlu_mcqa_simple_agent", "mcqa"),
-        ("mmlu_redux_mcqa_simple_agent", "mcqa"),
+        ("mmlu_mcqa_simple_agent", "mmlu"),
+        ("mmlu_redux_mcqa_simple_agent", "mmlu_redux"),
         ("mmlu_pro_mcqa_simple_agent", "mmlu_pro"),
         ("human_eval_evalplus_simple_agent", "evalplus"),
         ("mbpp_evalplus_simple_agent", "evalplus"),
