@@ -11,6 +11,11 @@ working directory. Or a module of yours sets it::
         command = ("my-agent", "--task", "{prompt}")
         variables = {"MY_AGENT_LOG": "quiet"}
 
+The task's function tools are offered to the program over MCP. The server's URL is in ``GYM_MCP_URL`` and
+stands for ``{mcp_url}`` in an argument; ``{mcp_config}`` is a file that names the server in Claude Code's
+form. For programs that know no MCP, the command ``gym-tool NAME JSON`` calls a tool, and ``{tools}`` is a
+text that describes them all. In the transcript that is judged, a call over MCP has the tool's own name.
+
 Each rollout gets its own process in its own empty folder, which is also its home directory, and its own
 gateway, whose URL is in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL`` and which accepts only this rollout's
 key. The process gets only those of this worker's environment variables that programs need to run. Its calls
@@ -27,27 +32,38 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import msgspec
 from gym_faces.recordings import Transcript, off_loop
 from gym_runtime import GymError, ResourceError, TaskError, UsageError, clock
 from gym_runtime.adapters import ModelAnswer, Rollout
 from gym_runtime.errors import UNREADABLE, ModelRefused
-from gym_runtime.messages import CreateParams, Message, decode_items, lay_over
+from gym_runtime.messages import (
+    CreateParams,
+    FunctionCall,
+    FunctionCallOutput,
+    Message,
+    decode_items,
+    lay_over,
+)
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import Raw
 
+from gym_agents._offered_tools import described, with_own_names, write_files
+
 if TYPE_CHECKING:
-    from gym_faces.gateway import Question
+    from gym_faces.gateway import Called, Question
 
 VARIABLE = "GYM_HARNESS"
 CALLS_AT_ONCE = 64
@@ -55,6 +71,7 @@ LAST_WORDS_BYTES = 2000
 LAST_WORDS_S = 0.5
 REMOVE_S = 30.0
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "TERM", "USER", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_PLACEHOLDER = re.compile(r"\{(prompt|tools|mcp_url|mcp_config)\}")
 _SAMPLING = ("temperature", "top_p", "max_output_tokens")
 _SIDE_CHANNEL = ("extra_body", "chat_template_kwargs")
 
@@ -70,35 +87,50 @@ class Agent:
     variables: ClassVar[Mapping[str, str]] = {}
 
     async def run(self, rollout: Rollout) -> None:
-        # Imported here because aiohttp is slow to import and no other agent needs it.
-        from gym_faces.gateway import Admission, Gateway, serving
-
-        prompt = prompt_of(rollout)
-        said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]
-        command = [part.replace("{prompt}", prompt) for part in said]
         calls = _Calls(rollout)
+        said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]
+        async with anyio.create_task_group() as tasks:
+            await self._work(rollout, calls, said, tasks)
+            tasks.cancel_scope.cancel()  # calls of tools whose harness has ended
+        if calls.failure is not None:
+            raise calls.failure
+        if not rollout.turns:
+            raise ResourceError(
+                f"{said[0]} asked the model nothing; does it know OPENAI_BASE_URL or ANTHROPIC_BASE_URL?",
+                stage="agent",
+            )
+        if calls.incomplete is not None:
+            rollout.truncate(calls.incomplete)
+
+    async def _work(
+        self, rollout: Rollout, calls: _Calls, said: Sequence[str], tasks: anyio.abc.TaskGroup
+    ) -> None:
+        # Imported here because aiohttp is slow to import and no other agent needs it.
+        from gym_faces.gateway import Admission, Gateway, ToolServer, serving
+
+        prompt, offered = prompt_of(rollout), rollout.params.tools
+        tools = ToolServer(offered, calls.call_tool, tasks)
         gateway = Gateway(
             calls.ask,
             models=(rollout.task.model,),
             anonymous=False,  # harnesses of other rollouts run on this machine, too
             admission=Admission(CALLS_AT_ONCE),
+            tools=tools,
             timeout_s=max(1.0, rollout.deadline_s - clock.monotonic()),
         )
-        async with _folder() as folder, serving(gateway) as url:
-            key = f"gym-{gateway.names.of(rollout.task.rollout_id)}"
-            environment = {**_environment(rollout, url, key, folder), **self.variables}
+        async with _folder() as folder, _folder() as own, serving(gateway) as url:
+            name = gateway.names.of(rollout.task.rollout_id)
+            environment = {**_environment(rollout, url, f"gym-{name}", folder), **self.variables}
+            # In the URL, because some harnesses lose a header.
+            files = write_files(own, f"{url}/rollouts/{name}/mcp")
+            path = os.pathsep.join((own, environment.get("PATH", os.defpath)))
+            environment |= {"GYM_MCP_URL": files["mcp_url"], "PATH": path}
+            fill = {"prompt": prompt, "tools": described(offered), **files}
             given = "" if any("{prompt}" in part for part in said) else prompt
             with calls.scope:
-                await _work(command, given, environment, folder)
-        if calls.failure is not None:
-            raise calls.failure
-        if not rollout.turns:
-            raise ResourceError(
-                f"{command[0]} asked the model nothing; does it know OPENAI_BASE_URL or ANTHROPIC_BASE_URL?",
-                stage="agent",
-            )
-        if calls.incomplete is not None:
-            rollout.truncate(calls.incomplete)
+                await _work([_filled(part, fill) for part in said], given, environment, folder)
+        if tools.names:
+            rollout.output = with_own_names(rollout.output, tools.names)
 
     def _command(self) -> Sequence[str]:
         if self.command:
@@ -124,6 +156,11 @@ def _in_full(part: str, *, program: bool) -> str:
     return os.path.abspath(part) if os.path.isfile(part) else part
 
 
+def _filled(part: str, fill: Mapping[str, str]) -> str:
+    # In one pass: a prompt may hold what looks like another placeholder.
+    return _PLACEHOLDER.sub(lambda found: fill[found[1]], part)
+
+
 class _Calls:
     """The harness's calls, as turns of the rollout.
 
@@ -140,6 +177,7 @@ class _Calls:
         self._rollout = rollout
         self._transcript = Transcript()
         self._asked = 0
+        self._tool_turn = anyio.Lock()  # a session's calls do not overlap
         self._instructions: str | None = None
         self._sampling = _sampling(rollout.params)
         metadata = rollout.params.metadata or {}
@@ -172,6 +210,24 @@ class _Calls:
             self._instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
         self._show()
         return ModelAnswer(response=Raw(_encode(turn.response)))
+
+    async def call_tool(self, name: str, arguments: str) -> Called:
+        """One call of a tool of the environment."""
+        from gym_faces.gateway import Called
+
+        rollout = self._rollout
+        try:
+            async with self._tool_turn:
+                call = FunctionCall(call_id="", name=name, arguments=arguments)
+                (failure,) = await rollout.call_tools([call])
+                # The transcript has the call and its output when the harness tells its model.
+                (said,) = decode_items([rollout.output.pop()])
+        except GymError as error:
+            self.failure = self.failure or error
+            self.scope.cancel()
+            raise
+        text = cast("str", cast("FunctionCallOutput", said).output)
+        return Called([{"type": "text", "text": text}], failed=failure is not None)
 
     def _show(self) -> None:
         """Copy the transcript so far into the rollout, which appends to its own copy."""

@@ -10,4 +10,6 @@ from gym_data.web.listener import serving as serving
 
 from gym_faces.gateway.admission import Admission as Admission
 from gym_faces.gateway.gateway_server import Gateway as Gateway
+from gym_faces.gateway.mcp_api import Called as Called
+from gym_faces.gateway.mcp_api import ToolServer as ToolServer
 from gym_faces.gateway.model_pools import Question as Question

@@ -109,21 +109,21 @@ class Place:
         whole.held_bytes += size_bytes
         self.held_bytes += size_bytes
 
-    async def read(self, request: web.Request) -> bytes:
-        """The body of a call.
+    async def read(self, request: web.Request, at_most: int = MAX_BODY_BYTES) -> bytes:
+        """The body of a call, of so many bytes at most.
 
         Raises:
             Refusal: it is not JSON, too large, too slow, or exceeds the bytes of all calls in progress.
         """
         _check_type(request)
-        too_large = Problem(kind="too_large", message=f"the body is larger than {MAX_BODY_BYTES} bytes")
+        too_large = Problem(kind="too_large", message=f"the body is larger than {at_most} bytes")
         # Refused before a byte is read. The bytes are counted all the same: the header is the client's word.
-        if (request.content_length or 0) > MAX_BODY_BYTES:
+        if (request.content_length or 0) > at_most:
             raise Refusal(too_large)
         body, body_s = bytearray(), self._admission.body_s
         with anyio.move_on_after(body_s) as scope:
             async for piece in request.content.iter_any():
-                if len(body) + len(piece) > MAX_BODY_BYTES:
+                if len(body) + len(piece) > at_most:
                     raise Refusal(too_large)
                 # At once, so that they are given back also when the client leaves in the middle.
                 self.hold(len(piece))

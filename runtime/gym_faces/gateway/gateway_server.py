@@ -5,6 +5,7 @@
     POST /rollouts/ID                                           for the launcher: make a rollout's name
     GET  /rollouts/NAME/calls                                   the captured calls
     DELETE /rollouts/NAME/calls                                 for the launcher: forget them
+    POST /mcp                                                   a rollout's tools over MCP, in `black_box`
     GET  /health
 
 A request names its rollout in the path, ``/rollouts/NAME/v1/…`` (or NeMo Gym's ``/ng-rollout/NAME/v1/…``),
@@ -44,6 +45,7 @@ from gym_faces.dialects.responses_api import RESPONSES
 from gym_faces.gateway.admission import Admission, check_caller, write, written
 from gym_faces.gateway.capture import Captures
 from gym_faces.gateway.http_errors import id_headers, problem_of, refusal
+from gym_faces.gateway.mcp_api import MAX_BYTES, ToolServer
 from gym_faces.gateway.model_pools import Ask, Question
 from gym_faces.gateway.rollout_names import KEY, RolloutNames
 from gym_faces.recordings.calls_file import make_entry
@@ -74,6 +76,7 @@ class Gateway:
         names: of the rollouts; by default with a random secret.
         anonymous: whether calls that name no rollout are answered.
         admission: the limits on calls and their bytes.
+        tools: of a gateway that belongs to one rollout, and is not ``anonymous``.
         hosts: host names of the gateway, in addition to addresses and the machine's own names.
         timeout_s: how long one call may take.
         quiet_s: how long a stream may be silent before a comment is sent.
@@ -89,6 +92,7 @@ class Gateway:
         names: RolloutNames | None = None,
         anonymous: bool = True,
         admission: Admission | None = None,
+        tools: ToolServer | None = None,
         hosts: Sequence[str] = (),
         timeout_s: float = 600.0,
         quiet_s: float = QUIET_S,
@@ -102,6 +106,7 @@ class Gateway:
         self._models = {name: {"id": name, **about} for name in models}
         self._captures = captures
         self._anonymous = anonymous
+        self._tools = tools
         self._hosts = own_names(*hosts)
         self._timeout_s = timeout_s
         self._quiet_s = quiet_s
@@ -114,6 +119,8 @@ class Gateway:
             for dialect in DIALECTS:
                 app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
             app.router.add_get(f"{prefix}/v1/models", self._list_models)
+            if self._tools is not None:
+                app.router.add_route("*", f"{prefix}/mcp", partial(self._serve_tools, self._tools))
             app.router.add_get(prefix + "/v1/models/{model}", self._show_model)
         app.router.add_post("/rollouts/{rollout}", self._name_rollout)
         app.router.add_get("/rollouts/{rollout}/calls", self._show_calls)
@@ -138,13 +145,26 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - a handler boundary: one bad request ends no gateway
             return refusal(_dialect(request), problem_of(_bug(error)))
 
+    async def _serve_tools(self, tools: ToolServer, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":  # there are no streams to open and no sessions to end
+            raise web.HTTPMethodNotAllowed(request.method, ["POST"])
+        if not self.names.whose(*_said(request)):
+            raise _nameless()
+        with self.admission.admitted() as place:
+            body = await place.read(request, MAX_BYTES)
+            async with tools.answering(request.headers, body) as (status, said):
+                kind = "application/json" if said else None
+                answer = web.Response(status=status, body=said, content_type=kind)
+                if not await write(request, answer, self._write_s):
+                    raise ConnectionResetError("the client does not read its answer")
+        return answer
+
     async def _serve(self, dialect: ApiDialect, request: web.Request) -> web.StreamResponse:
         key = uuid4().hex
         try:
             rollout = self.names.whose(*_said(request))
             if not rollout and not self._anonymous:
-                message = "this gateway answers only calls that name a rollout in their path or their key"
-                raise Refusal(Problem(kind="unauthorized", message=message))
+                raise _nameless()
             with self.admission.admitted() as place:
                 body = await place.read(request)
                 if len(body) > LARGE_BYTES:  # in a thread: decoding it would block the event loop
@@ -295,6 +315,11 @@ class Gateway:
         hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's client"
         problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
         return refusal(_dialect(request), problem)
+
+
+def _nameless() -> Refusal:
+    message = "this gateway answers only calls that name a rollout in their path or their key"
+    return Refusal(Problem(kind="unauthorized", message=message))
 
 
 def _said(request: web.Request) -> tuple[str, str]:

@@ -1,0 +1,94 @@
+"""What a harness gets of its task's function tools: an MCP server, its configuration, and a shell command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+SERVER = "gym"
+"""The server's name; harnesses put it in front of the tools' names."""
+_encode = msgspec.json.Encoder().encode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_tool = msgspec.json.Decoder(dict[str, Any]).decode
+
+_COMMAND = """#!{python} -I
+import json, sys, urllib.request
+
+if len(sys.argv) not in (2, 3):
+    sys.exit("usage: gym-tool NAME ['{{\\"ARGUMENT\\": VALUE}}']")
+try:
+    arguments = json.loads(sys.argv[2] if len(sys.argv) == 3 else "{{}}")
+except ValueError as error:
+    sys.exit(f"gym-tool: the arguments are not JSON: {{error}}")
+params = {{"name": sys.argv[1], "arguments": arguments}}
+body = json.dumps({{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}}).encode()
+request = urllib.request.Request({url!r}, body, {{"content-type": "application/json"}})
+answer = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(request))
+if "error" in answer:
+    sys.exit("gym-tool: " + answer["error"]["message"])
+print("\\n".join(one.get("text", "[" + one["type"] + "]") for one in answer["result"]["content"]))
+sys.exit(answer["result"]["isError"])
+"""
+
+
+def write_files(folder: str, url: str) -> dict[str, str]:
+    """Write ``gym-tool`` and ``mcp.json``; what stands for them in a command.
+
+    Args:
+        url: the MCP server's.
+    """
+    own = Path(folder)
+    config = own / "mcp.json"
+    config.write_bytes(_encode({"mcpServers": {SERVER: {"type": "http", "url": url}}}))
+    command = own / "gym-tool"
+    command.write_text(_COMMAND.format(python=sys.executable, url=url))
+    command.chmod(0o700)
+    return {"mcp_url": url, "mcp_config": str(config)}
+
+
+def described(tools: Sequence[Raw]) -> str:
+    """A paragraph for harnesses that take no MCP server: the tools, and how the shell calls them."""
+    found = [_decode_tool(tool) for tool in tools]
+    lines = [
+        f"- {one['name']}: {one.get('description') or ''} {_encode(one.get('parameters') or {}).decode()}"
+        for one in found
+        if one.get("type") == "function"
+    ]
+    how = "These tools are called in the shell, with their arguments as JSON: gym-tool NAME '{...}'"
+    return "\n".join([how, *lines]) if lines else ""
+
+
+_PREFIXES = (f"mcp__{SERVER}__", f"{SERVER}__", f"{SERVER}_")
+
+
+def own_name(name: str, tools: Collection[str]) -> str:
+    """The tool's own name for the one by which a harness calls it.
+
+    >>> own_name("mcp__gym__add", {"add"}), own_name("gym_add", {"add"}), own_name("Bash", {"add"})
+    ('add', 'add', 'Bash')
+    """
+    for prefix in _PREFIXES:
+        if name.startswith(prefix) and name[len(prefix) :] in tools:
+            return name[len(prefix) :]
+    return name
+
+
+def with_own_names(output: Sequence[Raw], tools: Collection[str]) -> list[Raw]:
+    """A transcript in which calls have the tools' own names; other items stay as they are, byte by byte."""
+    return [_renamed(item, tools) for item in output]
+
+
+def _renamed(item: Raw, tools: Collection[str]) -> Raw:
+    if b'"function_call"' not in bytes(item):
+        return item
+    fields = _decode_fields(item)
+    if bytes(fields.get("type", b"")) != b'"function_call"':
+        return item
+    name = msgspec.json.decode(fields["name"])
+    own = own_name(name, tools)
+    return item if own == name else Raw(_encode({**fields, "name": Raw(_encode(own))}))

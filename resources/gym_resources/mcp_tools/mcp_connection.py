@@ -1,0 +1,441 @@
+"""A connection to an MCP server, over HTTP or to a program in the sandbox. The server is not trusted.
+
+Nothing that it says is followed: no redirect, no link in a result, no ``$ref`` out of a schema. What it asks
+the client for is refused, and what it announces is not read.
+
+Source: the Model Context Protocol, revisions 2025-11-25 and 2026-07-28.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Protocol, cast
+
+import aiohttp
+import msgspec
+from gym_runtime import ResourceError, SessionLost, UsageError
+from gym_runtime.errors import UNREADABLE
+from gym_sandbox import Limits, Sandbox, python_command
+from gym_sandbox.processes import Child, EndOfProcess
+from msgspec import UNSET, Raw, UnsetType
+
+MAX_BYTES = 4 * 2**20
+"""Of one message of the server."""
+MAX_TOOLS = 256
+MAX_SCHEMA_BYTES = 64 * 2**10
+MAX_DESCRIPTION_CHARS = 4000
+CONNECT_S = 10.0
+WORDS_S, WORDS_CHARS = 10.0, 500
+"""Of a program that does not start."""
+OLD, NEW = "2025-11-25", "2026-07-28"
+_NO_METHOD, _BAD_PARAMS, _NO_VERSION = -32601, -32602, -32022
+_SHAKE_HANDS_NOT = (400, 404, 405)
+_CLIENT = {"name": "gym-runtime", "version": "1"}
+_META = "io.modelcontextprotocol/"
+_CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069]")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_encode = msgspec.json.Encoder().encode
+
+
+class McpServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that an operator names; rows never do.
+
+    Attributes:
+        url: its address; or
+        command: a program that speaks MCP on its standard input and output. It runs in the sandbox, without
+            a network, anew for each session. ``python`` is the sandbox's Python.
+        folders: what the program may read, besides `/usr` and Python.
+        packages: distributions that its Python can import, if they are installed.
+        key_variable: the environment variable of this worker that holds the key of `url`.
+    """
+
+    url: str = ""
+    command: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    key_variable: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.url or " ".join(self.command)[:200]
+
+
+class McpTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as the server lists it; its schema is a JSON schema without references to elsewhere."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = {}
+
+
+class McpResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool's answer, with MCP's content blocks."""
+
+    content: list[dict[str, Any]] = []
+    structured: Raw = msgspec.field(name="structuredContent", default=Raw(b"null"))
+    is_error: bool = msgspec.field(name="isError", default=False)
+
+
+class _Error(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class _Message(msgspec.Struct):
+    id: int | str | UnsetType | None = UNSET
+    method: str = ""
+    result: Raw | UnsetType = UNSET
+    error: _Error | None = None
+
+
+class _Listed(msgspec.Struct):
+    name: str
+    description: str | None = None
+    schema: Raw = msgspec.field(name="inputSchema", default=Raw(b"{}"))
+
+
+class _List(msgspec.Struct):
+    tools: list[_Listed]
+    cursor: str | None = msgspec.field(name="nextCursor", default=None)
+
+
+_decode = msgspec.json.Decoder(_Message).decode
+_decode_list = msgspec.json.Decoder(_List).decode
+_decode_result = msgspec.json.Decoder(McpResult).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Refused(Exception):
+    """The server answered with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(cleaned(message, 2000))
+        self.code = code
+
+
+class _Wire(Protocol):
+    """How messages travel."""
+
+    def exchange(
+        self, request: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AsyncGenerator[bytes, bytes | None]:
+        """The messages that follow a request, until the caller has its answer; a note has none."""
+        ...
+
+
+class Connection:
+    """One session's connection; closed at the end of its ``async with`` block."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._stack = AsyncExitStack()
+        self._wire: _Wire | None = None
+        self._number = 0
+        self._new = False
+
+    async def __aenter__(self) -> Connection:
+        """
+        Raises:
+            SessionLost: the server cannot be reached.
+            ResourceError: it does not speak MCP.
+        """
+        try:
+            wire = _Http(self._server) if self._server.url else _Pipe(self._server)
+            self._wire = await self._stack.enter_async_context(wire)
+            await self._begin()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _begin(self) -> None:
+        about = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": _CLIENT}
+        try:
+            await self._ask("initialize", about)
+        except _Refused as error:
+            if error.code not in (_NO_METHOD, _NO_VERSION, *_SHAKE_HANDS_NOT):
+                raise ResourceError(f"{self._server.name} refuses to begin: {error}") from error
+            self._new = True  # its revision has no handshake
+        else:
+            await self._tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def tools(self) -> list[McpTool]:
+        """All its tools, in its order.
+
+        Raises:
+            ResourceError: the list is too long, or a tool's schema is not one that models can be given.
+        """
+        found: list[McpTool] = []
+        cursor: str | None = None
+        while True:
+            said = await self._answer(
+                "tools/list", {} if cursor is None else {"cursor": cursor}, _decode_list
+            )
+            found += [_checked(self._server.name, one) for one in said.tools]
+            if len(found) > MAX_TOOLS:
+                raise ResourceError(f"{self._server.name} lists more than {MAX_TOOLS} tools")
+            if not said.cursor or not said.tools:
+                return found
+            cursor = said.cursor
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> McpResult:
+        """Call a tool. A call that the server refuses is an answer with ``is_error``.
+
+        Raises:
+            SessionLost: the connection is lost.
+            ResourceError: the server failed, or answered what is no result.
+        """
+        try:
+            return await self._answer("tools/call", {"name": tool, "arguments": arguments}, _decode_result)
+        except _Refused as error:
+            if error.code != _BAD_PARAMS:
+                raise ResourceError(f"{self._server.name} failed in '{tool}': {error}") from error
+            return McpResult(content=[{"type": "text", "text": str(error)}], is_error=True)
+
+    async def _answer(self, method: str, params: dict[str, Any], decode: Any) -> Any:
+        said = await self._ask(method, params)
+        try:
+            return decode(said)
+        except UNREADABLE as error:
+            raise ResourceError(f"{self._server.name} answered {method} with no result: {error}") from error
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Raw:
+        self._number += 1
+        headers = {"mcp-protocol-version": NEW if self._new else OLD}
+        if self._new:
+            meta = {"protocolVersion": NEW, "clientInfo": _CLIENT, "clientCapabilities": {}}
+            params = {**params, "_meta": {_META + name: value for name, value in meta.items()}}
+            headers |= {"mcp-method": method}
+            if method == "tools/call":
+                headers |= {"mcp-name": params["name"]}
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        assert self._wire is not None
+        messages = self._wire.exchange(request, headers)
+        reply: bytes | None = None
+        try:
+            while True:
+                try:
+                    said = _decode(await messages.asend(reply))
+                except StopAsyncIteration:
+                    raise SessionLost(f"{self._server.name} did not answer {method}") from None
+                except UNREADABLE as error:
+                    raise ResourceError(f"{self._server.name} sent what is no message: {error}") from error
+                # A request of the server's: it may wait for the answer.
+                reply = _refusal(said) if said.method and said.id is not UNSET else None
+                if said.method or said.id != self._number:
+                    continue
+                if said.error is not None:
+                    raise _Refused(said.error.code, said.error.message)
+                if said.result is UNSET:
+                    raise ResourceError(f"{self._server.name} answered {method} without a result")
+                return said.result
+        finally:
+            await messages.aclose()
+
+    async def _tell(self, note: Mapping[str, Any]) -> None:
+        assert self._wire is not None
+        async for _ in self._wire.exchange(note, {"mcp-protocol-version": OLD}):
+            pass
+
+
+def _refusal(said: _Message) -> bytes:
+    if said.method == "ping":
+        return _encode({"jsonrpc": "2.0", "id": said.id, "result": {}})
+    error = {"code": _NO_METHOD, "message": "this client offers nothing"}
+    return _encode({"jsonrpc": "2.0", "id": said.id, "error": error})
+
+
+class _Http:
+    """POSTs; an answer is one message, or a stream of events with messages."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        headers = {"accept": "application/json, text/event-stream", "accept-encoding": "identity"}
+        if server.key_variable:
+            if not (key := os.environ.get(server.key_variable, "")):
+                raise UsageError(f"{server.key_variable} is not set: it holds the key of {server.url}")
+            headers["authorization"] = f"Bearer {key}"
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),  # the rollout has the deadline
+            auto_decompress=False,  # a small answer may decompress to gigabytes
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+        )
+        self._session = ""
+
+    async def __aenter__(self) -> _Http:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def exchange(
+        self, request: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AsyncGenerator[bytes, bytes | None]:
+        headers = {**headers, "content-type": "application/json"}
+        if self._session:
+            headers["mcp-session-id"] = self._session
+        url = self._server.url
+        try:
+            async with self._http.post(
+                url, data=_encode(request), headers=headers, allow_redirects=False
+            ) as answer:
+                self._session = self._session or answer.headers.get("mcp-session-id", "")
+                if answer.status == 202 or "id" not in request:
+                    return
+                if answer.content_type == "text/event-stream":
+                    async for message in _events(answer, url):
+                        yield message
+                    return
+                body = b"".join([piece async for piece in _within(answer.content.iter_any(), url)])
+                if answer.content_type != "application/json":
+                    if request["method"] == "initialize" and answer.status in _SHAKE_HANDS_NOT:
+                        raise _Refused(answer.status, "it knows no handshake")
+                    said = cleaned(body[:500].decode(errors="replace"), 300)
+                    raise ResourceError(f"{url} answered {answer.status} and no message of MCP: {said}")
+                yield body
+        except (aiohttp.ClientError, ConnectionError, TimeoutError, ValueError) as error:
+            raise SessionLost(f"{url} cannot be reached: {type(error).__name__}: {error}") from error
+
+
+async def _within(pieces: Any, name: str) -> AsyncGenerator[bytes]:
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > MAX_BYTES:
+            raise ResourceError(f"{name} answered more than {MAX_BYTES >> 20} MiB")
+        yield piece
+
+
+async def _events(answer: aiohttp.ClientResponse, url: str) -> AsyncGenerator[bytes]:
+    """The data of each event of a stream."""
+    rest, data = b"", list[bytes]()
+    async for piece in _within(answer.content.iter_any(), url):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            line = line.rstrip(b"\r")
+            if line.startswith(b"data:"):
+                data.append(line[5:].removeprefix(b" "))
+            elif not line and data:
+                yield b"\n".join(data)
+                data.clear()
+
+
+class _Pipe:
+    """Lines on the standard input and output of a program in the sandbox."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._stack = AsyncExitStack()
+        self._child: Child | None = None
+        self._answered = False
+        self._rest = b""
+
+    async def __aenter__(self) -> _Pipe:
+        server = self._server
+        program = list(server.command)
+        if program[0] == "python":
+            program[:1] = python_command()
+        self._program = program
+        limits = Limits(memory_bytes=2 << 30)
+        self._sandbox = Sandbox(limits, packages=server.packages, folders=server.folders)
+        try:
+            await self._stack.enter_async_context(self._sandbox)
+            self._child = await self._stack.enter_async_context(self._sandbox.start(program))
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def exchange(
+        self, request: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AsyncGenerator[bytes, bytes | None]:
+        assert self._child is not None
+        try:
+            await self._child.write(_encode(request) + b"\n")
+            while "id" in request:
+                line = await self._line()
+                self._answered = True
+                if reply := (yield line):
+                    await self._child.write(reply + b"\n")
+        except EndOfProcess as error:
+            if self._answered:
+                raise SessionLost(f"{self._server.name} has ended") from error
+            # Run once more for its words: while it is used, nobody reads them.
+            ended = await self._sandbox.run(self._program, timeout_s=WORDS_S)
+            said = cleaned(ended.stderr.decode(errors="replace").strip()[-WORDS_CHARS:], WORDS_CHARS)
+            raise ResourceError(f"{self._server.name} does not start: {said}") from error
+
+    async def _line(self) -> bytes:
+        assert self._child is not None
+        pieces = [self._rest]
+        size = len(self._rest)
+        while b"\n" not in pieces[-1]:
+            piece = await self._child.read()
+            size += len(piece)
+            if not piece:
+                raise EndOfProcess
+            if size > MAX_BYTES:
+                raise ResourceError(f"{self._server.name} wrote a line of more than {MAX_BYTES >> 20} MiB")
+            pieces.append(piece)
+        line, _, self._rest = b"".join(pieces).partition(b"\n")
+        return line
+
+
+def cleaned(text: str, chars: int) -> str:
+    """A foreign text without control and invisible characters, cut to a length."""
+    text = _CONTROL.sub(" ", text)
+    return text if len(text) <= chars else f"{text[:chars]}…"
+
+
+def _checked(server: str, listed: _Listed) -> McpTool:
+    where = f"{server}: the tool '{cleaned(listed.name, 100)}'"
+    if len(bytes(listed.schema)) > MAX_SCHEMA_BYTES:
+        raise ResourceError(f"{where} has a schema of more than {MAX_SCHEMA_BYTES >> 10} KiB")
+    try:
+        schema = _decode_object(listed.schema)
+    except UNREADABLE as error:
+        raise ResourceError(f"{where} has no object as its schema: {error}") from error
+    if any(not ref.startswith("#") for ref in _references(schema)):
+        raise ResourceError(f"{where} has a schema that refers to elsewhere")
+    description = cleaned(listed.description or "", MAX_DESCRIPTION_CHARS)
+    return McpTool(name=listed.name, description=description, schema={"type": "object", **schema})
+
+
+def _references(value: object) -> list[str]:
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            fields = cast("dict[str, Any]", one)
+            if isinstance(ref := fields.get("$ref"), str):
+                found.append(ref)
+            waiting += fields.values()
+        elif isinstance(one, list):
+            waiting += cast("list[Any]", one)
+    return found
+
+
+def model_names(tools: Sequence[McpTool]) -> dict[str, McpTool]:
+    """The tools by names that models' APIs accept.
+
+    Raises:
+        ResourceError: two have the same.
+    """
+    found: dict[str, McpTool] = {}
+    for tool in tools:
+        name = _NOT_IN_A_NAME.sub("_", tool.name)[:64]
+        if not name or name in found:
+            raise ResourceError(f"the server lists two tools of the name '{name}', or one without a name")
+        found[name] = tool
+    return found

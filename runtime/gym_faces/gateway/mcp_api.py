@@ -1,0 +1,254 @@
+"""Tools over MCP, the Model Context Protocol: one POST, one answer, and nothing kept between two requests.
+
+Both forms of the protocol are read. Up to revision 2025-11-25 a client begins with ``initialize``; from
+2026-07-28 on there is no handshake, and each request says its revision in its headers and again in
+``params._meta``, which must agree. Clients that know both ask ``server/discover`` first. No session id is
+given out: some clients do not send it back. Whose tools they are follows from the gateway's address or key.
+
+A call goes on when its client leaves, because it may have changed the environment already. The same request,
+byte by byte, then gets its answer.
+
+Source: the revisions 2025-11-25 and 2026-07-28 of the protocol, as mcp 2.3 sends and reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, NamedTuple
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from gym_runtime.errors import UNREADABLE, GymError
+from gym_runtime.version import VERSION
+from msgspec import UNSET, Raw, UnsetType
+
+from gym_faces.dialects.pieces import encode
+
+MAX_BYTES = 4 * 2**20
+"""Of a request, as in the SDK."""
+MAX_UNREAD = 256
+"""Calls whose answers were not read, at most; the oldest is forgotten first."""
+
+NEW = "2026-07-28"
+OLD = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+
+_PARSE, _REQUEST, _METHOD, _PARAMS, _INTERNAL = -32700, -32600, -32601, -32602, -32603
+_MISMATCH, _VERSION = -32020, -32022
+_STATUS = {_PARSE: 400, _REQUEST: 400, _METHOD: 404, _PARAMS: 400, _MISMATCH: 400, _VERSION: 400}
+"""The statuses of errors in the new revision; in the old ones, an error's status is 200 once it has an id."""
+_NEW_FIELDS = {"resultType": "complete"}
+_UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
+_INFO = {"name": "gym-runtime", "version": VERSION}
+
+
+class _Meta(msgspec.Struct):
+    version: str | None = msgspec.field(name="io.modelcontextprotocol/protocolVersion", default=None)
+    capabilities: Raw | UnsetType = msgspec.field(
+        name="io.modelcontextprotocol/clientCapabilities", default=UNSET
+    )
+
+
+class _Params(msgspec.Struct):
+    meta: _Meta | None = msgspec.field(name="_meta", default=None)
+    name: str = ""
+    arguments: Raw = Raw(b"{}")
+    protocol_version: str = msgspec.field(name="protocolVersion", default="")
+
+
+class _Request(msgspec.Struct):
+    method: str
+    jsonrpc: Literal["2.0"]
+    id: int | str | UnsetType = UNSET
+    params: _Params | None = None
+
+
+class _Function(msgspec.Struct):
+    type: str = ""
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+_decode_function = msgspec.json.Decoder(_Function).decode
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class Called(NamedTuple):
+    """What a tool answered.
+
+    Attributes:
+        content: MCP's content blocks, such as ``{"type": "text", "text": …}``.
+        failed: the text says why the call failed.
+    """
+
+    content: list[dict[str, Any]]
+    failed: bool
+
+
+class Answer(NamedTuple):
+    """An HTTP answer; without a body for a notification."""
+
+    status: int
+    body: bytes
+
+
+CallTool = Callable[[str, str], Awaitable[Called]]
+"""``call(name, arguments)``: the arguments are a JSON object as text."""
+
+
+class _Call:
+    """A call in progress, or over."""
+
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        self.outcome: Called | GymError | None = None
+
+
+class _Problem(Exception):
+    def __init__(self, code: int, message: str, **data: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.error = {"code": code, "message": message, **({"data": data} if data else {})}
+
+
+class ToolServer:
+    """Answers MCP requests for the function tools of one rollout.
+
+    Args:
+        tools: as in ``responses_create_params``; those that are no functions are left out.
+        call: executes a call of one of them; raises `GymError` if it cannot be executed.
+        tasks: where calls run.
+
+    Attributes:
+        names: of the tools.
+    """
+
+    def __init__(self, tools: Sequence[Raw], call: CallTool, tasks: TaskGroup) -> None:
+        functions = [_decode_function(tool) for tool in tools]
+        self._tasks = tasks
+        self._unread: dict[bytes, _Call] = {}
+        self.names = frozenset(one.name for one in functions if one.type == "function")
+        self._call = call
+        self._listed = [
+            {
+                "name": one.name,
+                "description": one.description or "",
+                "inputSchema": {"type": "object", **(one.parameters or {})},
+            }
+            for one in functions
+            if one.type == "function"
+        ]
+
+    @asynccontextmanager
+    async def answering(self, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[Answer]:
+        """The answer to a request. If the context raises, the client has not read it.
+
+        Args:
+            headers: the request's, by name in any case.
+        """
+        begun: list[_Call] = []
+        try:
+            yield await self._answer(headers, body, begun)
+        except BaseException:
+            for call in begun:
+                self._unread[body] = call
+                if len(self._unread) > MAX_UNREAD:
+                    self._unread.pop(next(iter(self._unread)))
+            raise
+
+    async def _answer(self, headers: Mapping[str, str], body: bytes, begun: list[_Call]) -> Answer:
+        new, said = headers.get("mcp-protocol-version", OLD[0]) not in OLD, None
+        try:
+            said = _read(body)
+            params = said.params or _Params()
+            new = new or (params.meta is not None and params.meta.version is not None)
+            if new:
+                _check_new(headers, said, params)
+            if said.id is UNSET:
+                return Answer(202, b"")
+            if said.method == "tools/call":
+                begun.append(self._unread.pop(body, None) or self._begin(params))
+                result = await self._called(begun[0])
+            else:
+                result = {**self._said(said.method, params), **(_UNCACHED if new else {})}
+            return _answer(200, said.id, result={**result, **(_NEW_FIELDS if new else {})})
+        except _Problem as problem:
+            known = said is not None and said.id is not UNSET
+            status = 200 if known and not new else _STATUS.get(problem.code, 200)
+            return _answer(status, said.id if said is not None and known else None, error=problem.error)
+
+    def _said(self, method: str, params: _Params) -> dict[str, Any]:
+        match method:
+            case "server/discover":
+                about: dict[str, Any] = {"supportedVersions": [NEW, *OLD], "capabilities": {"tools": {}}}
+                return {**about, "_meta": {"io.modelcontextprotocol/serverInfo": _INFO}}
+            case "initialize":
+                version = params.protocol_version if params.protocol_version in OLD else OLD[0]
+                return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": _INFO}
+            case "ping":
+                return {}
+            case "tools/list":
+                return {"tools": self._listed}
+            case _:
+                raise _Problem(_METHOD, f"there is no method '{method[:100]}'")
+
+    def _begin(self, params: _Params) -> _Call:
+        if params.name not in self.names:
+            raise _Problem(_PARAMS, f"there is no tool '{params.name[:100]}'")
+        arguments = bytes(params.arguments)
+        try:
+            _decode_object(arguments)
+        except UNREADABLE as error:
+            raise _Problem(_PARAMS, f"the arguments are not an object: {error}") from error
+        call = _Call()
+        self._tasks.start_soon(self._run, call, params.name, arguments.decode())
+        return call
+
+    async def _run(self, call: _Call, name: str, arguments: str) -> None:
+        try:
+            call.outcome = await self._call(name, arguments)
+        except GymError as error:
+            call.outcome = error
+        finally:
+            call.over.set()
+
+    async def _called(self, call: _Call) -> dict[str, Any]:
+        await call.over.wait()
+        if isinstance(outcome := call.outcome, Called):
+            return {"content": outcome.content, "isError": outcome.failed}
+        raise _Problem(_INTERNAL, "the rollout is over" if outcome is None else outcome.message)
+
+
+def _read(body: bytes) -> _Request:
+    try:
+        return _decode(body)
+    except msgspec.ValidationError as error:
+        raise _Problem(_REQUEST, f"the body must be one JSON-RPC request: {error}") from error
+    except UNREADABLE as error:
+        raise _Problem(_PARSE, f"the body is not JSON: {error}") from error
+
+
+def _check_new(headers: Mapping[str, str], said: _Request, params: _Params) -> None:
+    """
+    Raises:
+        _Problem: the headers do not say what the body says, or the revision is unknown.
+    """
+    version = headers.get("mcp-protocol-version")
+    if said.id is not UNSET:
+        if params.meta is None or params.meta.version is None or params.meta.capabilities is UNSET:
+            raise _Problem(_PARAMS, "params._meta must have protocolVersion and clientCapabilities")
+        repeated = {"mcp-protocol-version": params.meta.version, "mcp-method": said.method}
+        if said.method == "tools/call":
+            repeated["mcp-name"] = params.name
+        for name, value in repeated.items():
+            if headers.get(name) != value:
+                raise _Problem(_MISMATCH, f"the header {name} does not repeat the body's value")
+    if version != NEW:
+        raise _Problem(_VERSION, "the protocol version is not supported", supported=[NEW], requested=version)
+
+
+def _answer(status: int, request_id: int | str | UnsetType | None, **outcome: object) -> Answer:
+    return Answer(status, encode({"jsonrpc": "2.0", "id": request_id, **outcome}))

@@ -1,0 +1,130 @@
+"""The task's tools reach a harness over MCP and as a command; the transcript has their own names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from agents.black_box.harnesses import PLAIN
+from gym_agents.black_box import Agent as BlackBox
+from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_testing.small_system import (
+    Engine,
+    answer,
+    environment,
+    function_call,
+    rollout_spec,
+    row,
+    small_system,
+)
+
+pytestmark = pytest.mark.anyio
+
+OVER_MCP = """
+import json, os, sys, urllib.request
+
+def post(url, body, **headers):
+    headers["content-type"] = "application/json"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    return json.load(urllib.request.urlopen(request))
+
+config = json.load(open(sys.argv[1]))["mcpServers"]["gym"]
+assert config["url"] == os.environ["GYM_MCP_URL"] == sys.argv[2] and config["type"] == "http"
+
+def ask_tools(method, **params):
+    return post(config["url"], {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})["result"]
+
+(tool,) = ask_tools("tools/list")["tools"]
+offered = [{"type": "function", "name": "mcp__gym__" + tool["name"], "parameters": tool["inputSchema"]}]
+said = [{"role": "user", "content": sys.stdin.read()}]
+while True:
+    output = post(os.environ["OPENAI_BASE_URL"] + "/responses",
+        {"model": "m", "input": said, "tools": offered},
+        authorization="Bearer " + os.environ["OPENAI_API_KEY"])["output"]
+    said += output
+    calls = [one for one in output if one["type"] == "function_call"]
+    for one in calls:
+        assert one["name"] == "mcp__gym__add"
+        done = ask_tools("tools/call", name="add", arguments=json.loads(one["arguments"]))
+        text = done["content"][0]["text"]
+        said.append({"type": "function_call_output", "call_id": one["call_id"], "output": text})
+    if not calls:
+        break
+"""
+
+AS_A_COMMAND = (
+    PLAIN
+    + """
+import subprocess
+ask(sys.argv[1])
+run = lambda *words: subprocess.run(["gym-tool", *words], capture_output=True, text=True)
+done = run("add", '{"amount": 5}')
+assert (done.returncode, done.stdout) == (0, '{"count":5}\\n'), done
+done = run("add", '{"amount": "x"}')
+assert done.returncode == 1 and "validation_error" in done.stdout, done
+assert "not JSON" in run("add", "{").stderr and "no tool" in run("sub").stderr and "usage" in run().stderr
+"""
+)
+
+
+class Counting(Session[Task]):
+    """Counts to 5."""
+
+    async def open(self) -> None:
+        self.count = 0
+
+    @tool
+    def add(self, amount: int) -> dict[str, int]:
+        """Add to the count."""
+        self.count += amount
+        return {"count": self.count}
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(float(self.count == 5), fields={"called": [one.name for one in reply.function_calls]})
+
+
+async def play(agent: BlackBox, engine: Engine, prompt: str = "count") -> RolloutRecord:
+    counting = environment(Environment(resource=Counting, description=""), "counting")
+    async with small_system() as system:
+        await system.add_resource(counting)
+        await system.add_model(engine)
+        await system.add_agent({"black_box": agent})
+        tools = [one.definition() for one in counting.resource.tools.values()]
+        line = row(responses_create_params={"input": prompt, "tools": tools})
+        (record,) = await system.make(rollout_spec(line, environment="counting", agent="black_box"))
+    return record
+
+
+async def test_over_mcp(harness: Any) -> None:
+    add = [function_call("mcp__gym__add", f'{{"amount": {n}}}', f"c{n}") for n in (2, 3)]
+    agent = harness(OVER_MCP, "{mcp_config}", "{mcp_url}")
+    record = await play(agent, Engine(answer(*add), answer("done")))
+    assert (record.outcome, record.reward) == (Completed(), 1.0)
+    made = json.loads(bytes(record.row))
+    assert made["called"] == ["add", "add"]
+    output = made["response"]["output"]
+    assert [(one["type"], one.get("name")) for one in output] == [
+        *[("function_call", "add")] * 2,
+        *[("function_call_output", None)] * 2,
+        ("message", None),
+    ]
+    assert [one["output"] for one in output[2:4]] == ['{"count":2}', '{"count":5}']
+    assert record.tool_calls == 2
+
+
+async def test_as_a_command(harness: Any) -> None:
+    engine = Engine(answer("done"))
+    record = await play(harness(AS_A_COMMAND, "{prompt}\n\n{tools}"), engine)
+    assert (record.outcome, record.reward) == (Completed(), 1.0), record.outcome
+    ((call, _),) = engine.calls.items
+    said = json.loads(bytes(call.input[0]))["content"]
+    assert said.startswith("count\n\nThese tools are called in the shell")
+    assert "- add: Add to the count. {" in said
+
+
+async def test_a_prompt_is_no_template(harness: Any) -> None:
+    program = PLAIN + "assert sys.argv[1] == 'count {tools}', sys.argv\nask('x')"
+    record = await play(harness(program, "{prompt}"), Engine(answer("done")), "count {tools}")
+    assert record.outcome == Completed()

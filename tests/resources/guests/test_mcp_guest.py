@@ -1,0 +1,233 @@
+"""Tools of MCP servers: a program in the sandbox, the SDK's server over HTTP, and hostile servers."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from aiohttp import web
+from gym_resources.mcp_tools import mcp_connection, mcp_episode
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.outcomes import Completed
+from gym_testing.small_system import answer, function_call
+from resources.guests.guest_runs import guest, made
+from resources.guests.mcp_servers import choice, program, said, server, texts
+
+pytestmark = pytest.mark.anyio
+
+ADD = function_call("count_add", '{"amount": 2}', "1"), function_call("count_add", '{"amount": 3}', "2")
+LOOK = answer(function_call("look", "{}", "1"))
+DONE = answer("\\boxed{B}")
+
+
+async def test_a_program_in_the_sandbox(tmp_path: Path) -> None:
+    name = f"mcp:{program(tmp_path)}?verify=mcqa"
+    bad = function_call("count_add", "[", "1"), function_call("rm", "{}", "2")
+    async with guest(name, answer(*ADD), answer(*bad), DONE) as system:
+        first, second = await made(system, name, [choice(), choice(expected_answer="A")])
+    assert (first.outcome, first.reward, second.reward) == (Completed(), 1.0, 0.0)
+    row = json.loads(bytes(first.row))
+    (tool,) = row["responses_create_params"]["tools"]
+    assert (tool["name"], tool["description"]) == ("count_add", "Add. [2J")
+    output = texts(bytes(first.row))
+    assert output[:2] == ["count 2\n[link to http://x/y]", "count 5\n[link to http://x/y]"]
+    assert "not a JSON object" in output[2]
+    assert output[3] == "There is no tool 'rm'."
+    assert texts(bytes(second.row)) == output
+    assert len(row["mcp_tools"]) == 16
+
+
+async def test_a_program_that_ends_is_a_failure(tmp_path: Path) -> None:
+    name = f"mcp:{program(tmp_path)}?verify=mcqa"
+    last = answer(
+        function_call("count_add", '{"amount": 99}', "1"), function_call("count_add", '{"amount": 1}', "2")
+    )
+    async with guest(name, last, DONE) as system:
+        (record,) = await made(system, name, [choice()], max_attempts=1)
+    assert record.reward is None
+    assert "has ended" in record.ending
+
+
+async def test_a_program_that_does_not_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("import nothing_of_this_name")
+    name = f"mcp:{tmp_path / 'bad.py'}?verify=mcqa"
+    async with guest(name, DONE) as system:
+        (record,) = await made(system, name, [choice()], max_attempts=1)
+    assert record.reward is None
+    assert "No module named 'nothing_of_this_name'" in record.ending
+
+
+@asynccontextmanager
+async def sdk_server() -> AsyncGenerator[str]:
+    """A server of the SDK; it answers in streams of events."""
+    mcpserver = pytest.importorskip("mcp.server.mcpserver", reason="needs pip install 'gym-runtime[dev]'")
+    uvicorn = pytest.importorskip("uvicorn", reason="needs pip install 'gym-runtime[dev]'")
+    app = mcpserver.MCPServer("counter")
+    counted = {"count": 0}
+
+    @app.tool(name="count_add")
+    def add(amount: int) -> str:
+        """Add."""
+        counted["count"] += amount
+        return f"count {counted['count']}"
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(app.streamable_http_app(), log_level="error", lifespan="on")
+        served = uvicorn.Server(config)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(served.serve, [listener])
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+            finally:
+                served.should_exit = True
+
+
+@pytest.mark.parametrize("new", [False, True])
+async def test_the_sdks_server(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if new:  # as if the server knew no handshake
+        monkeypatch.setattr(mcp_connection.Connection, "_begin", _as_new)
+    async with sdk_server() as url:
+        name = f"mcp:{url}?verify=mcqa"
+        wrong = answer(function_call("count_add", '{"amount": "x"}', "1"))
+        async with guest(name, answer(*ADD), wrong, DONE) as system:
+            (record,) = await made(system, name, [choice()])
+    assert record.reward == 1.0, record.outcome
+    output = texts(bytes(record.row))
+    assert output[:2] == ["count 2", "count 5"]
+    assert "amount" in output[2]
+
+
+async def _as_new(connection: Any) -> None:
+    connection._new = True
+
+
+async def large(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    stream = web.StreamResponse(headers={"content-type": "application/json"})
+    await stream.prepare(request)
+    for _ in range(100):
+        await stream.write(b" " * 2**20)
+    return stream
+
+
+async def endless(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await stream.prepare(request)
+    while True:
+        await stream.write(b": ping\n\ndata: {}\n\n" * 1000)
+        await anyio.lowlevel.checkpoint()
+
+
+async def redirect(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    raise web.HTTPTemporaryRedirect("http://169.254.169.254/")
+
+
+async def other_id(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    return said({"id": 4711}, {"content": []})
+
+
+async def broken(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    return web.json_response([1])
+
+
+async def internal(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    return web.json_response(
+        {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "boom"}}
+    )
+
+
+async def gone(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+@pytest.mark.parametrize(
+    ("call", "ending"),
+    [
+        (large, "more than 4 MiB"),
+        (endless, "more than 4 MiB"),
+        (redirect, "answered 307"),
+        (other_id, "did not answer tools/call"),
+        (broken, "no message"),
+        (internal, "failed in 'look': boom"),
+        (gone, "cannot be reached"),
+    ],
+)
+async def test_a_hostile_answer_is_a_failure(call: Any, ending: str) -> None:
+    async with server(call=call) as url:
+        name = f"mcp:{url}?verify=mcqa"
+        async with guest(name, LOOK, DONE) as system:
+            (record,) = await made(system, name, [choice()], max_attempts=1)
+    assert record.reward is None
+    assert ending in record.ending
+
+
+@pytest.mark.parametrize(
+    ("schema", "ending"),
+    [
+        ({"$ref": "https://evil/x.json"}, "refers to elsewhere"),
+        ({"properties": {"a": {"enum": ["x" * 70_000]}}}, "more than 64 KiB"),
+        ([1], "no object"),
+    ],
+)
+async def test_a_hostile_list_is_a_failure(schema: Any, ending: str) -> None:
+    async with server({"tools": [{"name": "look", "inputSchema": schema}]}) as url:
+        name = f"mcp:{url}?verify=mcqa"
+        async with guest(name, DONE) as system:
+            (record,) = await made(system, name, [choice()], max_attempts=1)
+    assert record.reward is None
+    assert ending in record.ending
+
+
+async def test_a_list_that_changes_is_refused() -> None:
+    listed = iter("abcdef")
+
+    async def other(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        return said(asked, {"tools": [{"name": next(listed)}]})
+
+    mcp_episode._listed.clear()
+    async with server(list_=other) as url:
+        name = f"mcp:{url}?verify=mcqa"
+        async with guest(name, DONE) as system:
+            records = await made(system, name, [choice(), choice()], max_attempts=1)
+    assert sorted(str(record.reward) for record in records) == ["1.0", "None"]
+    assert any("other tools than in the rollouts before" in record.ending for record in records)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("http://127.0.0.1:1/mcp", "no verdict of its own"),
+        ("http://127.0.0.1:1/mcp?verify=circle_count&x=1", "no setting 'x'"),
+        ("http://127.0.0.1:1/mcp?verify=example_session_state_mgmt", "cannot judge"),
+        ("ftp://x/mcp?verify=mcqa", "http://HOST"),
+        ("http://u:p@x/mcp?verify=mcqa", "without a user"),
+        ("nothing_here.py?verify=mcqa", "no such file"),
+        ("x.py?verify=mcqa&args=1", "args is a text or a list"),
+    ],
+)
+def test_what_is_refused(address: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        catalogue.environment(f"mcp:{address}")
+
+
+async def test_a_key_is_named_and_must_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def keyed(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        return said(asked, {"content": [{"type": "text", "text": request.headers["authorization"]}]})
+
+    async with server(call=keyed) as url:
+        name = f"mcp:{url}?verify=mcqa&key=OWN_KEY"
+        async with guest(name, LOOK, DONE) as system:
+            (missing,) = await made(system, name, [choice()], max_attempts=1)
+            assert "OWN_KEY is not set" in missing.ending
+            monkeypatch.setenv("OWN_KEY", "s3cret")
+            (record,) = await made(system, name, [choice()])
+    assert texts(bytes(record.row)) == ["Bearer s3cret"]
