@@ -27,7 +27,7 @@ from gym_sandbox.processes.tree import members
 
 from gym_testing.bench import instant_engine, loop
 from gym_testing.bench.loop import ENVIRONMENT
-from gym_testing.checks.throughput import cpu_ns
+from gym_testing.checks.cpu_meter import cpu_ns
 
 ROUNDS = 5
 BUSY = 0.85

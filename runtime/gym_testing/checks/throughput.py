@@ -1,19 +1,17 @@
 """What an environment costs without a model: verifying, calling tools, opening and closing sessions.
 
 It plays rollouts of the example rows on this process's event loop, as a worker does, and times each part
-separately. CPU time includes the processes that this one started (isolated verification, sandboxes): on Linux
-while they run, elsewhere only after they have ended.
+separately. CPU time includes the processes that this one started (isolated verification, sandboxes); it is
+counted by a control group where one can be had (`gym_testing.checks.cpu_meter`).
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import resource
 import time
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -22,7 +20,8 @@ from gym_runtime import Episode, Session, make_response
 from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, verify_isolated
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.messages import FunctionCall, decode_items, decode_response
-from gym_sandbox.processes.tree import members
+
+from gym_testing.checks.cpu_meter import CpuMeter, cpu_meter
 
 SILENCE = make_response()
 
@@ -48,6 +47,8 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment costs.
 
     Attributes:
+        counted_by: how the CPU time of other processes was counted: by ``a control group``, or ``samples``,
+            which miss processes that live for less than a few milliseconds.
         isolated: verification runs in separate processes; the verdicts' costs then include opening a session.
         gold, silence: a verdict on a perfect rollout, and on an empty answer.
         session: opening and closing a session.
@@ -57,6 +58,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     environment: str
     shape: str
     isolated: bool
+    counted_by: str = ""
     gold: Cost
     silence: Cost
     session: Cost
@@ -64,20 +66,21 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Adds up the times of the calls of one kind."""
+    """Adds up the times of the calls of one kind; ``others_ns`` is the CPU time of other processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, others_ns: Callable[[], int]) -> None:
+        self._others_ns = others_ns
         self.calls = self._wall_ns = self._cpu_ns = 0
 
     @contextmanager
     def timing(self, calls: int = 1) -> Generator[None]:
         """Measure so many calls, which are made within this context."""
-        others_ns = _children_cpu_ns()
+        others_ns = self._others_ns()
         wall_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
         yield
         self._cpu_ns += time.process_time_ns() - cpu_ns
         self._wall_ns += time.perf_counter_ns() - wall_ns
-        self._cpu_ns += max(0, _children_cpu_ns() - others_ns)
+        self._cpu_ns += self._others_ns() - others_ns
         self.calls += calls
 
     def cost(self, *, at_once: int = 1) -> Cost:
@@ -103,12 +106,19 @@ async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
     rows = examples.read(environment)
     if not rows:
         raise UsageError(f"{environment.examples} has no rows")
+    with cpu_meter() as meter:
+        return await _measured(environment, rows, seconds, meter)
+
+
+async def _measured(
+    environment: LoadedEnvironment, rows: list[Example], seconds: float, meter: CpuMeter
+) -> Throughput:
     # What a row, a tool or a verifier imports and reads at its first use is start-up, not what it costs.
-    warming = _Measurement(environment)
+    warming = _Measurement(environment, meter.others_ns)
     for example in rows:
         await warming.play(example, empty=False)
         await warming.play(example, empty=True)
-    measured = _Measurement(environment)
+    measured = _Measurement(environment, meter.others_ns)
     isolated = environment.definition.isolated
     for empty in (False, True):
         end_s = time.monotonic() + seconds / (4 if isolated else 2)
@@ -123,6 +133,7 @@ async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
         environment=environment.name,
         shape=environment.definition.shape,
         isolated=isolated,
+        counted_by=meter.counted_by,
         gold=measured.gold.cost(at_once=at_once),
         silence=measured.silence.cost(at_once=at_once),
         session=measured.session.cost(),
@@ -133,10 +144,11 @@ async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
 class _Measurement:
     """Plays rollouts and keeps the meters."""
 
-    def __init__(self, environment: LoadedEnvironment) -> None:
+    def __init__(self, environment: LoadedEnvironment, others_ns: Callable[[], int]) -> None:
         self._environment = environment
         self._resource = environment.resource
-        self.gold, self.silence, self.session = Meter(), Meter(), Meter()
+        self._others_ns = others_ns
+        self.gold, self.silence, self.session = Meter(others_ns), Meter(others_ns), Meter(others_ns)
         self.tools: dict[str, Meter] = {}
 
     async def play(self, example: Example, *, empty: bool) -> None:
@@ -171,7 +183,7 @@ class _Measurement:
                         await self._resource.call_tool(session, call.name, call.arguments)
 
     def _tool(self, name: str) -> Meter:
-        return self.tools.setdefault(name, Meter())
+        return self.tools.setdefault(name, Meter(self._others_ns))
 
     async def judge_heavily(self, rows: list[Example], seconds: float, at_once: int) -> None:
         """Measure isolated verifications, as many at once as there are CPUs."""
@@ -197,22 +209,6 @@ class _Measurement:
             except BaseExceptionGroup as group:
                 raise leaf(group) from group
 
-        await judge(responses, Meter())
+        await judge(responses, Meter(self._others_ns))
         await judge(responses, self.gold)
         await judge([SILENCE] * len(rows), self.silence)
-
-
-def _children_cpu_ns() -> int:
-    """The processor time of this process's descendants."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return round((ended.ru_utime + ended.ru_stime) * 1e9) + cpu_ns(members(os.getpid())[1:])
-
-
-def cpu_ns(pids: Iterable[int]) -> int:
-    """The processor time of all threads of these processes; of those that have ended, 0."""
-    total = 0
-    for pid in pids:
-        with suppress(OSError, IndexError):
-            threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-            total += sum(int(thread.read_text().split()[0]) for thread in threads)
-    return total

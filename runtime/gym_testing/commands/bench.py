@@ -169,6 +169,14 @@ def _show(found: list[Measured]) -> None:
             f"* judged in processes of their own, {os.cpu_count()} at once; a verdict includes its session",
             style="dim",
         )
+    if any(one.throughput is not None and one.throughput.counted_by == "samples" for one in found):
+        console.print(
+            "CPU of sandboxes is that of samples: processes that live for less than 5 ms are missed, because "
+            "no control group can be made here",
+            style="dim",
+        )
+    elif table.row_count:
+        console.print("CPU is that of all processes, counted by a control group", style="dim")
     for one in found:
         if one.problem:
             console.print(f"- {one.environment}: {one.problem}", soft_wrap=True, style="dim")
