@@ -22,7 +22,7 @@ _STYLE = (
 def costs(page: str) -> list[tuple[str, float]]:
     """The table's columns and their figures, the cheapest first."""
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
-    names, (title, *figures) = rows[0], next(row for row in rows if "= 1" in row[0])
+    (_, *names), (title, *figures) = rows[0], next(row for row in rows if "= 1" in row[0])
     assert len(names) == len(figures), title
     return sorted(zip(names, map(float, figures), strict=True), key=lambda one: one[1])
 
