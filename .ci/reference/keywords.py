@@ -25,9 +25,15 @@ class SamplingKeywords(TypedDict, total=False):
     """Fields of `Sampling`, and those of a row's ``responses_create_params``."""
 
 '''
+GROUPS = '''
+
+class GroupKeywords(SamplingKeywords, total=False):
+    """As `RolloutKeywords`, where the number of rollouts per row is not among the settings."""
+
+'''
 ROLLOUTS = '''
 
-class RolloutKeywords(SamplingKeywords, total=False):
+class RolloutKeywords(GroupKeywords, total=False):
     """Fields of `RolloutSettings`, some also under the names of their flags; and those of the sampling."""
 
 '''
@@ -45,7 +51,8 @@ def module() -> str:
     sampling = {**get_type_hints(CreateParams), **get_type_hints(Sampling)}
     settings |= {other: settings[own] for other, own in OTHER_NAMES.items() if other not in FORMER}
     sampling = {name: kind for name, kind in sampling.items() if name not in NEVER}
-    return HEAD + _fields(sampling) + ROLLOUTS + _fields(settings)
+    repeats = {"repeats": settings.pop("repeats")}
+    return HEAD + _fields(sampling) + GROUPS + _fields(settings) + ROLLOUTS + _fields(repeats)
 
 
 def _fields(types: Mapping[str, Any]) -> str:

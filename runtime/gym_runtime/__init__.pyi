@@ -32,6 +32,7 @@ from .environment.verdict import Pending as Pending
 from .environment.verdict import Reply as Reply
 from .environment.verdict import Verdict as Verdict
 from .environment.verdict import make_response as make_response
+from .errors import BrokerError as BrokerError
 from .errors import GymError as GymError
 from .errors import ResourceError as ResourceError
 from .errors import ServiceUnavailable as ServiceUnavailable

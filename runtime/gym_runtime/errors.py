@@ -32,12 +32,16 @@ later). A failure is never a reward: it travels as a `Fault` and ends as a ``fai
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, cast
+from operator import index
+from typing import ClassVar, SupportsIndex, cast
 
 import msgspec
 
 UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeError)
 """What msgspec raises for a text that it cannot decode: malformed, nested too deep, or not UTF-8."""
+
+NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError)
+"""What msgspec raises for a value that it cannot encode: of another type, too large, or within itself."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,6 +91,17 @@ class UsageError(GymError):
     """The caller's: a bad flag, file, name or setting."""
 
     kind = "usage"
+
+
+def require_at_least(least: int, **values: object) -> None:
+    """Check arguments, given by their names.
+
+    Raises:
+        UsageError: one is no whole number, or is less than ``least``.
+    """
+    for name, value in values.items():
+        if not isinstance(value, SupportsIndex) or index(value) < least:
+            raise UsageError(f"{name} is {value!r}; it must be a whole number of at least {least}")
 
 
 class NotThereYet(UsageError):

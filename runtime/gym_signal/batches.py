@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Unpack
 
 import anyio
 from anyio.abc import TaskGroup
 from gym_runtime import Client, RolloutSettings
-from gym_runtime.client import AnyRow, StandingRun, background
-from gym_runtime.errors import GymError, TaskError, UsageError
+from gym_runtime.client import AnyRow, StandingRun, background, require_keywords
+from gym_runtime.errors import GymError, TaskError, UsageError, require_at_least
 from gym_runtime.logs import logger
-from gym_runtime.messages import Cancelled, Failed, RolloutRecord
+from gym_runtime.messages import Cancelled, Failed, GroupKeywords, RolloutRecord
 from gym_runtime.training import Group
 
 from gym_signal.curricula import Curriculum, CurriculumName, curriculum
@@ -47,7 +47,7 @@ async def signal_batches(
     ahead: int | None = None,
     in_flight: int = 1024,
     environment: str | None = None,
-    **keywords: Any,
+    **keywords: Unpack[GroupKeywords],
 ) -> AsyncGenerator[SignalBatches]:
     """Sample groups with signal for as long as the context lasts; `SignalBatches.next` returns each batch.
 
@@ -76,6 +76,8 @@ async def signal_batches(
     Raises:
         TaskError, UsageError: a row, a name or a value is wrong.
     """
+    require_keywords(keywords, signal_batches)
+    require_at_least(1, repeats=repeats, **{f"waves[{n}]": size for n, size in enumerate(waves)})
     if keywords.get("seed_repeats") or (settings is not None and settings.seed_repeats):
         raise UsageError("groups with signal take no seed_repeats: leave the seed to the engine")
     if sum(waves) > repeats:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UsageError, require_at_least
 
 from gym_signal.curricula import Curriculum, Seen, differing, has_signal
 from gym_signal.deadlines import Deadlines, free_staleness
@@ -120,10 +120,9 @@ class Plan:
         ahead: int | None = None,
         seed: int = 0,
     ) -> None:
-        if min(want, in_flight, *waves) < 1 or min(staleness or 0, ahead or 0) < 0:
-            raise UsageError(
-                "want, in_flight and each wave must be at least 1, staleness and ahead at least 0"
-            )
+        sizes = {f"waves[{number}]": size for number, size in enumerate(waves)}
+        require_at_least(1, want=want, in_flight=in_flight, **sizes)
+        require_at_least(0, staleness=staleness or 0, ahead=ahead or 0)
         self.running: dict[Drawn, None] = {}
         self.ready: list[Drawn] = []
         self.deadlines = Deadlines(want, staleness)

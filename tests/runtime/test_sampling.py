@@ -83,7 +83,7 @@ def test_what_the_responses_api_lacks_is_in_the_extra_body() -> None:
         ({"presence_penalty": 3}, "'presence_penalty': expected float <= 2"),
         ({"repetition_penalty": 0}, "'repetition_penalty': expected float > 0"),
         ({"logit_bias": {"the": 1}}, "'logit_bias"),
-        ({"reasoning_effort": "huge"}, "'reasoning_effort': invalid enum value 'huge'"),
+        ({"reasoning_effort": "huge"}, "'reasoning_effort': invalid enum value 'huge'; there are: none, min"),
         ({"temperature": float("nan")}, "'temperature'"),
         ({"extra_body": {"top_k": "five"}}, "'top_k': expected int, got str"),
         ({"extra_body": {"n": 4}}, "'extra_body': 'n' cannot be set in extra_body"),

@@ -171,9 +171,17 @@ def test_the_bound_that_costs_nothing_follows_from_the_lengths() -> None:
     assert plan.free_staleness == 13  # 8 places * 60 tokens at most / 18.3 on average / batches of 2, less 1
 
 
-@pytest.mark.parametrize("wrong", [{"want": 0}, {"in_flight": 0}, {"waves": (4, 0)}, {"staleness": -1}])
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="must be at least"):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"want": "4"}, "want is '4'; it must be a whole number of at least 1"),
+        ({"in_flight": 0}, "in_flight is 0; it must"),
+        ({"waves": (4, 0)}, "waves.1. is 0; it must"),
+        ({"staleness": -1}, "staleness is -1; it must be a whole number of at least 0"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         plan_of(**wrong)
     with pytest.raises(UsageError, match="keep above 0"):
         Bet(keep=0)

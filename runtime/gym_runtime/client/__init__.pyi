@@ -1,4 +1,5 @@
 from .client import Client as Client
+from .client import require_keywords as require_keywords
 from .connecting import connect as connect
 from .connecting import make_pools as make_pools
 from .row_sources import AnyRow as AnyRow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
@@ -22,9 +23,9 @@ from gym_runtime.client.row_sources import (
     AnyRow,
     NewRuns,
     RowSources,
+    Started,
     line,
     served_model,
-    with_served_roles,
 )
 from gym_runtime.client.run import IN_FLIGHT, collect, run_rollouts
 from gym_runtime.client.runs import Runs
@@ -34,16 +35,17 @@ from gym_runtime.client.status import RunProgress, Status, look, whole
 from gym_runtime.client.streaming import Lifetime
 from gym_runtime.client.tracking import track_rollouts
 from gym_runtime.client.weights import Engines
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UsageError, require_at_least
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_keywords import RolloutKeywords
-from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_runtime.messages.rollout_settings import OTHER_NAMES, RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, asked_here, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
@@ -61,12 +63,14 @@ class Joined(NamedTuple):
         urls: the broker's.
         tasks: lasts as long as the connection.
         served: the model that was started as the pool ``policy``, if one was.
+        started: what the system's workers serve, where all of them were started with it.
     """
 
     urls: Sequence[str]
     bus: Bus
     tasks: TaskGroup
     served: ModelSettings | None = None
+    started: Started | None = None
 
 
 Joining = Callable[[], AbstractAsyncContextManager[Joined]]
@@ -152,7 +156,8 @@ class Client:
         if self._joining is None or self._connected is not None:
             raise UsageError("the client is open already; connect(...) makes another one")
         async with self._joining() as joined:
-            self.urls, self.new_runs.served = tuple(joined.urls), joined.served
+            self.urls = tuple(joined.urls)
+            self.new_runs.served, self.new_runs.started = joined.served, joined.started
             self._connect(joined.bus, joined.tasks)
             try:
                 yield
@@ -235,7 +240,7 @@ class Client:
             raise UsageError("resume continues with the files of an output: give output=FILE too")
         if retry_failed and not resume:
             raise UsageError("retry_failed is for a run that exists: give resume=True too")
-        asked = _asked(settings, keywords)
+        asked = _asked(settings, keywords, Client.rollouts)
 
         async def run() -> AsyncGenerator[RolloutRecord]:
             order = InputOrder[RolloutRecord]()
@@ -246,9 +251,9 @@ class Client:
             async with AsyncExitStack() as stack:
                 if output is not None:
                     dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
-                    plan = RunPlan(dataset, self.new_runs.settings(asked))
+                    plan = RunPlan(dataset, await self.new_runs.settings(asked))
                     plan.require_runnable()
-                    await with_served_roles(self.workers, plan.one_of_each())
+                    await self.new_runs.served_only(plan.one_of_each())
                     recorded = await stack.enter_async_context(
                         recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
                     )
@@ -313,7 +318,8 @@ class Client:
         """
         _refuse(rows, in_flight)
         sources = RowSources(rows, keys, remembered=True)
-        specs, info = await self.new_runs.of_rows(sources, _asked(settings, keywords), environment)
+        asked = _asked(settings, keywords, Client.groups)
+        specs, info = await self.new_runs.of_rows(sources, asked, environment)
         groups = run_groups(
             self.driver, specs, info, sources, on_failure=on_failure, in_flight=in_flight, ordered=ordered
         )
@@ -339,7 +345,8 @@ class Client:
         """
         _refuse(rows, 1)
         sources = RowSources(rows, remembered=False)
-        specs, _ = await self.new_runs.of_rows(sources, _asked(settings, keywords), environment)
+        asked = _asked(settings, keywords, Client.check)
+        specs, _ = await self.new_runs.of_rows(sources, asked, environment)
         return len(list(specs))
 
     @asynccontextmanager
@@ -361,7 +368,7 @@ class Client:
         Raises:
             UsageError: a name or a value is wrong.
         """
-        chosen = self.new_runs.settings(_asked(settings, keywords))
+        chosen = await self.new_runs.settings(_asked(settings, keywords, Client.standing_run))
         if chosen.repeats not in (None, 1):
             raise UsageError(f"repeats is {chosen.repeats}; a standing run makes one rollout for each row")
         chosen = replace(chosen, repeats=1)
@@ -370,7 +377,7 @@ class Client:
         info = self.new_runs.info(chosen, environment)
 
         def spec_of(row: AnyRow, sampling: Mapping[str, Any]) -> Iterator[RolloutSpec]:
-            return expand(
+            specs = expand(
                 [line(row)],
                 chosen.with_keywords({"sampling": {**chosen.sampling, **sampling}}) if sampling else chosen,
                 run=info.run,
@@ -379,6 +386,7 @@ class Client:
                 numbering=numbering,
                 declared=declared,
             )
+            return self.new_runs.startable(specs)
 
         async with standing_run.opened(self.driver, info, spec_of) as run:
             yield run
@@ -404,8 +412,10 @@ class Client:
             UsageError: a row, a name or a value is wrong; nothing was published.
         """
         async with self.new_runs.dataset(rows, environment) as dataset:
-            plan = RunPlan(dataset, self.new_runs.settings(_asked(settings, keywords)))
+            asked = _asked(settings, keywords, Client.publish)
+            plan = RunPlan(dataset, await self.new_runs.settings(asked))
             plan.require_runnable()
+            list(self.new_runs.startable(plan.one_of_each()))
             served = served_model(await self.workers(), plan.settings.model_pool)
             model = f"{served.provider}/{served.name}" if served else ""
             info = plan.info(new_run_id(), plan.rollouts, model)
@@ -610,8 +620,33 @@ class Client:
         return await look(self.driver.bus, runs)
 
 
-def _asked(settings: RolloutSettings | None, keywords: Mapping[str, Any]) -> RolloutSettings:
-    return (settings or RolloutSettings()).with_keywords(keywords)
+def _asked(settings: object, keywords: Mapping[str, Any], call: Callable[..., Any]) -> RolloutSettings:
+    """
+    Raises:
+        UsageError: as `require_keywords`; or a value is wrong.
+    """
+    settings = RolloutSettings() if settings is None else settings
+    if not isinstance(settings, RolloutSettings):
+        raise UsageError("settings must be RolloutSettings(…); or give its fields as keywords: repeats=4")
+    require_keywords(keywords, call)
+    return settings.with_keywords(keywords)
+
+
+def require_keywords(keywords: Iterable[str], call: Callable[..., Any]) -> None:
+    """Refuse keywords of a call, beside its own, that are no fields of `RolloutSettings` or of the sampling.
+
+    Raises:
+        UsageError: there is no such keyword; with the nearest one.
+    """
+    known = {*RolloutKeywords.__optional_keys__, *OTHER_NAMES}
+    for name in keywords:
+        # The sampling has its own words for what no run may set.
+        if name not in known and name != "model":
+            near = catalogue.suggest(name, sorted({*known, *inspect.signature(call).parameters}))
+            raise UsageError(
+                f"there is no setting '{name}'"
+                + (near or "; there are the fields of RolloutSettings and of Sampling")
+            )
 
 
 def _refuse(rows: object, in_flight: int) -> None:
@@ -621,5 +656,4 @@ def _refuse(rows: object, in_flight: int) -> None:
     """
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable | Dataset):
         raise UsageError("rows must be rows in a list or another iterable: [row]")
-    if in_flight < 1:
-        raise UsageError(f"in_flight is {in_flight}; it must be at least 1")
+    require_at_least(1, in_flight=in_flight)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client.client import Client, Joined
-from gym_runtime.client.row_sources import POLICY, require_declared, require_roles
+from gym_runtime.client.row_sources import POLICY, Started, require_declared, require_roles
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UsageError, require_at_least
 from gym_runtime.system.hosting import host, together
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import running
@@ -59,6 +60,8 @@ def connect(
     environments, agents = _several(environments), _several(agents)
     if not urls and not environments:
         raise UsageError("say which system: connect(nats=URL), or connect(model=…, environments=[…])")
+    require_at_least(1, workers=workers, concurrency=concurrency)
+    _require_models(model, roles)
     if not urls and model is None:
         raise UsageError("say which model: connect(model='PROVIDER/NAME', environments=[…])")
     if roles and not environments:
@@ -69,7 +72,7 @@ def connect(
     @asynccontextmanager
     async def joining() -> AsyncGenerator[Joined]:
         async with AsyncExitStack() as stack:
-            found, started = urls, None
+            found, served_policy, started = urls, None, None
             if environments:
                 if not agents:
                     require_declared(tuple(served), environments)
@@ -79,13 +82,16 @@ def connect(
                 pools = make_pools(
                     environments, model, agents=agents, workers=workers, concurrency=concurrency, roles=own
                 )
+                if not urls:
+                    started = _names(pools)
                 pools = host(pools) if hosted else pools
                 system = SystemSpec(pools=pools, nats=tuple(urls), prefix=prefix)
                 found = [(await stack.enter_async_context(running(system))).url]
                 if model is not None:
-                    started = ModelSettings.parse(model) if isinstance(model, str) else model
+                    served_policy = ModelSettings.parse(model) if isinstance(model, str) else model
             bus = await stack.enter_async_context(connect_bus(found, prefix=prefix))
-            yield Joined(found, bus, await stack.enter_async_context(background()), started)
+            tasks = await stack.enter_async_context(background())
+            yield Joined(found, bus, tasks, served_policy, started)
 
     return Client(roles=served, joining=joining, prefix=prefix)
 
@@ -125,6 +131,28 @@ def make_pools(
         settings = ModelSettings.parse(given) if isinstance(given, str) else given
         pools.append(PoolSpec(kind="model", names=(name,), processes=workers, model=settings))
     return together(pools)
+
+
+def _names(pools: Iterable[PoolSpec]) -> Started:
+    """What the workers of pools serve, by the names that rollouts have."""
+    found = {pool.kind: pool.names for pool in pools}
+    return {
+        "agent": [catalogue.known_name("agents", name) for name in found["agent"]],
+        "environment": [catalogue.environment(name).name for name in found["resource"]],
+    }
+
+
+def _require_models(model: object, roles: object) -> None:
+    """
+    Raises:
+        UsageError: a model or the roles are of another type.
+    """
+    if not isinstance(roles, Mapping | None):
+        raise UsageError("roles must say which model answers in each role: roles={'judge': 'PROVIDER/NAME'}")
+    given_to = cast("dict[str, object]", {"model": model, **(roles or {})})
+    for name, given in given_to.items():
+        if given is not None and not isinstance(given, str | ModelSettings):
+            raise UsageError(f"{name} is {given!r}; it must be 'PROVIDER/NAME' or ModelSettings(…)")
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:

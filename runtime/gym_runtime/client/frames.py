@@ -17,7 +17,7 @@ _FIELDS = (
 )
 
 
-def frame(records: Iterable[RolloutRecord]) -> Any:
+def frame(records: Iterable[RolloutRecord] | RolloutRecord) -> Any:
     """A data frame with one line per record, in their order: ``(records, columns)``.
 
     Its columns are what the record says of the rollout, where ``outcome`` is its type as text, and then the
@@ -26,9 +26,9 @@ def frame(records: Iterable[RolloutRecord]) -> Any:
     whichever is installed; with both, of the one that was imported before, else of pandas.
 
     Raises:
-        UsageError: neither is installed.
+        UsageError: neither is installed, or these are no records.
     """
-    lines = [_line(record) for record in records]
+    lines = [_line(record) for record in ([records] if isinstance(records, RolloutRecord) else records)]
     names = dict.fromkeys((*_FIELDS, *(name for line in lines for name in line)))
     columns = {name: [line.get(name) for line in lines] for name in names}
     for library in sorted(LIBRARIES, key=lambda name: name not in sys.modules):
@@ -40,7 +40,9 @@ def frame(records: Iterable[RolloutRecord]) -> Any:
     raise UsageError("gym_runtime.frame needs pandas or polars: pip install pandas")
 
 
-def _line(record: RolloutRecord) -> dict[str, Any]:
+def _line(record: object) -> dict[str, Any]:
+    if not isinstance(record, RolloutRecord):
+        raise UsageError(f"frame takes records of rollouts, and got a value of type {type(record).__name__}")
     # polars refuses a column of whole and other numbers.
     numbers = {name: float(value) for name, value in record.numbers.items()}
     known = {name: getattr(record, name) for name in _FIELDS}

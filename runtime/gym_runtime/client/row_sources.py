@@ -25,7 +25,7 @@ from anyio import to_thread
 from gym_runtime import clock
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import NOT_JSON, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
 from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
@@ -46,13 +46,22 @@ AnyRow = Mapping[str, Any] | bytes | str
 Declared = Mapping[str, LoadedEnvironment]
 """Environments whose code is elsewhere, by their names."""
 Workers = Callable[[], Awaitable[list[Heartbeat]]]
+Started = Mapping[str, Sequence[str]]
+"""What workers serve: the names of each kind, ``agent`` and ``environment``."""
 
 
-def line(row: AnyRow) -> bytes:
-    """A row as JSON."""
+def line(row: AnyRow, position: int = 1) -> bytes:
+    """A row, the one at this position from 1 on, as JSON.
+
+    Raises:
+        TaskError: it cannot be JSON.
+    """
     if isinstance(row, bytes):
         return row
-    return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
+    try:
+        return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
+    except NOT_JSON as error:
+        raise TaskError(f"row {position} is no JSON, neither as a mapping nor as text: {error}") from error
 
 
 class RowSources:
@@ -85,13 +94,13 @@ class RowSources:
             UsageError: there are fewer keys than rows.
         """
         keys = repeat(None) if self._keys is None else iter(self._keys)
-        for row in self._rows:
+        for position, row in enumerate(self._rows, 1):
             try:
                 # Set before the line is yielded: `noting` reads it while this generator is suspended there.
                 self._present = row, next(keys)
             except StopIteration:
                 raise UsageError("keys has fewer entries than rows: give one for each row") from None
-            yield line(row)
+            yield line(row, position)
 
     def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
         """The specs made of the lines, each row's before the next row is read."""
@@ -123,6 +132,8 @@ class NewRuns:
 
     Attributes:
         served: the model that `connect` has started as the pool ``policy``, if it has.
+        started: the names of the agents and of the environments that the system has, where `connect` has
+            started all of its workers.
     """
 
     def __init__(
@@ -132,17 +143,25 @@ class NewRuns:
         roles: Mapping[str, str],
     ) -> None:
         self.served: ModelSettings | None = None
+        self.started: Started | None = None
         self._workers, self._declared, self._roles = workers, declared, roles
 
-    def settings(self, asked: RolloutSettings) -> RolloutSettings:
+    async def settings(self, asked: RolloutSettings) -> RolloutSettings:
         """The settings of a run, checked.
 
         Raises:
-            UsageError: the model's engine does not have a sampling parameter.
+            UsageError: the model's engine does not have a sampling parameter, or there is no such agent.
         """
         if self.served is not None and asked.model_pool == POLICY:
             check_engine(self.served, check_sampling(asked.sampling))
         agent = asked.agent and catalogue.known_name("agents", asked.agent)
+        if agent and self.started is None and not catalogue.is_known("agents", agent):
+            workers = await self._workers()
+            served = sorted({name for one in workers if one.kind == "agent" for name in one.pools})
+            # Without any agent worker nothing is known: a platform may start one when a task waits.
+            if served and agent not in served:
+                there = catalogue.unknown(agent, served)
+                raise UsageError(f"there is no agent '{agent}'{there}; name your own by its file")
         return replace(asked, agent=agent, roles={**self._roles, **asked.roles})
 
     def info(self, settings: RolloutSettings, environment: str | None = None) -> RunInfo:
@@ -166,7 +185,7 @@ class NewRuns:
         Raises:
             TaskError, UsageError: a row, a name or a value is wrong; the rows of a list are all checked now.
         """
-        chosen = self.settings(asked)
+        chosen = await self.settings(asked)
         info = self.info(chosen, environment)
         declared = await self._declared(environment)
         specs = sources.noting(
@@ -184,10 +203,10 @@ class NewRuns:
         named = () if chosen.agent else tuple({**asked.roles, **asked.role_sampling})
         if not sources.listed:
             require_declared(named, info.environments, declared)
-            return await with_served_roles(self._workers, specs), info
+            return await self.served_only(specs), info
         listed = whole_groups(list(specs))
         require_declared(named, {spec.environment for spec in listed}, declared)
-        listed = list(await with_served_roles(self._workers, listed))
+        listed = list(await self.served_only(listed))
         return listed, msgspec.structs.replace(
             info,
             total=len(listed),
@@ -199,11 +218,37 @@ class NewRuns:
         self, dataset: Dataset, asked: RolloutSettings
     ) -> tuple[Iterable[RolloutSpec], RunInfo]:
         """As `of_rows`, of a dataset that is open."""
-        plan = RunPlan(dataset, self.settings(asked))
+        plan = RunPlan(dataset, await self.settings(asked))
         plan.require_runnable()
         named = self.info(plan.settings)
-        specs = await with_served_roles(self._workers, plan.specs(named.run, attached=True))
+        specs = await self.served_only(plan.specs(named.run, attached=True))
         return specs, plan.info(named.run, plan.rollouts, named.model)
+
+    def startable(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
+        """The rollouts, refused if the system that `connect` has started lacks their agent or environment.
+
+        Raises:
+            UsageError: with the names that it has; when the rollout is read.
+        """
+        for spec in specs:
+            for kind, name in (("agent", spec.agent), ("environment", spec.environment)):
+                if self.started is not None and name not in (has := self.started[kind]):
+                    raise UsageError(
+                        f"this client's workers have no {kind} '{name}'{catalogue.unknown(name, has)}; "
+                        f"connect({kind}s=[…]) says what they serve"
+                    )
+            yield spec
+
+    async def served_only(self, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
+        """The rollouts, refused if no worker serves what they need; those of a list are all checked now.
+
+        Raises:
+            UsageError: as `startable` and `with_served_roles`.
+        """
+        checked = self.startable(specs)
+        return await with_served_roles(
+            self._workers, list(checked) if isinstance(specs, Sequence) else checked
+        )
 
     @asynccontextmanager
     async def dataset(
@@ -222,9 +267,9 @@ class NewRuns:
 def _spooled(rows: Iterable[AnyRow], environment: str | None, declared: Declared) -> Dataset:
     """Rows as a dataset, through a temporary file that ends with this call; the dataset keeps it open."""
     with tempfile.NamedTemporaryFile(prefix="gym-runtime-", suffix=".jsonl") as file:
-        for row in rows:
+        for position, row in enumerate(rows, 1):
             # A row may be JSON text over several lines; within its strings line breaks are escaped.
-            file.write(line(row).replace(b"\n", b" ") + b"\n")
+            file.write(line(row, position).replace(b"\n", b" ") + b"\n")
         file.flush()
         return open_dataset(Source(file.name, environment, "rows"), declared=declared)
 

@@ -18,6 +18,7 @@ from gym_runtime.environment.environment import AgentChoice, LoadedEnvironment, 
 from gym_runtime.environment.roles import create_params
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams
+from gym_runtime.messages.rollout_settings import in_words
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -54,7 +55,7 @@ def check_role_sampling(sampling: Mapping[str, Mapping[str, Any]]) -> None:
         try:
             create_params(_encode(said))
         except msgspec.ValidationError as error:
-            raise UsageError(f"role_sampling of '{role}': {error}") from error
+            raise UsageError(f"role_sampling of '{role}': {in_words(str(error))}") from error
 
 
 def agent_for(
@@ -103,7 +104,7 @@ def checked_agent(choice: AgentChoice) -> AgentChoice:
     try:
         msgspec.convert(options, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"options of agent '{agent}': {error}") from error
+        raise UsageError(f"options of agent '{agent}': {in_words(str(error))}") from error
     return choice
 
 

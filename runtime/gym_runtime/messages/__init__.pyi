@@ -52,6 +52,7 @@ from .responses import decode_items as decode_items
 from .responses import decode_params as decode_params
 from .responses import decode_response as decode_response
 from .responses import user_message as user_message
+from .rollout_keywords import GroupKeywords as GroupKeywords
 from .rollout_settings import BEYOND_RESPONSES as BEYOND_RESPONSES
 from .rollout_settings import lay_over as lay_over
 from .rollout_settings import refused as refused

@@ -46,8 +46,8 @@ class SamplingKeywords(TypedDict, total=False):
     user: str | None
 
 
-class RolloutKeywords(SamplingKeywords, total=False):
-    """Fields of `RolloutSettings`, some also under the names of their flags; and those of the sampling."""
+class GroupKeywords(SamplingKeywords, total=False):
+    """As `RolloutKeywords`, where the number of rollouts per row is not among the settings."""
 
     agent: str | None
     agent_options: Mapping[str, Any]
@@ -58,7 +58,6 @@ class RolloutKeywords(SamplingKeywords, total=False):
     max_staleness: int | None
     max_turns: int | None
     model_pool: str
-    repeats: int | None
     return_token_ids: bool
     role_sampling: Mapping[str, Mapping[str, Any]]
     roles: Mapping[str, str]
@@ -66,3 +65,9 @@ class RolloutKeywords(SamplingKeywords, total=False):
     seed_repeats: bool
     timeout: float | None
     timeout_s: float | None
+
+
+class RolloutKeywords(GroupKeywords, total=False):
+    """Fields of `RolloutSettings`, some also under the names of their flags; and those of the sampling."""
+
+    repeats: int | None

@@ -23,12 +23,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, wraps
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Raw
 
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import NOT_JSON, UsageError
 
 BEYOND_RESPONSES = (
     *("top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "repetition_penalty"),
@@ -218,8 +218,10 @@ def _converted(settings: Mapping[str, Any]) -> Sampling:
     except msgspec.ValidationError as error:
         what, _, path = str(error).replace(" | null", "").replace("`", "").rpartition("$.")
         what = what.removesuffix(" - at ").removesuffix(" - at key in ")
+        if what.startswith("Invalid enum"):
+            what += f"; there are: {', '.join(get_args(Effort))}"
         raise UsageError(f"sampling setting '{path}': {what[:1].lower()}{what[1:]}") from error
-    except TypeError as error:
+    except NOT_JSON as error:
         raise UsageError(f"sampling settings are JSON values: {error}") from error
 
 
@@ -294,7 +296,7 @@ class RolloutSettings:
             try:
                 msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
-                raise UsageError(f"{name} is {value!r}; it must be {_expected(str(error))}") from None
+                raise UsageError(f"{name} is {value!r}; it must be {_expected(str(error), kind)}") from None
 
     @property
     def return_tokens(self) -> bool:
@@ -342,20 +344,49 @@ RolloutSettings.__init__ = _make
 
 @cache
 def _types() -> dict[str, Any]:
-    """The fields' types with their bounds; the sampling is checked where it is laid over the rows."""
+    """The fields' types with their bounds; the sampling is checked further where it is laid over rows."""
     hints = get_type_hints(RolloutSettings, include_extras=True)
-    return {name: kind for name, kind in hints.items() if name != "sampling"}
+    return {**hints, "sampling": dict}
 
 
-def _expected(message: str) -> str:
-    """msgspec's error, put as what was expected.
+def _expected(message: str, kind: Any) -> str:
+    """msgspec's error on a value of this type, put as what was expected.
 
-    >>> _expected("Expected `int` >= 1"), _expected("Expected `float` > 0.0")
+    >>> _expected("Expected `int` >= 1", int), _expected("Expected `float` > 0.0", float)
     ('at least 1', 'more than 0.0')
-    >>> _expected("Expected `int | null`, got `str`")
-    'int | null'
+    >>> _expected("Expected `int | null`, got `str`", int)
+    'a whole number or None'
+    >>> _expected("Invalid enum value 'x'", Durability)
+    'one of turn, result'
     """
-    kind, _, bound = message.removeprefix("Expected ").partition("` ")
-    sign, _, limit = bound.partition(" ")
-    words = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}.get(sign)
-    return f"{words} {limit}" if words else kind.partition(",")[0].strip("`")
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    bound = re.match(r"Expected `\w+` (>=|>|<=|<) (\S+)", message)
+    if bound:
+        words = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
+        return f"{words[bound[1]]} {bound[2]}"
+    return in_words(message).removeprefix("Expected ").partition(", got")[0]
+
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "text",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "None",
+}
+
+
+def in_words(message: str) -> str:
+    """msgspec's error with the types that it names in plain words.
+
+    >>> in_words("Expected `float | null`, got `str` - at `$.top_p`")
+    'Expected a number or None, got text - at $.top_p'
+    """
+
+    def words(found: re.Match[str]) -> str:
+        return " or ".join(_WORDS.get(kind, kind) for kind in found[1].split(" | "))
+
+    return re.sub("`(.*?)`", words, message)

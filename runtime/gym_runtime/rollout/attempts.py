@@ -64,6 +64,7 @@ class Attempts:
     Attributes:
         task: the rollout that was delivered.
         account: how much of its limits its attempts have used.
+        stopped: it was told to stop.
     """
 
     task: RolloutSpec
@@ -77,11 +78,11 @@ class Attempts:
     _rollout: Rollout | None = None
     _started_s: float = field(default_factory=clock.monotonic)
     _lost: list[str] = field(default_factory=list[str])
-    _stopped: bool = False
+    stopped: bool = False
 
     def stop(self) -> None:
         """Stop at once; the rollout ends as cancelled."""
-        self._stopped = True
+        self.stopped = True
         self._scope.cancel()
 
     @property
@@ -157,7 +158,7 @@ class Attempts:
                 await self._note()
                 await backoff.wait()
         # Only a cancelled `_scope` is left here; `run` returns or raises otherwise.
-        return self._record(Cancelled(), None) if self._stopped else self.failed(self._too_late())
+        return self._record(Cancelled(), None) if self.stopped else self.failed(self._too_late())
 
     async def _note(self, *, working: bool = True) -> None:
         if not await self.account.note(working=working):

@@ -96,9 +96,11 @@ class ClientPresent:
             # Taken before the check, so that a change during the check is not missed.
             change = self._clients.change()
             for run in self._fates.attached():
-                if not await self._here(run):
+                # A client that ends its run has stopped them already, and leaves while they end.
+                going_on = [fate for fate in self._fates.of(run) if not fate.attempts.stopped]
+                if going_on and not await self._here(run):
                     logger().warning("the client of a run is gone; its rollouts stop", run=run)
-                    for fate in self._fates.of(run):
+                    for fate in going_on:
                         fate.stop(GiveBack(CLIENT_RETURN_S))
             await change.wait()
 

@@ -32,7 +32,7 @@ async def test_one_row_where_a_list_is_due_is_refused() -> None:
         for row in (rows(1)[0], '{"responses_create_params": {}}', None):
             with pytest.raises(UsageError, match="must be rows in a list"):
                 here.gym.rollouts(row, environment=NAME)  # pyright: ignore[reportArgumentType]
-        with pytest.raises(UsageError, match="in_flight is 0; it must be at least 1"):
+        with pytest.raises(UsageError, match="in_flight is 0; it must be a whole number of at least 1"):
             here.gym.rollouts(rows(1), environment=NAME, in_flight=0)
 
 
@@ -86,6 +86,13 @@ async def test_failed_rollouts_come_too() -> None:
         (rows(1), "example_sesion_state_mgmt", {}, UsageError, "did you mean 'example_session_state_mgmt'"),
         (rows(1), None, {}, TaskError, "agent_ref"),
         (rows(1), NAME, {"temprature": 1}, UsageError, "did you mean 'temperature'"),
+        (rows(1), NAME, {"repeat": 2}, UsageError, "no setting 'repeat'; did you mean 'repeats'"),
+        (rows(1), NAME, {"in_fligt": 2}, UsageError, "no setting 'in_fligt'; did you mean 'in_flight'"),
+        (rows(1), NAME, {"agent": "nope"}, UsageError, "no agent 'nope'; there are: tool_loop; name you"),
+        (rows(1), NAME, {"settings": {"repeats": "x"}}, UsageError, "settings must be RolloutSettings"),
+        (rows(1), NAME, {"sampling": "x"}, UsageError, "sampling is 'x'; it must be a mapping"),
+        ([*rows(1), {"a": object()}], NAME, {}, TaskError, "row 2 is no JSON.*type object"),
+        (["\ud800"], NAME, {}, TaskError, "row 1 is no JSON"),
     ],
 )
 async def test_a_wrong_row_or_name_is_refused_before_anything_starts(

@@ -232,7 +232,7 @@ async def test_keywords_say_how_to_sample() -> None:
     ("sampling", "message"),
     [
         ({"top_k": 5}, "openai/gpt-5 has no top_k"),
-        ({"top_q": 5}, "no sampling setting 'top_q'; did you mean 'top_"),
+        ({"top_q": 5}, "no setting 'top_q'; did you mean 'top_"),
         ({"min_p": 3}, "'min_p': expected float <= 1"),
         ({"extra_body": {"n": 2}}, "'n' cannot be set in extra_body"),
     ],
@@ -254,6 +254,11 @@ async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: An
         ({}, "say which system"),
         ({"environments": ["mcqa"]}, "say which model"),
         ({"environments": ["mcqua"], "model": "scripted/echo"}, "did you mean 'mcqa'"),
+        ({"environments": "mcqa", "model": "a/b", "workers": 0}, "workers is 0; it must be a whole number"),
+        ({"environments": "mcqa", "model": "a/b", "concurrency": "x"}, "concurrency is 'x'; it must be a wh"),
+        ({"environments": "mcqa", "model": "a/b", "roles": "judge"}, "roles={'judge': 'PROVIDER/NAME'}"),
+        ({"environments": "mcqa", "model": "a/b", "roles": {"judge": 3}}, "judge is 3; it must be 'PROV"),
+        ({"environments": "mcqa", "model": 3}, "model is 3; it must be 'PROVIDER/NAME'"),
     ],
 )
 async def test_connecting_to_nothing_says_what_is_missing(options: dict[str, Any], message: str) -> None:
@@ -269,6 +274,11 @@ async def test_connect_starts_a_system_whose_errors_come_as_they_are() -> None:
         async with connect(model="scripted/tool-then-message", environments=[NAME]) as gym:
             records = [record async for record in gym.rollouts(rows(20), environment=NAME)]
             assert [record.outcome for record in records] == [Completed()] * 20
+            choice = dict[str, Any](responses_create_params={"input": "?"}, expected_answer="A", options=[])
+            with pytest.raises(UsageError, match="workers have no environment 'mcqa'; there are: example_se"):
+                await gym.check([choice], environment="mcqa")
+            with pytest.raises(UsageError, match="workers have no agent 'nope'; there are: tool_loop"):
+                await gym.publish(rows(1), environment=NAME, agent="nope")
             async with aclosing(gym.rollouts([{}], environment=NAME)) as broken:
                 await anext(broken)
 

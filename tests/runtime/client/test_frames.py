@@ -65,6 +65,9 @@ def test_a_frame_of_each_library(library: str, monkeypatch: pytest.MonkeyPatch) 
     assert found["late"].sum() == 500
     assert "failed: down" in list(found["ending"])
     assert frame([]).shape == (0, 12)
+    assert len(frame(RIGHT)) == 1
+    with pytest.raises(UsageError, match="takes records of rollouts, and got a value of type int"):
+        frame([1])  # pyright: ignore[reportArgumentType]
 
 
 def test_without_a_library_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

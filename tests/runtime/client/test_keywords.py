@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, get_type_hints
 
 import gym_runtime
+import gym_signal
 import pytest
 from gym_runtime.client import Client, connect
 from gym_runtime.errors import UsageError
@@ -22,8 +23,9 @@ ROOT = Path(__file__).parents[3]
 GOOD = """
 from typing import Any
 
-from gym_runtime import connect, connect_sync
+from gym_runtime import BrokerError, connect, connect_sync
 from gym_runtime.training import StandingRun
+from gym_signal import signal_batches
 
 gym = connect(model="openai/m", environments=["mcqa"], workers=2, concurrency=8, hosted=True)
 blocking = connect_sync(model="openai/m", environments="mcqa")
@@ -33,6 +35,7 @@ gym.groups([], temperature=0.5, durability="result", reasoning_effort="low", see
 blocking.rollouts([], repeats=2, tool_choice="auto")
 blocking.groups([], on_failure="mask", roles={"judge": "judge"})
 blocking.publish([], max_turns=3)
+signal_batches(gym, [], want=2, repeats=4, temperature=0.5, max_turns=3)
 settings: dict[str, Any] = {}
 gym.rollouts([], **settings)
 
@@ -49,6 +52,7 @@ BAD = {
     'gym.groups([], durability="turns")': "durability",
     "gym.publish([], return_token_ids=1.5)": "return_token_ids",
     "gym.standing_run(timeout='1 h')": "timeout",
+    "signal_batches(gym, [], want=2, max_turn=3)": "max_turn",
     "gym.run(3)": "run",
     "blocking.rollouts([], max_turn=2)": "max_turn",
     "blocking.groups([], seed='x')": "seed",
@@ -89,7 +93,7 @@ def completed(text: str, names: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("module", [gym_runtime, gym_runtime.adapters, gym_runtime.training])
+@pytest.mark.parametrize("module", [gym_runtime, gym_runtime.adapters, gym_runtime.training, gym_signal])
 def test_tab_lists_the_public_names(module: ModuleType) -> None:
     """Although they are loaded at their first use."""
     names = [f"m.{name}" for name in module.__all__]
@@ -161,6 +165,13 @@ def test_names_of_flags_and_former_names_work() -> None:
     assert said == RolloutSettings(timeout_s=3.0, call_timeout_s=2.0, return_token_ids=True)
     assert said == RolloutSettings(timeout=3.0, call_timeout=2.0, return_tokens=True)  # pyright: ignore
     assert said.return_tokens
+    for setting, message in {
+        "durability": "durability is [4]; it must be one of turn, result",
+        "repeats": "repeats is [4]; it must be a whole number or None",
+        "return_token_ids": "return_token_ids is [4]; it must be True or False",
+    }.items():
+        with pytest.raises(UsageError, match=re.escape(message)):
+            RolloutSettings().with_keywords({setting: [4]})
     assert said.sampling == {}
     with pytest.raises(UsageError, match="timeout and timeout_s are the same setting"):
         RolloutSettings().with_keywords({"timeout": 3.0, "timeout_s": 4.0})

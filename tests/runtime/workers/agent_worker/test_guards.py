@@ -64,8 +64,9 @@ class Deliveries:
 
         await self._bus.pull("task.tool_loop.>", consumer="agent-tool_loop", slots=16, handle=handle)
 
-    async def fate(self, task: int = 0) -> Fate:
-        spec, number = rollout_spec(row(), task=task, timeout_s=1.0), len(self._arrived.items)
+    async def fate(self, task: int = 0, *, attached: bool = False) -> Fate:
+        spec = rollout_spec(row(), task=task, timeout_s=1.0, attached=attached)
+        number = len(self._arrived.items)
         await self._bus.enqueue("task.tool_loop.sample.run", encode_spec(spec))
         delivery = (await self._arrived.until(number + 1))[number]
         fate = Fate(spec, delivery, Endless(), self._bus, Router(self._bus), worker="agent-1")
@@ -138,6 +139,22 @@ async def test_an_attached_rollout_needs_its_client(
             await guard.admit(task)
             await anyio.sleep(gone_s)
         assert await guard.admit(task) == verdict
+
+
+async def test_rollouts_that_their_client_has_stopped_are_not_given_back_when_it_leaves(
+    bus: MemoryBus, deliveries: Deliveries, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = await deliveries.fate(attached=True)
+    ended.stop()
+    async with background(ClientPresent(bus, Members(bus), deliveries.fates).watch):
+        await anyio.sleep(CLIENT_DROPPED_S)
+    assert ended.instead is None
+    assert "the client of a run is gone" not in "".join(capsys.readouterr())
+    going_on = await deliveries.fate(1, attached=True)
+    async with background(ClientPresent(bus, Members(bus), deliveries.fates).watch):
+        await anyio.sleep(CLIENT_DROPPED_S)
+    assert (ended.instead, going_on.instead) == (None, GiveBack(CLIENT_RETURN_S))
+    assert "the client of a run is gone" in "".join(capsys.readouterr())
 
 
 # -- cancelled, closed ----------------------------------------------------------------------------------
