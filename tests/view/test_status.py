@@ -128,6 +128,13 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert (one["run"], one["state"], one["done"], one["failed"]) == (run, "active", 10, 0)
         assert one["mean_reward"] is not None, "also of a run that nobody has collected"
         assert output(capsys, "status", run).split("\n")[1].startswith(run)
+        for known in (one, *json.loads(output(capsys, "ls", "runs", "--json"))):
+            assert known["mean_reward"] == one["mean_reward"]
+            assert (known["rate_per_s"], known["left_s"]) == (None, None)
+        subprocess.run([SCRIPT, "drain", "agent"], check=True, capture_output=True)
+        while "tool_loop" in output(capsys, "status").split("queue")[0]:
+            pass
+        assert "no worker serves" not in output(capsys, "status"), "nothing waits for it"
         assert main.run(["status", "nosuch"]) == 2
         assert "there is no run 'nosuch'" in capsys.readouterr().err
         assert output(capsys, "cancel", run) == (
@@ -139,7 +146,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert json.loads(collected.stdout)["summary"]["rollouts"] == 10
         assert [known["run"] for known in json.loads(output(capsys, "ls", "runs", "--json"))] == [run]
         status = json.loads(output(capsys, "status", "--json"))
-        assert {worker["kind"] for worker in status["workers"]} == {"agent", "resource", "model"}
+        assert {worker["kind"] for worker in status["workers"]} == {"resource", "model"}
         assert {"worker", "pools", "host", "pid", "capacity", "in_use", "load", "draining", "detail"} <= set(
             status["workers"][0]
         )

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, get_args
@@ -45,8 +45,10 @@ from gym_runtime.cli.options import (
     parse_urls,
 )
 from gym_runtime.cli.remote import run_async
+from gym_runtime.client.runs import Runs
+from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.plugins import load_plugin
 from gym_runtime.plurals import counted
 from gym_runtime.system.hosting import host, together
@@ -55,6 +57,8 @@ from gym_runtime.system.starting import received
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
 
+UNCOLLECTED_S = 2.0
+"""How long a signal may wait for the count of finished rollouts that would be lost."""
 FOREVER_S = 1e9
 """JSON has no infinity."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -109,6 +113,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
     """Start workers that stay, and a broker unless --nats names one; prints what is ready.
 
     Ctrl-C or SIGTERM lets rollouts finish for --drain seconds, then stops; only a second Ctrl-C ends at once.
+    If finished rollouts would go with the broker, the first Ctrl-C names their runs and stops nothing.
 
     --config FILE describes a system in TOML, and POOLs pick parts of it; "gym-runtime deploy init systemd"
     writes an example.
@@ -125,8 +130,7 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
     for pool in system.pools:
         if pool.model is not None:
             fetch_weights(pool.model)
-    run_async(_stay, system, options.metrics)
-    return 0
+    return INTERRUPTED if run_async(_stay, system, options.metrics) == signal.SIGINT else 0
 
 
 # -- what to start ------------------------------------------------------------------------------------
@@ -278,12 +282,14 @@ def _runnable() -> tuple[str, ...]:
 # -- staying ------------------------------------------------------------------------------------------
 
 
-async def _stay(system: SystemSpec, metrics: int | None) -> None:
+async def _stay(system: SystemSpec, metrics: int | None) -> signal.Signals | None:
+    """Run a system until a signal or its workers end it; returns the signal."""
     running = launch(system)
     stopping = anyio.CancelScope()
+    stopped_by: list[signal.Signals] = []
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_signals, running, system.drain_s, stopping)
+            tasks.start_soon(_watch_signals, running, system, stopping, stopped_by)
             with stopping:
                 await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s))
                 show_ready(running, system, terminal.output())
@@ -308,6 +314,7 @@ async def _stay(system: SystemSpec, metrics: int | None) -> None:
     except BaseException:
         running.kill()
         raise
+    return stopped_by[0] if stopped_by else None
 
 
 @asynccontextmanager
@@ -324,11 +331,13 @@ async def _metrics(running: System, system: SystemSpec, port: int | None) -> Asy
         yield
 
 
-async def _watch_signals(running: System, drain_s: float, stopping: anyio.CancelScope) -> None:
+async def _watch_signals(
+    running: System, system: SystemSpec, stopping: anyio.CancelScope, stopped_by: list[signal.Signals]
+) -> None:
     """Stop at the first signal, at once at a second Ctrl-C or SIGQUIT.
 
-    A second SIGTERM changes nothing: Slurm, systemd and others send it to this process and to its parent,
-    which passes it on.
+    A Ctrl-C by which finished rollouts would be lost only says so. A second SIGTERM changes nothing: Slurm,
+    systemd and others send it to this process and to its parent, which passes it on.
     """
     interruptions = 0
     with received(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT) as signals:
@@ -337,12 +346,38 @@ async def _watch_signals(running: System, drain_s: float, stopping: anyio.Cancel
             if number == signal.SIGQUIT or interruptions > 1:
                 running.kill()
                 os._exit(INTERRUPTED)
-            if not stopping.cancel_called:
+            if stopping.cancel_called:
+                continue
+            lost = "" if system.nats or system.state_dir else await _uncollected(running.url, system.prefix)
+            if lost and number == signal.SIGINT:
                 logs.logger().warning(
-                    f"stopping: rollouts in flight have {drain_s:.0f} s to finish, then they go back to the "
-                    "queue; a second Ctrl-C ends at once"
+                    f"{lost}, and would go with this broker: collect them first, or let 'gym-runtime start "
+                    "--state-dir DIR' keep them; a second Ctrl-C ends at once"
                 )
-                stopping.cancel()
+                continue
+            logs.logger().warning(
+                f"stopping: rollouts in flight have {system.drain_s:.0f} s to finish, then they go back to "
+                "the queue; a second Ctrl-C ends at once"
+                + (f". {lost}, and go with this broker" if lost else "")
+            )
+            stopped_by.append(number)
+            stopping.cancel()
+
+
+async def _uncollected(url: str, prefix: str) -> str:
+    """How many finished rollouts of published runs the broker holds; empty for none, or if it is silent."""
+    counts: dict[str, int] = {}
+    # The signal must have its effect, whatever the broker does.
+    with anyio.move_on_after(UNCOLLECTED_S), suppress(GymError):
+        if url:
+            async with connect(url, prefix=prefix, name="start") as bus, background() as tasks:
+                runs = Runs(bus, tasks)
+                for info in await runs.runs():
+                    if info.state == "active" and not info.attached:
+                        counts[info.run] = await runs.made(info.run)
+    kept = [run for run, count in counts.items() if count]
+    finished = counted(sum(counts.values()), "finished rollout is", "finished rollouts are")
+    return f"{finished} not collected (run {formatting.listed(kept)})" if kept else ""
 
 
 def _say_waiting(event: Event, wait_s: float) -> None:

@@ -210,7 +210,10 @@ async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProg
         if done is not None and run.state == "active" and run.created_s:
             rate_per_s = done / max(clock.now() - run.created_s, 1.0)
     left_s = None
-    if done is not None and run.total and rate_per_s and math.isfinite(rate_per_s):
+    if done is not None and 0 < run.total <= done:
+        # When the last result came is not known, and nothing is left.
+        rate_per_s = None
+    elif done is not None and run.total and rate_per_s and math.isfinite(rate_per_s):
         left_s = max(0, run.total - done) / rate_per_s
     return RunProgress(done=done, failed=failed, rate_per_s=rate_per_s, left_s=left_s, figures=figures)
 

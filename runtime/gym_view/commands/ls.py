@@ -14,6 +14,7 @@ from gym_runtime.cli import BROKER, AsJson, Broker, terminal
 from gym_runtime.environment import catalogue, requirements, tools_of
 from gym_runtime.errors import UsageError
 from gym_runtime.messages import as_object, as_text
+from msgspec.structs import replace
 
 from gym_view import recipes, system_tables
 
@@ -258,8 +259,10 @@ def _show_recipes(listed: list[recipes.RecipeEntry]) -> None:
 
 
 def _list_runs(broker: Broker, *, as_json: bool) -> None:
+    import anyio
     from gym_runtime.cli import ask
 
+    from gym_view.commands.status import COUNTING_S, counted
     from gym_view.state_json import full_run
 
     if not broker.urls:
@@ -268,7 +271,15 @@ def _list_runs(broker: Broker, *, as_json: bool) -> None:
 
     async def look(gym: Client) -> tuple[list[RunInfo], dict[str, RunProgress]]:
         runs = await gym.runs()
-        return runs, await gym.progress(runs)
+        progress = await gym.progress(runs)
+        with anyio.move_on_after(COUNTING_S):
+            for run in runs:
+                known = progress.get(run.run)
+                counter = await counted(gym, run, known) if known else None
+                # Figures of a part would look like those of the run.
+                if known and counter and counter.done == known.done:
+                    progress[run.run] = replace(known, figures=counter.figures(), failed=counter.failed)
+        return runs, progress
 
     runs, progress = ask(broker, look)
     if as_json:

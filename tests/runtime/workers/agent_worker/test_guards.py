@@ -65,10 +65,8 @@ class Deliveries:
         await self._bus.pull("task.tool_loop.>", consumer="agent-tool_loop", slots=16, handle=handle)
 
     async def fate(self, task: int = 0, *, attached: bool = False) -> Fate:
-        spec, number = (
-            rollout_spec(row(), task=task, timeout_s=1.0, attached=attached),
-            len(self._arrived.items),
-        )
+        spec = rollout_spec(row(), task=task, timeout_s=1.0, attached=attached)
+        number = len(self._arrived.items)
         await self._bus.enqueue("task.tool_loop.sample.run", encode_spec(spec))
         delivery = (await self._arrived.until(number + 1))[number]
         fate = Fate(spec, delivery, Endless(), self._bus, Router(self._bus), worker="agent-1")
