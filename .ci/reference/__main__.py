@@ -12,6 +12,7 @@ from pathlib import Path
 
 import command_line
 import environments
+import error_rates
 import files
 import keywords
 import messages
@@ -28,6 +29,7 @@ def main() -> int:
     changed = False
     pages = {
         "command-line.md": command_line.page(),
+        "error-rates.md": error_rates.page(),
         "python.md": python_api.page(),
         "files.md": files.page(),
         "messages.md": messages.page(),

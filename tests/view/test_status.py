@@ -42,7 +42,7 @@ def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert mcqa.pop("description").startswith("Multiple-choice questions")
     assert mcqa == {
         "name": "mcqa", "domain": "knowledge", "shape": "verify", "agent": mcqa["agent"], "runnable": True,
-        "needs": "", "extra": "", "data_license": mcqa["data_license"],
+        "needs": "", "extra": "", "data_license": mcqa["data_license"], "audit": mcqa["audit"],
     }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_agents_and_models_as_documents(kind: str, capsys: pytest.CaptureFixture
 def test_one_line_an_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     lines = output(capsys, "ls").splitlines()
-    assert lines[0].split() == ["name", "domain", "shape", "licence", "needs", "description"]
+    assert lines[0].split() == ["name", "domain", "shape", "licence", "audit", "needs", "description"]
     assert sum(line.startswith("mcqa ") for line in lines) == 1
 
 

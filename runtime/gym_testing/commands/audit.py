@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 from gym_runtime import Verdict
 from gym_runtime.cli import (
     AT_LEAST_ONE,
@@ -24,6 +25,7 @@ from gym_runtime.messages import Message, decode_items, decode_response
 from rich.table import Table
 
 from gym_testing.audit import artifact as artifacts
+from gym_testing.audit import kept_rates
 from gym_testing.audit.artifact import CLASSES, Artifact, Rate
 from gym_testing.audit.measuring import Auditor, Plan
 from gym_testing.checks.contract import Subject
@@ -37,6 +39,9 @@ COLUMNS = {
     "false negative": "false_negative",
     "unstable": "unstable",
 }
+
+
+KeepRates = Annotated[bool, Parameter(negative="")]
 
 
 class Audited(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +76,7 @@ def audit(
     seed: int = 0,
     row_fields: RowFields = (),
     strict: bool = False,
+    keep_rates: KeepRates = False,
     json: AsJson = False,
 ) -> int:
     """Measure how often a verifier pays for wrong replies and refuses right ones. Needs no model.
@@ -93,6 +99,7 @@ def audit(
         seed: Chooses the rows and the order of the replies.
         row_fields: NAME=VALUE, a field for the rows that leave it out; JSON or text, repeatable.
         strict: Findings that are not only suspect make the exit status 1.
+        keep_rates: Also put the rates into audits.jsonl beside the module; 'ls environments' shows them.
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime audit NAME..., or --all (and not both)")
@@ -124,6 +131,8 @@ def audit(
                     found.append(Audited(environment=name, problem=error.message))
                     continue
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
+                if keep_rates:
+                    kept_rates.keep(environment.source, made)
                 found.append(Audited(environment=environment.name, artifact=made))
 
     run_async(measure)

@@ -15,8 +15,10 @@ from gym_runtime.environment import catalogue, requirements, tools_of
 from gym_runtime.errors import UsageError
 from gym_runtime.messages import as_object, as_text
 from msgspec.structs import replace
+from rich.text import Text
 
 from gym_view import recipes, system_tables
+from gym_view.badges import Badge, badge
 
 if TYPE_CHECKING:
     from gym_runtime import Client
@@ -71,7 +73,10 @@ def ls(
 
 
 class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment in a listing. ``needs`` is what must be done before it runs; empty if nothing."""
+    """An environment in a listing. ``needs`` is what must be done before it runs; empty if nothing.
+
+    ``audit`` says how often its verifier is wrong.
+    """
 
     name: str
     domain: str = ""
@@ -83,6 +88,7 @@ class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
     data_license: str = ""
     description: str = ""
     source: str = ""
+    audit: Badge = Badge()
 
 
 class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +138,7 @@ def describe_environment(name: str) -> EnvironmentEntry:
         or ", ".join(dict.fromkeys(d.license for d in definition.datasets)),
         description=definition.description,
         source=str(source),
+        audit=badge(name, source),
     )
 
 
@@ -188,6 +195,7 @@ def _show_environments(entries: list[EnvironmentEntry]) -> None:
             "domain": entry.domain,
             "shape": entry.shape,
             "licence": entry.data_license,
+            "audit": entry.audit.text,
             "needs": entry.extra if entry.runnable else f"{entry.extra} (missing)".strip(),
             "description": entry.description if entry.runnable else f"needs: {entry.needs}",
         }
@@ -195,12 +203,15 @@ def _show_environments(entries: list[EnvironmentEntry]) -> None:
     ]
     widths = {name: max(len(cell[name]) for cell in (*cells, {name: name})) + 2 for name in cells[0]}
     widths["description"] = DESCRIPTION_CHARS
-    for name in ("licence", "needs", "shape", "domain"):
+    for name in ("licence", "audit", "needs", "shape", "domain"):
         if sum(widths.values()) > console.width:
             del widths[name]
     table = system_tables.drawn(list(widths), ())
     for entry, cell in zip(entries, cells, strict=True):
-        table.add_row(*(cell[name] for name in widths), style="" if entry.runnable else "dim")
+        shown = [
+            Text(cell[name], "dim" if name == "audit" and entry.audit.outdated else "") for name in widths
+        ]
+        table.add_row(*shown, style="" if entry.runnable else "dim")
     console.print(table)
 
 

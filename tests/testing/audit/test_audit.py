@@ -12,6 +12,7 @@ from gym_runtime.cli import main
 from gym_runtime.environment import catalogue
 from gym_testing.audit.intervals import wilson
 from gym_testing.audit.measuring import Auditor, Plan
+from gym_view.badges import Badge, badge
 
 MODULE = '''"""An environment of the tests."""
 
@@ -99,7 +100,10 @@ def test_what_is_found_is_written_and_can_be_judged_again(capsys: pytest.Capture
     again = ["reverify", "sums", "--rollouts", "sums.audit.replies.jsonl", "-o", "again.jsonl", "--strict"]
     assert main.run(again) == 0
     capsys.readouterr()
-    assert audited(capsys, "--strict", status=1)["rates"] == made["rates"]
+    assert audited(capsys, "--strict", "--keep-rates", status=1)["rates"] == made["rates"]
+    kept = json.loads(Path("audits.jsonl").read_text())
+    assert (kept["environment"], kept["rates"]["false_positive"]["found"]) == ("sums", 2)
+    assert badge("sums", Path("sums.py")) == Badge(text="fp 2/2 fn 1/2", version=made["audit"])
 
 
 def test_rows_of_a_data_set_need_no_gold(capsys: pytest.CaptureFixture[str]) -> None:

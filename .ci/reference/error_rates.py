@@ -1,0 +1,55 @@
+"""How often each verifier is wrong, from the rates that an audit has kept beside the modules."""
+
+from __future__ import annotations
+
+from docstrings import table
+from gym_runtime.environment import catalogue
+from gym_testing.audit import kept_rates
+from gym_testing.audit.artifact import CLASSES, VERSION, Rate
+
+COLUMNS = ("gold_fails", "nop", "false_positive", "partial", "false_negative", "unstable", "error")
+
+INTRODUCTION = f"""# Error rates
+
+How often each environment's verifier is wrong, as [an audit](../how-to/audit.md) without a model finds it.
+It is measured on the example rows, usually five, so the intervals are wide; `gym-runtime audit NAME --input
+FILE` measures a data set. A cell has the rows with a finding, the rows that were measured, and the 95 %
+interval of that share (Wilson); in the columns of wrong and right replies also how many replies were tried.
+These are chosen, not drawn: a rate says how many rows can be cheated by this set of replies, whose version
+is {VERSION}. `?` is unobserved, which is not 0: there a model in a role decides, or no row was measured.
+Findings that may be right by the rule are counted as suspect only.
+
+`gym-runtime audit NAME --keep-rates` measures an environment anew.
+"""
+
+
+def page() -> str:
+    """The page: what the columns mean, and a line for each environment."""
+    meanings = [[name.replace("_", " "), CLASSES[name]] for name in COLUMNS]
+    rows: list[list[str]] = []
+    for name in catalogue.names("environments"):
+        _, source = catalogue.definition(name)
+        found = kept_rates.read(source.parent).get(name)
+        if found is None:
+            rows.append([f"`{name}`", *["?"] * (len(COLUMNS) + 2)])
+            continue
+        rates = {kind: one.whole() for kind, one in found.rates.items()}
+        cells = [_cell(kind, rates[kind]) for kind in COLUMNS]
+        suspects = sum(one.suspect for one in rates.values())
+        rows.append([f"`{name}`", *cells, f"{suspects}", f"{found.judged}"])
+    header = ["environment", *(name.replace("_", " ") for name in COLUMNS), "suspect", "judged"]
+    return "\n\n".join(
+        [
+            INTRODUCTION,
+            table(["column", "a row counts if"], meanings),
+            "`judged` replies were decided by a model in a role.",
+            table(header, rows),
+        ]
+    )
+
+
+def _cell(kind: str, one: Rate) -> str:
+    if one.found is None or one.low is None or one.high is None:
+        return "?"
+    tried = f", {one.tried:,} tried" if kind in ("false_positive", "false_negative") else ""
+    return f"{one.found}/{one.rows} ({one.low:.0%}–{one.high:.0%}){tried}"
