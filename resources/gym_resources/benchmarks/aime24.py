@@ -22,6 +22,11 @@ Put your final answer within \\boxed{{}}.
 The answer is an integer between 0 and 999 inclusive.
 
 {problem}"""
+NEMO_GYM = """\
+Solve the following math problem. Make sure to put the answer (and only answer) inside \\boxed{{}}.
+
+{problem}"""
+"""That of NeMo Skills and NeMo Gym (Apache-2.0)."""
 
 
 def rows(problems: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -33,7 +38,12 @@ environment = replace(
     math_with_judge.environment,
     description="American Invitational Mathematics Examination 2024, 30 problems.",
     repeats=32,
-    benchmark=Benchmark(prompt=PROMPT, score=accuracy_and_majority, fields=("extracted_answer",)),
+    benchmark=Benchmark(
+        prompt=PROMPT,
+        prompts={"nemo-gym": NEMO_GYM},
+        score=accuracy_and_majority,
+        fields=("extracted_answer",),
+    ),
     data_license="not stated (HuggingFaceH4/aime_2024)",
     datasets=(
         DatasetSource(

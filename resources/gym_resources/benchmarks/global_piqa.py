@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from gym_resources import mcqa
 from gym_resources.benchmarks.scoring.shares import by_category
+from gym_resources.published_sets import choices
 from gym_resources.published_sets.choices import choice_row
 from gym_resources.published_sets.languages import in_languages
 
@@ -40,6 +41,7 @@ def row(situation: dict[str, Any], language: str) -> dict[str, Any]:
 
 environment = replace(
     mcqa.environment,
+    resource=choices.verify,
     description="Everyday situations with two endings, in many languages (Global PIQA).",
     benchmark=Benchmark(prompt=PROMPT, score=partial(by_category, field="language"), fields=("language",)),
     data_license="CC-BY-SA-4.0",

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from gym_resources import mcqa
 from gym_resources.benchmarks.scoring.shares import by_category
+from gym_resources.published_sets import choices
 
 PROMPT = """\
 Answer the following multiple choice question. The last line of your response should be of the following \
@@ -54,9 +55,15 @@ def rows(questions: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 environment = replace(
     mcqa.environment,
+    resource=choices.verify,
     description="Graduate-level multiple-choice questions in physics, chemistry and biology (GPQA).",
     repeats=8,
-    benchmark=Benchmark(prompt=PROMPT, score=partial(by_category, field="domain"), fields=("domain",)),
+    benchmark=Benchmark(
+        prompt=PROMPT,
+        prompts={"nemo-gym": choices.ASKED_FOR_LETTER},
+        score=partial(by_category, field="domain"),
+        fields=("domain",),
+    ),
     data_license="CC-BY-4.0",
     datasets=tuple(
         DatasetSource(

@@ -17,6 +17,7 @@ from gym_runtime import Benchmark, DatasetSource
 from msgspec.structs import replace
 
 from gym_resources.benchmarks import math500
+from gym_resources.benchmarks.aime24 import NEMO_GYM
 from gym_resources.benchmarks.scoring.shares import accuracy
 
 CORRECTED = {
@@ -48,7 +49,7 @@ def rows(problems: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 environment = replace(
     math500.environment,
     description="Word problems of school mathematics whose answers are numbers (GSM8K).",
-    benchmark=Benchmark(prompt=math500.PROMPT, score=accuracy),
+    benchmark=Benchmark(prompt=math500.PROMPT, prompts={"nemo-gym": NEMO_GYM}, score=accuracy),
     datasets=(
         DatasetSource(
             repo_id="openai/gsm8k",

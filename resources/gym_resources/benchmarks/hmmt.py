@@ -35,7 +35,12 @@ environment = replace(
     aime24.environment,
     description="Harvard-MIT Mathematics Tournament 2025, 30 problems of February, 30 of November.",
     repeats=4,
-    benchmark=Benchmark(prompt=PROMPT, score=accuracy_and_majority, fields=("extracted_answer",)),
+    benchmark=Benchmark(
+        prompt=PROMPT,
+        prompts={"nemo-gym": aime24.NEMO_GYM},
+        score=accuracy_and_majority,
+        fields=("extracted_answer",),
+    ),
     data_license=LICENSE,
     datasets=tuple(
         DatasetSource(repo_id=repository, file=FILE, split="benchmark", license=LICENSE, name=name, rows=rows)

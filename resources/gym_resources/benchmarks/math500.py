@@ -17,6 +17,7 @@ from gym_runtime import Benchmark, DatasetSource
 from msgspec.structs import replace
 
 from gym_resources import math_with_judge
+from gym_resources.benchmarks.aime24 import NEMO_GYM
 from gym_resources.benchmarks.scoring.shares import by_category
 
 PROMPT = """\
@@ -39,7 +40,12 @@ def rows(problems: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 environment = replace(
     math_with_judge.environment,
     description="Problems of competitions in mathematics, of seven subjects and five levels (MATH-500).",
-    benchmark=Benchmark(prompt=PROMPT, score=partial(by_category, field="level"), fields=("level",)),
+    benchmark=Benchmark(
+        prompt=PROMPT,
+        prompts={"nemo-gym": NEMO_GYM},
+        score=partial(by_category, field="level"),
+        fields=("level",),
+    ),
     data_license="MIT",
     datasets=(
         DatasetSource(

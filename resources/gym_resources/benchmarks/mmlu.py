@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from gym_resources import mcqa
 from gym_resources.benchmarks.gpqa import PROMPT
 from gym_resources.benchmarks.scoring.shares import by_category
+from gym_resources.published_sets import choices
 from gym_resources.published_sets.choices import choice_row
 
 
@@ -28,8 +29,14 @@ def rows(questions: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 environment = replace(
     mcqa.environment,
+    resource=choices.verify,
     description="Multiple-choice questions of 57 subjects (MMLU).",
-    benchmark=Benchmark(prompt=PROMPT, score=partial(by_category, field="subject"), fields=("subject",)),
+    benchmark=Benchmark(
+        prompt=PROMPT,
+        prompts={"nemo-gym": choices.ASKED_FOR_LETTER},
+        score=partial(by_category, field="subject"),
+        fields=("subject",),
+    ),
     data_license="MIT",
     datasets=(
         DatasetSource(

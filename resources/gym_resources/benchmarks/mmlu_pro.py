@@ -21,6 +21,7 @@ from gym_runtime import Benchmark, DatasetSource, Environment, Reply, Task, Verd
 
 from gym_resources.benchmarks.scoring.shares import by_category
 from gym_resources.extract.patterns import bounded
+from gym_resources.published_sets.choices import ASKED_FOR_LETTER
 
 PROMPT = """\
 The following are multiple choice questions (with answers) about {category}. Think step by step and then \
@@ -30,6 +31,7 @@ output the answer in the format of "The answer is (X)" at the end.
 Options: {options_text}
 Answer: Let's think step by step."""
 LETTERS = "ABCDEFGHIJ"
+NEMO_GYM = ASKED_FOR_LETTER.replace("A/B/C/D'", "A/B/C/D/E/F/G/H/I/J'")
 
 _STATED = re.compile(r"answer is \(?([A-J])")
 _MARKED = re.compile(r"[aA]nswer:\s*+([A-J])")
@@ -91,7 +93,12 @@ environment = Environment(
     description="Multiple-choice questions of fourteen subjects with up to ten options (MMLU-Pro).",
     domain="knowledge",
     agent="single_turn",
-    benchmark=Benchmark(prompt=PROMPT, score=partial(by_category, field="category"), fields=("category",)),
+    benchmark=Benchmark(
+        prompt=PROMPT,
+        prompts={"nemo-gym": NEMO_GYM},
+        score=partial(by_category, field="category"),
+        fields=("category",),
+    ),
     data_license="MIT",
     datasets=(
         DatasetSource(

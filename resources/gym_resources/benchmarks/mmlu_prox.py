@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gym_resources import mcqa
 from gym_resources.benchmarks.scoring.shares import by_category
+from gym_resources.published_sets import choices
 from gym_resources.published_sets.choices import PROMPT, choice_row
 from gym_resources.published_sets.languages import in_languages
 
@@ -34,6 +35,7 @@ def row(question: dict[str, Any], language: str) -> dict[str, Any]:
 
 environment = replace(
     mcqa.environment,
+    resource=choices.verify,
     description="Multiple-choice questions with up to ten options in 29 languages (MMLU-ProX).",
     benchmark=Benchmark(prompt=PROMPT, score=partial(by_category, field="language"), fields=("language",)),
     data_license="MIT",

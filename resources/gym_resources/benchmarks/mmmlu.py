@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gym_resources import mcqa
 from gym_resources.benchmarks.gpqa import PROMPT
 from gym_resources.benchmarks.scoring.shares import by_category
+from gym_resources.published_sets import choices
 from gym_resources.published_sets.choices import choice_row
 from gym_resources.published_sets.languages import in_languages
 
@@ -32,6 +33,7 @@ def row(question: dict[str, Any], language: str) -> dict[str, Any]:
 
 environment = replace(
     mcqa.environment,
+    resource=choices.verify,
     description="Questions of MMLU in 14 languages (MMMLU).",
     benchmark=Benchmark(prompt=PROMPT, score=partial(by_category, field="language"), fields=("language",)),
     data_license="MIT",

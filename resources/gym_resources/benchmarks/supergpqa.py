@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gym_resources import mcqa
 from gym_resources.benchmarks.scoring.shares import by_category
+from gym_resources.published_sets import choices
 from gym_resources.published_sets.choices import PROMPT, choice_row
 
 
@@ -27,6 +28,7 @@ def rows(questions: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 environment = replace(
     mcqa.environment,
+    resource=choices.verify,
     description="Multiple-choice questions of 285 fields of graduate study (SuperGPQA).",
     benchmark=Benchmark(
         prompt=PROMPT, score=partial(by_category, field="discipline"), fields=("discipline",)

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import Any
 
+from gym_runtime import Reply, Verdict
+
+from gym_resources import mcqa
+
 PROMPT = """\
 Answer the following multiple choice question. The last line of your response should be of the following \
 format: 'Answer: $LETTER' (without quotes) where LETTER is the letter of one of the options. Think step by \
@@ -18,6 +22,26 @@ step before answering.
 {question}
 
 {options_text}"""
+
+
+ASKED_FOR_LETTER = """\
+Answer the following multiple choice question. The last line of your response should be in the following \
+format: 'Answer: A/B/C/D' (e.g. 'Answer: A').
+
+{question}
+
+{options_text}"""
+"""The prompt of Artificial Analysis, which NeMo Gym uses, for four options."""
+
+
+class ChoiceTask(mcqa.McqaTask):
+    """A question whose letter stands behind the last ``Answer:``, unless the row says otherwise."""
+
+    grading_mode: mcqa.GradingMode = "lenient_answer_colon_md"
+
+
+async def verify(task: ChoiceTask, reply: Reply) -> Verdict:
+    return await mcqa.verify(task, reply)
 
 
 def choice_row(question: str, options: Sequence[str], answer: str | int, **about: Any) -> dict[str, Any]:

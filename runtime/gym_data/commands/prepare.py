@@ -12,10 +12,10 @@ from gym_runtime import assets as cache
 from gym_runtime.cli import AT_LEAST_ONE, DATA, FLAT, AsJson, Output, shown_name, terminal
 from gym_runtime.environment import Split, catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.files import read_prompt
 from gym_runtime.plurals import counted
 
 from gym_data.prepare.collate import Collation, Prepared, Recipe
-from gym_data.prepare.prompts import read_prompt
 from gym_data.prepare.sources import Wanted
 
 T = TypeVar("T", int, float)

@@ -1,7 +1,7 @@
 """Preparing data: rows from files, the hub or environments, checked and blended, as files to train on.
 
     sources ──▶ files of rows ──▶ (check all) ──▶ collate ──▶ train.jsonl, validation.jsonl, example.jsonl
-     hub         prompts                           blend       <split>_metrics.json, sources.json
+     hub                                           blend       <split>_metrics.json, sources.json
                                      └──▶ of each source <stem>_prepare.jsonl, <stem>_metrics.json
 
 Rows are read again for every file that gets them. Nothing is written if any row is wrong or any source

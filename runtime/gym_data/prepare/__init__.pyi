@@ -3,5 +3,4 @@ from .asset_files import install as install
 from .collate import Collation as Collation
 from .collate import Prepared as Prepared
 from .collate import Recipe as Recipe
-from .prompts import read_prompt as read_prompt
 from .sources import Wanted as Wanted

@@ -25,12 +25,11 @@ from typing import Any, TypeVar
 import msgspec
 from gym_runtime.environment import Split
 from gym_runtime.errors import UsageError
-from gym_runtime.files import Dataset, Lock, Row, Source, write_whole
+from gym_runtime.files import Dataset, Lock, PromptTemplate, Row, Source, checked_prompt, write_whole
 from msgspec import Raw
 
 from gym_data.prepare import sources
 from gym_data.prepare.dataset_metrics import DataMetrics, refuse_conflict, write_metrics
-from gym_data.prepare.prompts import PromptTemplate, checked_prompt
 from gym_data.prepare.sources import Downloading, Origins, Wanted
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -265,12 +265,16 @@ class RowOptions:
         row_fields: NAME=VALUE, a field for the rows that leave it out, such as threshold=0.9; JSON or text,
             repeatable.
         skip_unknown: Leave out rows whose agent_ref names no environment that is installed, and list them.
+        prompt: A YAML or TOML template that makes each row's input of its fields, in place of the input that
+            it has; or nemo-gym, for benchmarks that have NeMo Gym's prompt beside the usual one. Rows of a
+            benchmark without an input get its own prompt in any case.
     """
 
     limit: Annotated[int | None, AT_LEAST_ONE] = None
     shuffle_seed: int | None = None
     row_fields: RowFields = ()
     skip_unknown: Annotated[bool, Parameter(negative="")] = False
+    prompt: Annotated[str, Parameter(show_default=False)] = ""
 
 
 Rows = Annotated[RowOptions, FLAT]

@@ -54,6 +54,7 @@ def publish(
             shuffle_seed=rows.shuffle_seed,
             settings=row_fields,
             skip_unknown=rows.skip_unknown,
+            prompt=rows.prompt,
         ) as dataset:
             note_names(dataset)
             async with connect(urls, prefix=broker.prefix) as gym:

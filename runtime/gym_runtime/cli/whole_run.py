@@ -127,6 +127,7 @@ class WholeRun:
                     settings=self._row_fields,
                     earlier_rows=previous.rows if previous else None,
                     skip_unknown=options.rows.skip_unknown,
+                    prompt=options.rows.prompt,
                     adopt=True,
                 ) as dataset:
                     note_names(dataset)
@@ -147,6 +148,7 @@ class WholeRun:
             shuffle_seed=options.rows.shuffle_seed,
             settings=self._row_fields,
             skip_unknown=options.rows.skip_unknown,
+            prompt=options.rows.prompt,
             adopt=True,
         ) as dataset:
             note_names(dataset)
@@ -233,6 +235,7 @@ class WholeRun:
                 "limit": options.rows.limit,
                 "shuffle_seed": options.rows.shuffle_seed,
                 "settings": self._row_fields or None,
+                "prompt": options.rows.prompt or None,
             },
             notes={"input": str(options.input or ""), "model_urls": list(self._models.policy.urls)},
             resume=options.resume,

@@ -89,6 +89,8 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
         prompt: the user's message; ``{field}`` stands for a field of the row, braces are written twice. Empty
             where the rows bring their input.
         system: the system message, in the same way; none if it is empty.
+        prompts: other prompts by their names, such as ``nemo-gym``, each a user's message without a system
+            message; ``--prompt`` takes them.
         image: the field of the row whose image, a ``data:`` URL or the address of a file, follows the user's
             message, also that of another prompt (``--prompt``); rows in which it is empty have none.
         score: what the authors report of a run, from its rollouts that have a verdict, of which there is at
@@ -98,6 +100,7 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt: str = ""
     system: str = ""
+    prompts: dict[str, str] = {}
     image: str = ""
     score: Score
     fields: tuple[str, ...] = ()

@@ -5,6 +5,9 @@ from .dataset import MAX_LINE_BYTES as MAX_LINE_BYTES
 from .dataset import Dataset as Dataset
 from .dataset import Source as Source
 from .merging import StoredInputs as StoredInputs
+from .prompts import PromptTemplate as PromptTemplate
+from .prompts import checked_prompt as checked_prompt
+from .prompts import read_prompt as read_prompt
 from .results import Lock as Lock
 from .results import OutputFiles as OutputFiles
 from .results import count_lines as count_lines

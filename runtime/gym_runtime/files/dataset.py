@@ -29,6 +29,7 @@ from gym_runtime.environment.environment import LoadedEnvironment, harness
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.keys import repeated
+from gym_runtime.files.prompts import laid_on
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key
 
@@ -221,6 +222,7 @@ class Dataset:
         declared: environments whose code is elsewhere, by their names.
         skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is.
         adopt: such rows belong to the environment that their source names, if it does.
+        prompt: what is laid on the rows; `gym_runtime.files.prompts.laid_on`. None lays nothing on.
 
     Attributes:
         skipped: how many rows were left out for each such name.
@@ -249,6 +251,7 @@ class Dataset:
         declared: Mapping[str, LoadedEnvironment] | None = None,
         skip_unknown: bool = False,
         adopt: bool = False,
+        prompt: str | None = None,
     ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
@@ -271,8 +274,10 @@ class Dataset:
         self._settings = settings or {}
         self._own_index = -1
         self._repeated: dict[int, int] = {}
+        lay = None if prompt is None else laid_on(prompt)
         readers = [
-            RowReader(source.environment, settings, declared=declared, adopt=adopt) for source in sources
+            RowReader(source.environment, settings, declared=declared, adopt=adopt, lay=lay)
+            for source in sources
         ]
         try:
             for source, reader in zip(sources, readers, strict=True):
@@ -470,6 +475,7 @@ def open_dataset(
     declared: Mapping[str, LoadedEnvironment] | None = None,
     skip_unknown: bool = False,
     adopt: bool = False,
+    prompt: str = "",
 ) -> Dataset:
     """Open files of rows and check every row; nothing is started on half a dataset.
 
@@ -478,7 +484,7 @@ def open_dataset(
         environment: for sources that name none.
         limit: take the first rows of each file only; the others are not looked at.
         settings: defaults of row fields, for the environments that have them.
-        shuffle_seed, earlier_rows, declared, skip_unknown, adopt: as `Dataset` has them.
+        shuffle_seed, earlier_rows, declared, skip_unknown, adopt, prompt: as `Dataset` has them.
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
@@ -493,4 +499,5 @@ def open_dataset(
         declared=declared,
         skip_unknown=skip_unknown,
         adopt=adopt,
+        prompt=prompt,
     )

@@ -13,7 +13,7 @@ import contextlib
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -116,6 +116,7 @@ class RowReader:
         settings: defaults of row fields (`environment.settings`), for the environments that have them.
         declared: environments that are not found here by their names, because their code is elsewhere.
         adopt: rows whose ``agent_ref`` names no environment that there is belong to ``environment``, too.
+        lay: lays a prompt on a row, given its environment and whether it has an input (`files.prompts`).
 
     Raises:
         UsageError: there is no such environment, or it can't have such a setting.
@@ -128,8 +129,9 @@ class RowReader:
         declared: Mapping[str, LoadedEnvironment] | None = None,
         *,
         adopt: bool = False,
+        lay: Callable[[bytes, LoadedEnvironment, bool], bytes] | None = None,
     ) -> None:
-        self._settings, self._adopt = settings or {}, adopt
+        self._settings, self._adopt, self._lay = settings or {}, adopt, lay
         self._declared = declared or {}
         self._default: LoadedEnvironment | None = None
         if environment is not None:
@@ -158,6 +160,11 @@ class RowReader:
         except UNREADABLE as error:
             raise BadRow(bad_json(line.decode(), str(error))) from None
         environment, params = self._environment(line, head), head.responses_create_params
+        if self._lay is not None:
+            has_input = not isinstance(params, UnsetType) and b'"input"' in bytes(params)
+            laid = self._lay(line, environment, has_input)
+            if laid is not line:
+                line, params = laid, _decode_head(laid).responses_create_params
         if isinstance(params, UnsetType):
             if environment.definition.shape != "episode":
                 error = f"Object missing required field `{_PARAMS}`"

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_data.prepare.prompts import PromptTemplate, checked_prompt
 from gym_data.prepare.records import make_rows
 from gym_resources.benchmarks import hendrycks_math
 from gym_resources.benchmarks.livecodebench import private_tests
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
+from gym_runtime.files import PromptTemplate, checked_prompt
 from resources.benchmarks.published_records import CASES, FUNCTION, PUBLISHED, hidden, problem
 
 BENCHMARKS = [

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_data.prepare.prompts import read_prompt
 from gym_runtime.errors import UsageError
+from gym_runtime.files import read_prompt
+from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.row_reader import BadRow
 
 
@@ -119,3 +120,66 @@ def test_a_row_that_cannot_be_put_into_it_is_bad(row: dict[str, Any], said: str,
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         read_prompt(tmp_path / "p.yaml")
+
+
+def dataset(
+    path: Path, rows: list[dict[str, Any]], environment: str, prompt: str = ""
+) -> list[dict[str, Any]]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with open_dataset(path, environment=environment, prompt=prompt) as found:
+        return [json.loads(row.line) for row in found.read()]
+
+
+def asked(row: dict[str, Any]) -> Any:
+    return row["responses_create_params"]["input"][-1]["content"]
+
+
+NEMO_GYM_ROWS = {
+    "math500": {"question": "Add {1}.", "expected_answer": "2"},
+    "gpqa": {
+        "question": "Which?",
+        "options": [{"A": "this"}, {"B": "that"}],
+        "expected_answer": "B",
+        "responses_create_params": {"temperature": 0.5},
+    },
+}
+
+
+def test_rows_of_a_benchmark_without_an_input_get_its_prompt(tmp_path: Path) -> None:
+    [row] = dataset(tmp_path / "a.jsonl", [NEMO_GYM_ROWS["math500"]], "math500")
+    assert asked(row).endswith("nothing else, into \\boxed{}.\n\nAdd {1}.")
+    [row] = dataset(tmp_path / "b.jsonl", [NEMO_GYM_ROWS["gpqa"]], "gpqa")
+    assert asked(row).endswith("\n\nWhich?\n\nA) this\nB) that")
+    assert row["responses_create_params"]["temperature"] == 0.5
+    with pytest.raises(UsageError, match=r"b\.jsonl:1:1: the prompt needs 'problem'"):
+        dataset(tmp_path / "b.jsonl", [{"expected_answer": "2"}], "math500")
+    with pytest.raises(UsageError, match="'responses_create_params' is missing"):
+        dataset(tmp_path / "b.jsonl", [{"expected_answer": "2"}], "math_with_judge")
+
+
+def test_a_run_takes_another_prompt_by_name_or_file(tmp_path: Path) -> None:
+    rows = [
+        NEMO_GYM_ROWS["gpqa"],
+        {**NEMO_GYM_ROWS["gpqa"], "responses_create_params": {"input": "Old.", "top_p": 0.9}},
+    ]
+    new, old = dataset(tmp_path / "a.jsonl", rows, "gpqa", "nemo-gym")
+    assert asked(new) == asked(old)
+    assert "(e.g. 'Answer: A')." in asked(new)
+    assert old["responses_create_params"]["top_p"] == 0.9
+    (tmp_path / "p.toml").write_text('user = "So: {question}"\n')
+    assert asked(dataset(tmp_path / "a.jsonl", rows, "gpqa", str(tmp_path / "p.toml"))[1]) == "So: Which?"
+    with pytest.raises(
+        UsageError, match=r"--prompt nemo: 'gpqa' has no such prompt; it has nemo-gym, or name a"
+    ):
+        dataset(tmp_path / "a.jsonl", rows, "gpqa", "nemo")
+    with pytest.raises(UsageError, match=r"--prompt nemo-gym: 'mcqa' has no such prompt; name a file"):
+        dataset(tmp_path / "a.jsonl", rows, "mcqa", "nemo-gym")
+
+
+def test_another_prompt_keeps_the_images_of_a_row(tmp_path: Path) -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
+    given = [{"role": "user", "content": [{"type": "input_text", "text": "Old."}, image]}]
+    row = {"question": "What?", "expected_answer": "A", "responses_create_params": {"input": given}}
+    (tmp_path / "p.toml").write_text('user = "{question}"\n')
+    [row] = dataset(tmp_path / "a.jsonl", [row], "hle", str(tmp_path / "p.toml"))
+    assert asked(row) == [{"type": "input_text", "text": "What?"}, image]
