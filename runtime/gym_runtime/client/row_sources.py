@@ -156,6 +156,7 @@ class NewRuns:
             environments=[environment] if environment else [],
             created_s=clock.now(),
             model=model,
+            repeats=settings.repeats or 1,
         )
 
     async def of_rows(
