@@ -23,7 +23,7 @@ from gym_runtime.training import Group
 from gym_signal.curricula import Curriculum, CurriculumName, curriculum
 from gym_signal.plan import Bet, Drawn, Order, Plan
 from gym_signal.stored import StoredCurriculum
-from gym_signal.useful import Useful
+from gym_signal.useful import Useful, total, uses_of
 
 NONE_CAME = 10
 """After so many batches' worth of groups without one for the batch the log says so; if all of them failed,
@@ -109,7 +109,10 @@ async def signal_batches(
     ):
         batches = SignalBatches(gym, plan, run, tasks, rows, want, stored)
         batches.start_due()
-        yield batches
+        try:
+            yield batches
+        finally:
+            batches.settle()
 
 
 def _named(chosen: CurriculumName | Curriculum, tasks: int, size: int) -> Curriculum:
@@ -120,7 +123,9 @@ class SignalBatches:
     """Batches of groups. Made by `signal_batches`.
 
     Attributes:
-        useful: what became of the tokens that were sampled.
+        by_environment: what became of the tokens that were sampled, for each environment.
+        step: the same over all environments, for the last step alone: from the batch before the last one to
+            the last one.
     """
 
     def __init__(
@@ -133,15 +138,21 @@ class SignalBatches:
         want: int,
         stored: StoredCurriculum | None,
     ) -> None:
-        self.useful = Useful()
+        self.by_environment: dict[str, Useful] = {}
+        self.step = self._before = Useful()
         self._plan, self._run, self._tasks, self._rows, self._stored = plan, run, tasks, rows, stored
         self._gym, self._want = gym, want
         self._cancelled = False
         self._rollouts: dict[Drawn, _Rollouts] = {}
-        self._handed_over: dict[int, Drawn] = {}
+        self._handed_over: dict[int, tuple[Drawn, str]] = {}
         self._changed = anyio.Event()
         self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * want
         self._last_failure = ""
+
+    @property
+    def useful(self) -> Useful:
+        """What became of the tokens that were sampled."""
+        return total(self.by_environment.values())
 
     async def next(self) -> list[Group]:
         """The next batch, oldest groups first.
@@ -161,8 +172,11 @@ class SignalBatches:
         if self._stored is not None:
             await self._stored.store(whole=True)
         self.start_due()
-        self._handed_over = {}
-        return [self._group(drawn) for drawn in chosen]
+        self.settle()
+        groups = [self._group(drawn) for drawn in chosen]
+        useful = self.useful
+        self.step, self._before = useful.since(self._before), useful
+        return groups
 
     def installed(self) -> None:
         """The weights trained on all batches so far are installed: rollouts that start now have them."""
@@ -175,10 +189,26 @@ class SignalBatches:
         Raises:
             UsageError: it is not in the last batch.
         """
-        drawn = self._handed_over.pop(group.task_index, None)
-        if drawn is None:
+        found = self._handed_over.pop(group.task_index, None)
+        if found is None:
             raise UsageError(f"group {group.task_index} is not in the last batch, or was refused before")
-        self.useful.refuse(drawn)
+        refused, where = found
+        self._of(where).refuse(refused)
+        self._run.add_use(where, "refused", refused.spent)
+
+    def settle(self) -> None:
+        """The last batch was trained on, but for the groups that were refused."""
+        for group, where in self._handed_over.values():
+            self._tell(where, group)
+        self._handed_over = {}
+
+    def _of(self, environment: str) -> Useful:
+        return self.by_environment.setdefault(environment, Useful())
+
+    def _tell(self, environment: str, group: Drawn) -> None:
+        """Count a group's tokens in the run's figures, which never go down."""
+        for use, tokens in uses_of(group).items():
+            self._run.add_use(environment, use, tokens)
 
     @property
     def free_staleness(self) -> int | None:
@@ -219,7 +249,7 @@ class SignalBatches:
             self._changed.set()
         fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
         tokens = int(record.numbers.get("output_tokens", 0))
-        self.useful.sampled += tokens
+        self._of(record.environment).sampled += tokens
         if fault is not None:
             self._last_failure = fault.message
         # A cancelled rollout is wanted no more.
@@ -234,8 +264,9 @@ class SignalBatches:
         if group.ended == "signal":
             self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * self._want
         else:
-            del self._rollouts[group]
-            self.useful.left_out(group)
+            where = self._rollouts.pop(group).task.environment
+            self._of(where).add(uses_of(group))
+            self._tell(where, group)
             self._without += 1
             self._failed = self._failed + 1 if group.ended == "failed" else 0
             if self._without == self._warn_at:
@@ -253,8 +284,9 @@ class SignalBatches:
 
     def _group(self, drawn: Drawn) -> Group:
         rollouts = self._rollouts.pop(drawn)
-        self.useful.taken(drawn)
-        self._handed_over[rollouts.task.task_index] = drawn
+        where = rollouts.task.environment
+        self._of(where).taken(drawn)
+        self._handed_over[rollouts.task.task_index] = drawn, where
         records = sorted(rollouts.records, key=lambda record: record.rollout_index)
         return Group(
             run=self._run.run,

@@ -22,6 +22,7 @@ from typing import Literal, Protocol, get_args
 
 import msgspec
 from gym_runtime.errors import UsageError
+from gym_runtime.files import has_signal
 
 CurriculumName = Literal["uniform", "filter", "posterior"]
 
@@ -64,17 +65,6 @@ class Curriculum(Protocol):
             UsageError: it is the state of another curriculum, or of other tasks.
         """
         ...
-
-
-def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether rewards differ by more than a millionth of the largest one (at least of 1).
-
-    >>> has_signal([0.0, 1.0]), has_signal([0.3, 0.3 + 1e-9]), has_signal([1.0])
-    (True, False, False)
-    """
-    if len(rewards) < 2:
-        return False
-    return max(rewards) - min(rewards) > 1e-6 * max(1.0, *map(abs, rewards))
 
 
 class _Saved(msgspec.Struct, kw_only=True):

@@ -20,8 +20,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 from gym_runtime.errors import UsageError, require_at_least
+from gym_runtime.files import has_signal
 
-from gym_signal.curricula import Curriculum, Seen, differing, has_signal
+from gym_signal.curricula import Curriculum, Seen, differing
 from gym_signal.deadlines import Deadlines, free_staleness
 
 REPLACEMENTS = 3
@@ -80,6 +81,11 @@ class Drawn:
     def scored(self) -> list[float]:
         """The rewards of the rollouts that have one, in their order."""
         return [reward for _, reward in sorted(self.rewards.items()) if reward is not None]
+
+    @property
+    def spent(self) -> int:
+        """The tokens of all its rollouts that have ended."""
+        return sum(self.tokens.values())
 
 
 class Order(NamedTuple):

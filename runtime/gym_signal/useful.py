@@ -17,9 +17,12 @@ Tokens count when their rollout ends. Those of groups that wait for a batch are 
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
+from gym_runtime.files import token_uses
 
 from gym_signal.plan import Drawn
 
@@ -54,37 +57,35 @@ class Useful(msgspec.Struct):
         settled = self.sampled - self.pending
         return self.useful / settled if settled else None
 
-    def left_out(self, group: Drawn) -> None:
-        """A group has ended, and will be in no batch."""
-        spent = sum(group.tokens.values())
-        match group.ended:
-            case "flat":
-                self.flat += spent
-            case "stopped":
-                self.stopped += spent
-            case _:
-                self.failed += spent
+    def add(self, uses: Counter[str]) -> None:
+        """Count tokens by what became of them."""
+        for use, tokens in uses.items():
+            setattr(self, use, getattr(self, use) + tokens)
 
     def taken(self, group: Drawn) -> None:
         """A group is in a batch."""
         self.groups += 1
-        for kind, tokens in _kinds(group):
-            setattr(self, kind, getattr(self, kind) + tokens)
+        self.add(uses_of(group))
 
     def refuse(self, group: Drawn) -> None:
         """The trainer does not train on a group of its batch."""
         self.groups -= 1
-        for kind, tokens in _kinds(group):
-            setattr(self, kind, getattr(self, kind) - tokens)
-            self.refused += tokens
+        self.refused += group.spent
+        self.add(Counter({use: -tokens for use, tokens in uses_of(group).items()}))
+
+    def since(self, before: Useful) -> Useful:
+        """What was counted since an earlier reading."""
+        now, then = msgspec.structs.astuple(self), msgspec.structs.astuple(before)
+        return Useful(*map(operator.sub, now, then))
 
 
-def _kinds(group: Drawn) -> Iterable[tuple[str, int]]:
-    scored = group.scored
-    average = sum(scored) / len(scored) if scored else 0.0
-    for member, tokens in group.tokens.items():
-        reward = group.rewards[member]
-        if reward is None:
-            yield "failed", tokens
-        else:
-            yield ("zero" if abs(reward - average) <= 1e-8 else "useful"), tokens
+def total(several: Iterable[Useful]) -> Useful:
+    """The sum."""
+    return Useful(*map(sum, zip(*map(msgspec.structs.astuple, several), strict=True)))
+
+
+def uses_of(group: Drawn) -> Counter[str]:
+    """What became of the tokens of a group that has ended, if the trainer takes it where it is in a batch."""
+    if group.ended in ("stopped", "failed"):
+        return Counter({group.ended: group.spent})
+    return token_uses((group.rewards[one], tokens) for one, tokens in group.tokens.items())

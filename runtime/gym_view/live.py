@@ -74,7 +74,11 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, as far as it is known."""
+    """One run, as far as it is known.
+
+    Attributes:
+        useful: useful tokens per sampled token, 0 to 1 (`gym_runtime.files.token_use`).
+    """
 
     run: str
     state: str
@@ -89,6 +93,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float | None
     mean_reward: float | None
     truncated: int | None
+    useful: float | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +164,21 @@ def run_view(run: RunInfo, progress: RunProgress | None) -> RunView:
         left_s=known.left_s,
         mean_reward=rewards.total / rewards.count if rewards is not None and rewards.count else None,
         truncated=int(figures.total(names.ROLLOUTS, {names.OUTCOME: "truncated"})) if figures else None,
+        useful=useful_share(figures) if figures else None,
     )
+
+
+def useful_share(figures: Figures, environment: str | None = None) -> float | None:
+    """Useful tokens per sampled token, of one environment or of all; None before a group has ended."""
+    where = {} if environment is None else {names.ENVIRONMENT: environment}
+    sampled = figures.total(names.SAMPLED_TOKENS, where)
+    return figures.total(names.SAMPLED_TOKENS, {**where, names.USE: "useful"}) / sampled if sampled else None
+
+
+def useful_shares(figures: Figures) -> dict[str, float]:
+    """The same by environment; without those in which no group has ended."""
+    known = sorted({one.labels[0] for one in figures.counts if one.name == names.SAMPLED_TOKENS.name})
+    return {name: share for name in known if (share := useful_share(figures, name)) is not None}
 
 
 def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> WorkerView:

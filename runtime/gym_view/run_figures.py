@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from gym_runtime.files import PassScores, steps
+from gym_runtime.files import PassScores, Spent, steps, token_uses
 from gym_runtime.statistics import Total, mean
 
 from gym_view.index import IndexedRow
@@ -66,6 +66,8 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
         all_zero, all_equal, mixed: tasks whose rewards are all 0, all the same and not 0, or differ. Only the
             last give a gradient to group-relative training.
         mean_duration_s: of an attempt, over rollouts that have one.
+        useful: useful tokens per sampled token (`gym_runtime.files.token_use`); None if no task has two
+            rollouts. `useful_by_environment` has it for each environment with such a task.
     """
 
     rollouts: int
@@ -84,6 +86,8 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     tool_calls: int
     mean_duration_s: float | None
+    useful: float | None = None
+    useful_by_environment: dict[str, float | None] = {}
 
 
 Reader = Callable[[Path], Iterable[IndexedRow]]
@@ -137,6 +141,7 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
     totals: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
     durations = Total()
+    spent: dict[tuple[str, int], list[Spent]] = {}
 
     def counted() -> Iterator[IndexedRow]:
         for row in rows:
@@ -148,6 +153,8 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
             totals["tool_calls"] += entry.tool_calls
             if entry.duration_s > 0:
                 durations.add(entry.duration_s)
+            reward = entry.reward if entry.reward == entry.reward else None
+            spent.setdefault((entry.environment, entry.task), []).append((reward, entry.output_tokens))
             yield row
 
     groups = _groups_of(counted(), failures_as_zero=failures_as_zero)
@@ -158,6 +165,7 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
     for group in rewards:
         scores.add(group)
     kinds = Counter(group.kind for group in groups.values())
+    uses = _uses(spent)
     return (
         RunFigures(
             rollouts=outcomes.total(),
@@ -176,6 +184,22 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
             turns=totals["turns"],
             tool_calls=totals["tool_calls"],
             mean_duration_s=durations.mean,
+            useful=_share(uses.values()),
+            useful_by_environment={name: _share([found]) for name, found in uses.items()},
         ),
         groups,
     )
+
+
+def _uses(spent: Mapping[tuple[str, int], list[Spent]]) -> dict[str, Counter[str]]:
+    """What became of the tokens of groups, by environment; a task with one rollout is no group."""
+    found: dict[str, Counter[str]] = {}
+    for (environment, _), group in spent.items():
+        if len(group) > 1:
+            found.setdefault(environment, Counter()).update(token_uses(group))
+    return found
+
+
+def _share(uses: Iterable[Counter[str]]) -> float | None:
+    every = sum(uses, Counter[str]())
+    return every["useful"] / every.total() if every.total() else None

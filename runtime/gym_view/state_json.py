@@ -9,7 +9,7 @@ from gym_runtime.client import RunProgress
 from gym_runtime.training import RunInfo
 
 from gym_view.limit import limit
-from gym_view.live import Reading, run_view, view
+from gym_view.live import Reading, run_view, useful_shares, view
 
 
 def full_status(reading: Reading, before: Reading | None = None) -> dict[str, Any]:
@@ -26,7 +26,14 @@ def full_status(reading: Reading, before: Reading | None = None) -> dict[str, An
 def full_run(run: RunInfo, progress: dict[str, RunProgress]) -> dict[str, Any]:
     """A run, and how far it is."""
     known = progress.get(run.run, RunProgress())
-    return {**_in_full(run), **_in_full(known), "mean_reward": run_view(run, known).mean_reward}
+    seen = run_view(run, known)
+    return {
+        **_in_full(run),
+        **_in_full(known),
+        "mean_reward": seen.mean_reward,
+        "useful": seen.useful,
+        "useful_by_environment": useful_shares(known.figures) if known.figures else {},
+    }
 
 
 def _in_full(struct: msgspec.Struct) -> dict[str, Any]:

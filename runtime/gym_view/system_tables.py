@@ -21,7 +21,7 @@ DRAWN = 200
 MODEL_CHARS = 40
 ABOUT_CHARS = 60
 NUMBERS = {
-    *("pid", "done", "failed", "rollouts", "rate", "left", "reward", "truncated", "count"),
+    *("pid", "done", "failed", "rollouts", "rate", "left", "reward", "useful", "truncated", "count"),
     *("waiting", "in flight", "load", "in use", "per s", "p50", "p99", "core", "memory", "failures"),
 }
 """Columns that are aligned to the right."""
@@ -34,6 +34,7 @@ RUNS = (
     "rate",
     "left",
     "reward",
+    "useful",
     "model",
     "environments",
     "started",
@@ -46,7 +47,8 @@ WHOLE = ("name", "run", "worker", "pid")
 """Columns whose cells stay on one line."""
 LEAST = (
     *("about", "up", "pid", "memory", "host", "p99", "p50", "per s", "failures", "stage"),
-    *("started", "environments", "model", "left", "rate", "core", "load", "failed", "state", "worker"),
+    *("started", "environments", "model", "useful", "left", "rate", "core", "load", "failed", "state"),
+    "worker",
 )
 """Columns that a narrow terminal is spared, the first one first."""
 SQUEEZED = 24
@@ -78,6 +80,7 @@ def runs(runs: Sequence[RunView]) -> list[Row]:
                 _rate(run.rate_per_s),
                 "-" if run.left_s is None else formatting.span(run.left_s),
                 formatting.reward(run.mean_reward),
+                "-" if run.useful is None else f"{run.useful:.0%}",
                 formatting.shorten(run.model, MODEL_CHARS) or "-",
                 formatting.shorten(formatting.listed(run.environments), ABOUT_CHARS),
                 _ago(run.created_s),
@@ -202,7 +205,13 @@ def drawn_runs(infos: Iterable[RunInfo], progress: Mapping[str, RunProgress]) ->
     """The table of the runs that a broker knows."""
     from gym_view.live import run_view  # it asks systems; other listings need none
 
-    return drawn(RUNS, runs([run_view(info, progress.get(info.run)) for info in infos]))
+    seen = [run_view(info, progress.get(info.run)) for info in infos]
+    return drawn(RUNS, runs(seen), without=without_useful(seen))
+
+
+def without_useful(seen: Iterable[RunView]) -> tuple[str, ...]:
+    """The columns to leave out where no run has groups."""
+    return () if any(run.useful is not None for run in seen) else ("useful",)
 
 
 def headline(view: View) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from gym_runtime import UsageError
+from gym_runtime.files import has_signal
 from gym_signal import Curriculum, Filter, Posterior, Seen, Uniform
-from gym_signal.curricula import curriculum, differing, has_signal
+from gym_signal.curricula import curriculum, differing
 
 MAKERS: list[Callable[[int], Curriculum]] = [Uniform, Filter, Posterior]
 

@@ -12,11 +12,14 @@ import msgspec
 import pytest
 from gym_runtime import Client, Environment, Reply, Task, UsageError, Verdict
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
+from gym_runtime.client import RunProgress
 from gym_runtime.errors import GymError, ModelRefused, TaskError
+from gym_runtime.messages.metric_names import SAMPLED_TOKENS
 from gym_signal import Bet, Posterior, Seen, SignalBatches, signal_batches
 from gym_signal.stored import StoredCurriculum
 from gym_testing.background import hosting
 from gym_testing.small_system import Engine, Hang, SmallSystem, answer, environment, small_system
+from gym_view.live import run_view
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +109,9 @@ async def test_each_batch_has_as_many_groups_with_signal() -> None:
         assert useful.flat > useful.useful
         assert useful.groups == 24
         assert useful.share == useful.useful / (useful.useful + useful.flat)
+        assert batches.by_environment == {"guess": useful}
+        assert 0 < batches.step.sampled < useful.sampled
+        assert batches.step.useful == 16
 
 
 async def test_the_posterior_samples_less_than_all_in_turn() -> None:
@@ -172,6 +178,24 @@ async def test_a_refused_group_is_counted_once() -> None:
         assert useful.groups == 3
         with pytest.raises(UsageError, match="not in the last batch"):
             batches.refuse(group)
+
+
+async def test_the_figures_of_the_run_say_what_became_of_the_tokens() -> None:
+    async with running() as here:
+        async with here.batches(curriculum="uniform") as batches:
+            first, *_ = await batches.next()
+            batches.refuse(first)
+            await batches.next()
+        useful = batches.useful
+        (info,) = await here.gym.runs()
+        assert info.figures is not None
+        counted = {one.labels: one.value for one in info.figures.counts if one.name == SAMPLED_TOKENS.name}
+        assert counted == {
+            ("guess", "useful"): useful.useful,
+            ("guess", "flat"): useful.flat,
+            ("guess", "refused"): useful.refused,
+        }
+        assert run_view(info, RunProgress(figures=info.figures)).useful == useful.share
 
 
 async def test_an_engine_that_always_fails_ends_sampling_with_its_message() -> None:

@@ -127,6 +127,19 @@ def test_a_failure_that_was_made_again_does_not_count(tmp_path: Path) -> None:
     assert figures.outcomes == {"completed": 1, "failed": 1}
 
 
+def test_useful_tokens_are_those_of_rollouts_that_differ_from_their_group(tmp_path: Path) -> None:
+    # The rollouts have 0, 1, 2, … tokens.
+    mixed = [Rollout(0, 0, reward=0.0), Rollout(0, 1, reward=1.0), Rollout(0, 2, reward=0.5)]
+    flat = [Rollout(1, 0), Rollout(1, 1), Rollout(1, 2, reward=None)]
+    other = [Rollout(2, 0, "xstest"), Rollout(2, 1, "xstest", reward=0.0), Rollout(3, 0, "alone")]
+    run = write(tmp_path, "run", mixed + flat + other)
+    figures, _ = figures_of(row for _, row in rows_of(run))
+    assert figures.useful == (0 + 1 + 6 + 7) / sum(range(8))
+    assert figures.useful_by_environment == {"mcqa": 1 / sum(range(6)), "xstest": 1.0}
+    single = write(tmp_path, "single", [Rollout(0, 0), Rollout(1, 0)])
+    assert figures_of(row for _, row in rows_of(single))[0].useful is None
+
+
 def test_runs_whose_tasks_are_numbered_otherwise_are_joined_by_prompt(tmp_path: Path) -> None:
     a = write(tmp_path, "a", [Rollout(task, 0, reward=0.0, prompt=f"prompt {task}") for task in range(4)])
     shifted = [Rollout(task, 0, "theirs", 1.0, f"prompt {task - 2}") for task in range(2, 6)]

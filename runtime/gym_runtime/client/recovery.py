@@ -100,7 +100,7 @@ async def take_up(runs: Runs, run: str, progress: Progress) -> Remains | None:
         key = _journal_of(subject)
         if key is not None:
             begun.put(*key, 1)
-    counted = Counter(info.created_s)
+    counted = Counter(info.created_s, info.repeats)
     # The files may have gigabytes.
     await anyio.to_thread.run_sync(counted.add_rows, progress.lines(), run)
     return Remains(results, begun, progress.settled, counted, info.created_s)

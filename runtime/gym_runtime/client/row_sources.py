@@ -175,6 +175,7 @@ class NewRuns:
             environments=[environment] if environment else [],
             created_s=clock.now(),
             model=model,
+            repeats=settings.repeats or 1,
         )
 
     async def of_rows(

@@ -149,7 +149,7 @@ class Run:
         counter: Counter | None = None,
     ) -> None:
         self.info, self.finished = info, False
-        self.counter = counter or Counter(info.created_s)
+        self.counter = counter or Counter(info.created_s, info.repeats)
         self._runs, self._take, self._settled = runs, take, settled
         self._total, self._more, self._window = total, more, window
         self._comparisons = Comparisons(settled, resumed=settled is not None)
@@ -438,7 +438,7 @@ async def collect(runs: Runs, run: str) -> AsyncGenerator[RolloutRecord]:
     """
     info = await runs.stored_run(run)
     stream = ResultStream[RolloutRecord]()
-    followed = Run(runs, info, stream.send, total=info.total, counter=Counter())
+    followed = Run(runs, info, stream.send, total=info.total, counter=Counter(repeats=info.repeats))
 
     async def work() -> None:
         complete, now = await followed.follow_to_end()

@@ -16,6 +16,7 @@ import msgspec
 from gym_runtime.client.row_sources import AnyRow
 from gym_runtime.client.run import Run
 from gym_runtime.client.runs import Runs
+from gym_runtime.client.status import Counter
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -35,10 +36,12 @@ class StandingRun:
 
     Attributes:
         run: its id.
+        add_use: counts sampled tokens of an environment by what became of them, in the figures of the run.
     """
 
-    def __init__(self, runs: Runs, info: RunInfo, expand: Expand) -> None:
+    def __init__(self, runs: Runs, info: RunInfo, expand: Expand, counter: Counter) -> None:
         self.run = info.run
+        self.add_use = counter.add_use
         self._runs = runs
         self._expand = expand
         self._awaited: dict[tuple[int, int], asyncio.Future[RolloutRecord | None]] = {}
@@ -150,8 +153,9 @@ class StandingTask:
 @asynccontextmanager
 async def opened(runs: Runs, info: RunInfo, expand: Expand) -> AsyncGenerator[StandingRun]:
     """A run that is open as long as this context lasts; what is in progress at its end is cancelled."""
-    standing = StandingRun(runs, info, expand)
-    run = Run(runs, info, standing.take)
+    counter = Counter(info.created_s)
+    standing = StandingRun(runs, info, expand, counter)
+    run = Run(runs, info, standing.take, counter=counter)
 
     async def follow() -> None:
         why = "it was cancelled"

@@ -18,6 +18,7 @@ from gym_runtime.bus.streams import FULL_REMEDY
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
 from gym_runtime.files.sample import Sample, sample_record, sample_row
+from gym_runtime.files.token_use import GroupTokens
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.metric_names import Figures, merged
 from gym_runtime.messages.names import is_token, token
@@ -86,14 +87,18 @@ class Counter:
     client had not yet announced the last ones. Both figures begin with the run, so the new ones replace the
     old.
 
+    Args:
+        repeats: rollouts of each task, for the use of their tokens (`gym_runtime.files.token_use`).
+
     Attributes:
         done, failed: the records that this client has had.
     """
 
-    def __init__(self, since_s: float = 0.0) -> None:
+    def __init__(self, since_s: float = 0.0, repeats: int = 1) -> None:
         self.done = self.failed = 0
         self.started_s, self._began_s = clock.now(), clock.monotonic()
         self._meter = Meter(since_s)
+        self._groups = GroupTokens(repeats)
 
     def add(self, record: RolloutRecord) -> None:
         self.done += 1
@@ -117,15 +122,21 @@ class Counter:
         meter.observe(metric_names.ROLLOUT_DURATION, one.duration_s, where)
         meter.add(metric_names.ROLLOUT_TURNS, where, by=one.turns)
         meter.add(metric_names.ROLLOUT_TOOL_CALLS, where, by=one.tool_calls)
-        for kind in ("input", "output"):
-            tokens = int(one.numbers.get(f"{kind}_tokens", 0))
+        spent = {kind: int(one.numbers.get(f"{kind}_tokens", 0)) for kind in ("input", "output")}
+        for kind, tokens in spent.items():
             meter.add(metric_names.ROLLOUT_TOKENS, where, kind, by=tokens)
+        for use, tokens in self._groups.add((where, one.task_index), one.reward, spent["output"]).items():
+            self.add_use(where, use, tokens)
         meter.add(metric_names.ROLLOUT_ROWS, where, by=size)
         for role, use in one.roles.items():
             meter.add(metric_names.ROLE_CALLS, where, role, by=use.calls)
             meter.add(metric_names.ROLE_TOKENS, where, role, "input", by=use.input_tokens)
             meter.add(metric_names.ROLE_TOKENS, where, role, "output", by=use.output_tokens)
             meter.add(metric_names.ROLE_TIME, where, role, by=use.seconds)
+
+    def add_use(self, environment: str, use: str, tokens: int) -> None:
+        """Count sampled tokens of an environment by what became of them."""
+        self._meter.add(metric_names.SAMPLED_TOKENS, environment, use, by=tokens)
 
     def told(self, run: RunInfo) -> RunInfo:
         """A run that is over, with what has been counted."""

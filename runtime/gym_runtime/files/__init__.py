@@ -6,7 +6,7 @@
                resume ◀──────────────────────┼──▶ index (of the page ``gym-runtime view``)
                 keys                         │
                                         run_metrics ──▶ OUT_aggregate_metrics.json
-                                       sample, scores
+                                       sample, scores, token_use
                                        recorded_run ──▶ OUT_reward_profiling.jsonl
 
 Everything streams: per rollout a run keeps a few bytes per metric, never its row. Nothing here awaits.

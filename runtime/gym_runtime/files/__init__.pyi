@@ -22,3 +22,7 @@ from .run_metrics import Summary as Summary
 from .sample import sample_row as sample_row
 from .scores import PassScores as PassScores
 from .scores import steps as steps
+from .token_use import GroupTokens as GroupTokens
+from .token_use import Spent as Spent
+from .token_use import has_signal as has_signal
+from .token_use import token_uses as token_uses

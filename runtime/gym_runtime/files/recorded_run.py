@@ -307,6 +307,7 @@ class RunPlan:
             agents=sorted(agents),
             created_s=clock.now(),
             model=model or self.settings.model_pool,
+            repeats=self.settings.repeats or 1,
         )
 
     @property

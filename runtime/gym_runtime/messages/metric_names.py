@@ -47,6 +47,7 @@ SERVICE = "gym.service"
 HOW = "gym.answer"
 DIRECTION = "network.io.direction"
 TOKEN_TYPE = "gen_ai.token.type"
+USE = "gym.use"
 MODEL = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
 
 
@@ -111,6 +112,13 @@ ROLLOUT_TOOL_CALLS = _counter(
 )
 ROLLOUT_TOKENS = _counter(
     "gym.rollout.tokens", "{token}", "Tokens of rollouts with a result.", ENVIRONMENT, TOKEN_TYPE
+)
+SAMPLED_TOKENS = _counter(
+    "gym.sampled.tokens",
+    "{token}",
+    "Tokens that the policy sampled in groups that have ended, by what became of them: useful, flat, zero, "
+    "failed, stopped, refused.",
+    *(ENVIRONMENT, USE),
 )
 ROLLOUT_ROWS = _counter("gym.rollout.rows", "By", "Size of the result rows.", ENVIRONMENT)
 ROLE_CALLS = _counter("gym.role.calls", "{call}", "What models in roles were asked.", ENVIRONMENT, ROLE)

@@ -315,7 +315,8 @@ def _list_results(*, as_json: bool) -> None:
         terminal.print_json([msgspec.structs.asdict(run) for run in found])
         return
     rows = system_tables.runs(found)
-    terminal.output().print(system_tables.drawn(system_tables.RUNS, rows, without=("state", "rate", "left")))
+    without = ("state", "rate", "left", *system_tables.without_useful(found))
+    terminal.output().print(system_tables.drawn(system_tables.RUNS, rows, without=without))
     terminal.errors().print(
         f"the runs in {DEFAULT_FOLDER}/; those of a running system: --nats URL or GYM_NATS_URL",
         soft_wrap=True,
@@ -346,4 +347,5 @@ def _result(run: Run) -> RunView:
         left_s=None,
         mean_reward=figures.mean_reward,
         truncated=figures.outcomes.get("truncated", 0),
+        useful=figures.useful,
     )

@@ -115,7 +115,7 @@ async def counted(gym: Client, info: RunInfo, progress: RunProgress) -> Counter 
     stored = min(progress.done or 0, COUNTED)
     if progress.figures is not None or info.state != "active" or not stored:
         return None
-    counter = Counter()
+    counter = Counter(repeats=info.repeats)
     with anyio.move_on_after(COUNTING_S):
         async with aclosing(stored_results(gym.driver.bus, info.run)) as results:
             async for result in results:
@@ -130,6 +130,7 @@ def _show_run(info: RunInfo, progress: RunProgress, parts: dict[str, Asked], *, 
     from gym_runtime.messages.metric_names import ROLLOUTS
 
     from gym_view import system_tables
+    from gym_view.live import useful_shares
     from gym_view.state_json import full_run
 
     if as_json:
@@ -144,6 +145,10 @@ def _show_run(info: RunInfo, progress: RunProgress, parts: dict[str, Asked], *, 
         line = f"{info.run}.{part} {formatting.cancelled(asked.by, asked.at_s)}"
         console.print(formatting.shorten(line, 300), soft_wrap=True)
     figures = progress.figures
+    shares = useful_shares(figures) if figures else {}
+    if len(shares) > 1:
+        said = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        console.print(f"useful tokens per sampled token: {formatting.shorten(said, 300)}", soft_wrap=True)
     counted = sum(one.value for one in figures.counts if one.name == ROLLOUTS.name) if figures else 0
     if progress.done is not None and counted < progress.done:
         terminal.errors().print(f"failed and reward are of {counted:,.0f} results so far", soft_wrap=True)

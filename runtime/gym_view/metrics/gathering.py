@@ -227,7 +227,7 @@ class _Run:
 
     async def count(self, bus: Bus) -> None:
         """Count the records of a published run, until it is over."""
-        self._records = Counter()
+        self._records = Counter(repeats=self.info.repeats)
         with self._counting:
             try:
                 async for stored in stored_results(bus, self.info.run):

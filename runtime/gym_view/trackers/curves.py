@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.files import PassScores, Summary, steps
+from gym_runtime.files import GroupTokens, PassScores, Summary, steps
 from gym_runtime.messages import Failed, RolloutRecord, metric_names
 from gym_runtime.rpc import Meter
 from gym_runtime.statistics import Total
@@ -65,6 +65,8 @@ class Curves:
                 self._totals[name] = getattr(before, name)
         self._groups: dict[tuple[str, int], list[tuple[int, float]]] = {}
         self._scores = PassScores(steps(repeats))
+        self._tokens = GroupTokens(repeats)
+        self._uses: Counter[str] = Counter()
         self._shares = True
         self._meter = Meter()
         self._read = (now(), self.rollouts)
@@ -83,8 +85,10 @@ class Curves:
         totals = self._totals
         totals["turns"] += record.turns
         totals["tool_calls"] += record.tool_calls
-        for name in ("input_tokens", "output_tokens"):
-            totals[name] += int(record.numbers.get(name, 0))
+        spent = {name: int(record.numbers.get(name, 0)) for name in ("input_tokens", "output_tokens")}
+        totals.update(spent)
+        task = record.environment, record.task_index
+        self._uses.update(self._tokens.add(task, record.reward, spent["output_tokens"]))
         self._meter.observe(metric_names.ROLLOUT_DURATION, record.duration_s, "")
         self._time(record.row)
         if record.reward is not None:
@@ -134,6 +138,8 @@ class Curves:
             scores = self._scores
             found |= _passes(scores.pass_at, scores.pass_error, scores.pass_tasks)
         found |= {f"tokens/{name}": float(self._totals[f"{name}_tokens"]) for name in ("input", "output")}
+        if sampled := self._uses.total():
+            found["tokens/useful_share"] = self._uses["useful"] / sampled
         if done:
             found["turns/mean"] = self._totals["turns"] / done
             found["tool_calls/mean"] = self._totals["tool_calls"] / done

@@ -116,11 +116,14 @@ async def test_no_rollout_is_lost_or_counted_twice_when_an_agent_is_killed() -> 
 
 async def test_a_published_run_is_counted_before_anyone_collects_it() -> None:
     async with running_client() as here, observed(here) as figures:
-        info = RunInfo(run="one", total=5, environments=[NAME], agents=["tool_loop"])
+        info = RunInfo(run="one", total=5, environments=[NAME], agents=["tool_loop"], repeats=5)
         await here.gym.driver.open_run(info)
-        await here.gym.driver.publish(here.tasks("one", 5))
+        tasks = enumerate(here.tasks("one", 5))
+        await here.gym.driver.publish(replace(task, task_index=0, rollout_index=n) for n, task in tasks)
         found = await count(figures, 5)
         assert found.total(metric_names.ACTIVE_RUNS) == 1
+        written = found.total(metric_names.ROLLOUT_TOKENS, {"gen_ai.token.type": "output"})
+        assert found.total(metric_names.SAMPLED_TOKENS) == written
         assert len([record async for record in here.gym.collect("one")]) == 5
         await here.gym.driver.finish_run(info)
         with anyio.fail_after(SOON_S):
