@@ -66,7 +66,15 @@ GYM = [
     ],
     ["started_anew", "why earlier attempts were given up with all that they had done"],
     ["weight_versions", "the versions of the weights that sampled this rollout"],
-    ["token_segments", "how many sequences its tokens make"],
+    ["token_segments", "how many sequences the tokens of its transcript make"],
+    [
+        "tokens_resampled",
+        "sampled tokens that a later prompt of their conversation has not, where they stood",
+    ],
+    [
+        "calls",
+        "all calls, if they are not one line: [what is trained on](../explanation/what-is-trained-on.md)",
+    ],
     ["roles", "what the models in roles cost, by role: calls, tokens, seconds"],
     [
         "role_answers",

@@ -20,8 +20,9 @@ Each rollout gets its own process in its own empty folder, which is also its hom
 gateway, whose URL is in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL`` and which accepts only this rollout's
 key. The process gets only those of this worker's environment variables that programs need to run. Its calls
 are the rollout's turns: they count against ``max_turns`` and the deadline, they carry the row's sampling
-settings, and the longest conversation among them is the transcript that is judged. When the rollout ends, so
-does the process, with its children.
+settings, and the longest conversation among them is the transcript that is judged. The tokens of the other
+calls are in the row, too, for training: compactions, sub-agents, what was asked again. When the rollout ends,
+so does the process, with its children.
 
 A call that the model does not answer ends the rollout with that error. A program that fails, or that asks
 the model nothing, is a failure and no reward. A lost attempt is not resumed: the rollout starts again from
@@ -176,6 +177,7 @@ class _Calls:
         self.incomplete: str | None = None
         self._rollout = rollout
         self._transcript = Transcript()
+        rollout.branches = self._transcript.branches
         self._asked = 0
         self._tool_turn = anyio.Lock()  # a session's calls do not overlap
         self._instructions: str | None = None
@@ -191,7 +193,7 @@ class _Calls:
             self.scope.cancel()
             raise ModelRefused(f"the rollout is over after its {rollout.max_turns} turns")
         self._asked += 1
-        asked, transcript = question.call.input, self._transcript
+        asked, transcript, before = question.call.input, self._transcript, self._transcript.answered
         items = await off_loop(len(asked), lambda: transcript.restore(asked))
         params = self._params(question.call.params)
         try:
@@ -205,7 +207,7 @@ class _Calls:
             raise
         answer = turn.response.output
         count = len(items) + len(answer)
-        if await off_loop(count, lambda: transcript.add(items, answer, turn.tokens)):
+        if await off_loop(count, lambda: transcript.add(items, answer, turn.tokens, before)):
             self.incomplete = turn.incomplete
             self._instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
         self._show()

@@ -134,10 +134,11 @@ class _Window:
         rollout, limit_s = self._rollout, self._options.model_timeout_s
         self._rounds.append(len(rollout.output))
         shown = self._shown() if self._first else None
+        kind = "compaction" if self._first else "main"
         if limit_s is None:
-            return await rollout.respond(shown)
+            return await rollout.respond(shown, kind=kind)
         with anyio.move_on_after(limit_s):
-            return await rollout.respond(shown)
+            return await rollout.respond(shown, kind=kind)
         what = f"the model did not answer within {limit_s:g} s (model_timeout_s)"
         raise ModelUnavailable(what, stage="model")
 

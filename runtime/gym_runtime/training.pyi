@@ -6,6 +6,7 @@ from .files.dataset import Dataset as Dataset
 from .files.dataset import open_dataset as open_dataset
 from .files.recorded_run import RecordedRun as RecordedRun
 from .files.recorded_run import RunPlan as RunPlan
+from .messages.branches import Credit as Credit
 from .messages.sequences import TokenSequence as TokenSequence
 from .messages.sequences import token_sequences as token_sequences
 from .messages.stored_records import RunInfo as RunInfo

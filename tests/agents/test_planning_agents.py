@@ -47,7 +47,8 @@ async def test_a_draft_is_criticised_and_made_again() -> None:
     assert "\nOne more.\n" in revise
     shown = [short(item) for item in items(record)]
     assert shown == ["41", criticise, "<think>hm</think>One more.", revise, "<answer>42</answer>", "42"]
-    assert len(record.sequences()) == 3
+    # The revision goes on from the draft, and the criticism stands apart.
+    assert [(one.kind, len(one.turns)) for one in record.sequences()] == [("main", 2), ("subagent", 1)]
     assert_exact(record, engine)
 
 

@@ -4,7 +4,8 @@ A harness sends the whole conversation with each call. A call continues an earli
 begins with that one's, including its answer. So the calls of a rollout form trees: one for the main
 conversation, others for side questions (a title, a summary) and for sub-agents, with branches where a call
 was repeated. The transcript is the longest path; of several with the same length, the one that ends at the
-latest call. Pure: no I/O, no waiting.
+latest call. The calls of the other paths are kept for training: `Transcript.branches`. Pure: no I/O, no
+waiting.
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ from typing import TypeVar
 import anyio.to_thread
 import msgspec
 from gym_runtime.adapters import Prefix, Tokens
-from gym_runtime.messages import FunctionCall, Message, decode_item, prefix_after
+from gym_runtime.messages import (
+    BranchCall,
+    Branches,
+    CallTree,
+    FunctionCall,
+    Message,
+    decode_item,
+    prefix_after,
+    shortened,
+)
 from msgspec import Raw
 
+from gym_faces.recordings.branch_kinds import CallFacts, kinds, look
 from gym_faces.recordings.canonical import digests, element, fold, fold_with_places
 
 LONG_ITEMS = 1000
@@ -34,12 +45,15 @@ async def off_loop(count: int, function: Callable[[], _R]) -> _R:
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
-    """One call: the call that it continues, the items that it added, its answer, and its depth."""
+    """One call: its number, the call that it continues, the items that it added, its answer, its tokens with
+    the whole prompt and with a short one, and its depth."""
 
+    number: int
     before: _Call | None
     added: list[Raw]
     answer: list[Raw]
     tokens: Tokens | None
+    short: Tokens | None
     depth: int
 
 
@@ -50,6 +64,7 @@ class Transcript:
         input: the conversation of the first call of the longest path.
         output: the items after it: answers, and items that were added between them.
         tokens: of each call that reported them, by the index of its last item in ``output``.
+        answered: how many calls were added.
     """
 
     def __init__(self) -> None:
@@ -57,6 +72,10 @@ class Transcript:
         self.output: list[Raw] = []
         self.tokens: dict[int, Tokens] = {}
         self._calls: dict[bytes, _Call] = {}
+        self._facts: list[CallFacts] = []
+        self._all: list[_Call] = []
+        self._items: dict[int, int] = {}
+        self._makers: dict[bytes, int] = {}
         self._originals: dict[bytes, Raw] = {}
         self._deepest = 0
         self._laying = Lock()
@@ -74,16 +93,44 @@ class Transcript:
         before, known = self._before(items)
         return prefix_after(before.tokens, known) if before is not None else None
 
-    def add(self, items: Sequence[Raw], answer: Sequence[Raw], tokens: Tokens | None = None) -> bool:
-        """Add a call with its (restored) conversation and answer; True if the transcript now ends with it."""
+    @property
+    def answered(self) -> int:
+        return len(self._all)
+
+    def add(
+        self,
+        items: Sequence[Raw],
+        answer: Sequence[Raw],
+        tokens: Tokens | None = None,
+        asked: int | None = None,
+    ) -> bool:
+        """Add a call with its (restored) conversation and answer; True if the transcript now ends with it.
+
+        Args:
+            tokens: with the whole prompt.
+            asked: `answered` when it was asked; by default all earlier calls had been answered.
+        """
         before, known = self._before(items)
         depth = before.depth + 1 if before else 1
-        call = _Call(before, list(items[known:]), list(answer), tokens, depth)
-        self._calls[digests(fold([*items, *answer]))[-1]] = call
-        for raw in answer:
-            self._remember(raw)
+        keys = digests(fold([*items, *answer]))
+        facts = CallFacts(before.number if before else -1, digests(fold(items))[-1], 0)
+        added = list(items[known:])
+        fields = [_fields(raw) for raw in added]
+        look(facts, self._facts, fields, [_fields(raw) for raw in answer])
+        facts.quotes |= {self._makers.get(element(one), -1) for one in fields} - {-1, facts.before}
+        old = before.tokens if before else None
+        # A call that sampled nothing is not stored, so nothing can be short on it.
+        ids = old.prompt_ids + old.generation_ids if old is not None and old.generation_ids else b""
+        short = shortened(tokens, ids) if tokens is not None else None
         # Not held while items are read: the event loop may wait for it.
         with self._laying:
+            facts.asked = len(self._all) if asked is None else asked
+            call = _Call(len(self._all), before, added, list(answer), tokens, short, depth)
+            self._all.append(call)
+            self._facts.append(facts)
+            self._calls[keys[-1]] = call
+            for raw in answer:
+                self._remember(raw, call.number)
             if call.depth < self._deepest:
                 return False
             self._deepest = call.depth
@@ -100,14 +147,30 @@ class Transcript:
                 return before, places[length][1] if length < len(places) else len(items)
         return None, 0
 
-    def _remember(self, raw: Raw) -> None:
+    def branches(self) -> Branches:
+        """All calls, in the order of their answers, if they are more than one line; see `BranchCall`."""
+        with self._laying:
+            tree, numbers = CallTree(), list[int]()
+            for call, kind in zip(self._all, kinds(self._facts, set(self._items)), strict=True):
+                parent = numbers[call.before.number] if call.before else -1
+                numbers.append(parent)
+                if (tokens := call.short) is None:
+                    continue
+                item = self._items.get(call.number, -1)
+                named = None if item >= 0 else tokens
+                numbers[-1] = tree.add(tokens, BranchCall(kind=kind, parent=parent, item=item, tokens=named))
+            return tree.branches()
+
+    def _remember(self, raw: Raw, number: int) -> None:
         match decode_item(raw):
             case FunctionCall(arguments=arguments):
                 # The Messages API allows only objects as arguments, so others come back within an object.
                 wrapped = {**_fields(raw), "arguments": _encode({"arguments": arguments}).decode()}
-                self._originals[element(wrapped)] = self._originals[element(_fields(raw))] = raw
+                for one in (element(wrapped), element(_fields(raw))):
+                    self._originals[one], self._makers[one] = raw, number
             case Message():
-                self._originals[element(_fields(raw))] = raw
+                one = element(_fields(raw))
+                self._originals[one], self._makers[one] = raw, number
             case _:
                 pass
 
@@ -118,9 +181,10 @@ class Transcript:
             path.append(call)
             call = call.before
         path.reverse()
-        self.input, self.output, self.tokens = path[0].added, [], {}
+        self.input, self.output, self.tokens, self._items = path[0].added, [], {}, {}
         for place, one in enumerate(path):
             self.output += [*(one.added if place else ()), *one.answer]
+            self._items[one.number] = len(self.output) - 1 if one.answer else -1
             if one.tokens is not None and one.answer:
                 self.tokens[len(self.output) - 1] = one.tokens
 

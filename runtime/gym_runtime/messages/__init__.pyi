@@ -1,5 +1,9 @@
 from . import calls as calls
 from . import metric_names as metric_names
+from .branches import BranchCall as BranchCall
+from .branches import Branches as Branches
+from .branches import CallTree as CallTree
+from .branches import Kind as Kind
 from .call_tokens import Prefix as Prefix
 from .call_tokens import Tokens as Tokens
 from .call_tokens import WeightSpan as WeightSpan
@@ -7,6 +11,7 @@ from .call_tokens import pack_ids as pack_ids
 from .call_tokens import pack_json_ids as pack_json_ids
 from .call_tokens import pack_logprobs as pack_logprobs
 from .call_tokens import prefix_after as prefix_after
+from .call_tokens import shortened as shortened
 from .call_tokens import unpack_ids as unpack_ids
 from .call_tokens import unpack_logprobs as unpack_logprobs
 from .calls import HOSTED_TOOLS as HOSTED_TOOLS

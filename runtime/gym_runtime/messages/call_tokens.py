@@ -158,7 +158,7 @@ class CallTokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def shortened(tokens: Tokens, before: bytes | bytearray) -> Tokens:
     """Whole tokens with a short prompt, if the prompt shares ids with ``before``."""
-    same = _shared(tokens.prompt_ids, before)
+    same = shared_ids(tokens.prompt_ids, before)
     if not same:
         return tokens
     return msgspec.structs.replace(
@@ -252,7 +252,7 @@ class Past:
         self.ids += (tokens.rest if tokens.same else tokens.prompt_ids) + tokens.generation_ids
 
 
-def _shared(ids: bytes, before: bytes | bytearray) -> int:
+def shared_ids(ids: bytes, before: bytes | bytearray) -> int:
     """How many ids both begin with."""
     size = min(len(ids), len(before))
     if ids.startswith(memoryview(before)[:size]):

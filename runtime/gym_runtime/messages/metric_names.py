@@ -142,6 +142,12 @@ HOP_DURATION = _histogram(
 RETRIES = _counter(
     "gym.retries", "{retry}", "Attempts (agent) and calls of engines (model) that were repeated.", KIND, ERROR
 )
+RESAMPLED = _counter(
+    "gym.tokens.resampled",
+    "{token}",
+    "Sampled tokens that a later prompt of their conversation has not, where they stood.",
+    *(ENVIRONMENT, POOL),
+)
 OUTSIDE = _counter(
     "gym.outside.requests",
     "{request}",

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import UNREADABLE, Fault, TaskError
+from gym_runtime.messages.branches import Credit
 from gym_runtime.messages.call_tokens import CallTokens, row_with_tokens
 from gym_runtime.messages.calls import Comparison, RoleUse
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
@@ -124,19 +125,23 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         heads = ("environment", "reward", "outcome", "turns", "tool calls", "seconds")
         return html_table(heads, [facts]) + html_transcript(self.row, f"rollout {self.rollout_id}")
 
-    def sequences(self) -> list[TokenSequence]:
-        """What there is to train on: one sequence per segment of tokens, in order; see `TokenSequence`.
+    def sequences(self, credit: Credit = "accepted") -> list[TokenSequence]:
+        """All that the policy sampled: one sequence per segment and branch, in order; see `TokenSequence`.
 
         A rollout that failed before its first model call has none.
 
+        Args:
+            credit: which of them are trained on: see `Credit`. The others have the weight 0 and no mask.
+
         Raises:
-            UsageError: it was made without ``return_token_ids``; or numpy is not installed.
+            UsageError: it was made without ``return_token_ids``; there is no such credit; or numpy is not
+                installed.
             TaskError: its row is damaged.
         """
         truncated = isinstance(self.outcome, Truncated)
         if self.tokens:
-            return packed_sequences(self.tokens, truncated=truncated)
-        return token_sequences(self.row, truncated=truncated)
+            return packed_sequences(self.tokens, self.row, truncated=truncated, credit=credit)
+        return token_sequences(self.row, truncated=truncated, credit=credit)
 
     @property
     def response(self) -> dict[str, Any] | None:

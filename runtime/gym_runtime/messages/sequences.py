@@ -4,13 +4,18 @@ The last output item of each model call carries the call's token ids. Calls foll
 as long as each prompt begins with all ids before it. Where one does not (the engine's chat template dropped
 thinking, or wrote a tool call in another way), the next sequence starts: a segment. Segments are found from
 the ids themselves, so rows of NeMo Gym give the same sequences as rows of this runtime.
+
+A row whose rollout has branches names them (`gym_runtime.messages.branches`). A call then continues its
+parent's sequence if it is the first of the parent's kind to do so, and its prompt begins with all ids so far;
+else the next sequence starts. So each sampled token is in the completion of one sequence, whose kind is its
+own; in every other sequence it is a part of the prompt.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +23,17 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
-from gym_runtime.messages.call_tokens import ID_BYTES, CallTokens, Past, WeightSpan, pack_ids, pack_logprobs
+from gym_runtime.messages.branches import BranchCall, Credit, weights
+from gym_runtime.messages.call_tokens import (
+    ID_BYTES,
+    CallTokens,
+    Past,
+    Tokens,
+    WeightSpan,
+    pack_ids,
+    pack_logprobs,
+    shared_ids,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,12 +51,24 @@ class _Response(msgspec.Struct, frozen=True):
     output: list[_Item] = []
 
 
+class _Gym(msgspec.Struct, frozen=True):
+    calls: list[BranchCall] = []
+
+
 class _Row(msgspec.Struct, frozen=True):
     response: _Response | None = None
+    gym: _Gym = msgspec.field(name="_gym", default=_Gym())
+
+
+class _Calls(msgspec.Struct, frozen=True):
+    gym: _Gym = msgspec.field(name="_gym", default=_Gym())
 
 
 _decode = msgspec.json.Decoder(_Row).decode
+_decode_calls = msgspec.json.Decoder(_Calls).decode
 NAN = pack_logprobs([math.nan])
+PROMPT_BYTES = 2**28
+"""Of all sequences of a rollout. A few bytes of a row can say that a call repeats a megabyte of ids."""
 NO_TOKENS = "the row has no token ids: make its rollout with return_token_ids=True"
 
 
@@ -55,14 +82,21 @@ class TokenSequence:
         prompt_ids: int64, shape (prompt tokens,).
         completion_ids: int64, shape (completion tokens,).
         log_probs: float32, shape (completion tokens,): natural logarithms, as the engine reported them; 0.0
-            where ``mask`` is False, NaN where the engine reported none.
-        mask: bool, shape (completion tokens,): True where the policy sampled the token.
+            where ``sampled`` is False, NaN where the engine reported none.
+        mask: bool, shape (completion tokens,): True where the token is trained on: the policy sampled it, and
+            the sequence has a weight.
+        sampled: bool, shape (completion tokens,): True where the policy sampled the token.
         turns: ``(start, end)`` of each turn's sampled tokens in ``completion_ids``.
         weights: which version of the weights sampled which part of ``completion_ids``; empty if the engine
             does not say.
         segment: the number of this sequence in its rollout, from 0.
-        segments: how many sequences the rollout has; above 1 the engine rewrote the conversation.
-        truncated: a limit ended the rollout, and so this sequence, which is its last.
+        segments: how many sequences the rollout has; above 1 the engine rewrote the conversation, or it has
+            branches.
+        truncated: a limit ended the rollout, and so this sequence, which has the transcript's last call.
+        kind: what its calls are to the rollout, such as ``main`` or ``subagent``: `Kind`.
+        parent: the number of the sequence that it leaves; -1 if it leaves none.
+        leaves_at: how many ids, from the first one on, it has in common with the parent.
+        weight: of its advantage, by the rule that was asked for; 0.0 if it is not trained on.
     """
 
     prompt_ids: NDArray[np.int64]
@@ -74,6 +108,11 @@ class TokenSequence:
     segment: int
     segments: int
     truncated: bool
+    sampled: NDArray[np.bool_]
+    kind: str = "main"
+    parent: int = -1
+    leaves_at: int = 0
+    weight: float = 1.0
 
     @property
     def versions(self) -> list[str]:
@@ -84,6 +123,7 @@ class TokenSequence:
 class _Call(msgspec.Struct, frozen=True):
     """One model call, packed; its prompt is whole."""
 
+    item: int
     prompt: bytes
     ids: bytes
     log_probs: bytes
@@ -93,8 +133,11 @@ class _Call(msgspec.Struct, frozen=True):
 class _Segment:
     """A sequence that is being put together."""
 
-    def __init__(self, prompt: bytes) -> None:
+    def __init__(self, prompt: bytes, kind: str, parent: int, leaves_at: int) -> None:
         self.prompt = prompt
+        self.kind = kind
+        self.parent = parent
+        self.leaves_at = leaves_at
         self.whole = bytearray(prompt)
         self.log_probs: list[bytes] = []
         self.turns: list[tuple[int, int]] = []
@@ -115,37 +158,92 @@ class _Segment:
         return (len(self.whole) - len(self.prompt)) // ID_BYTES
 
 
-def token_sequences(row: Raw | bytes, *, truncated: bool = False) -> list[TokenSequence]:
+class _Tree:
+    """A rollout's sequences. After each call, `ends` says where it ended: in which sequence, after how many
+    bytes of ids."""
+
+    def __init__(self) -> None:
+        self.segments: list[_Segment] = []
+        self.ends: list[tuple[int, int]] = []
+        self.last = 0
+        self._room = PROMPT_BYTES
+
+    def head(self, number: int, count: int) -> bytes:
+        """The first ids of a call, prompt and completion; fewer if it has fewer."""
+        if number < 0:
+            return b""
+        segment, end = self.ends[number]
+        return bytes(memoryview(self.segments[segment].whole)[: min(end, count * ID_BYTES)])
+
+    def add(self, call: _Call, kind: str, parent: int) -> None:
+        """Add a call, behind the one that it continues; -1 if it continues none."""
+        place, end = self.ends[parent] if parent >= 0 else (-1, 0)
+        old = self.segments[place] if place >= 0 else None
+        if (
+            old is not None
+            and old.kind == kind
+            and end == len(old.whole)
+            and call.prompt.startswith(old.whole)
+        ):
+            old.add(call)
+            self.ends.append((place, len(old.whole)))
+            return
+        leaves_at = 0 if old is None else min(shared_ids(call.prompt, old.whole), end // ID_BYTES)
+        segment = _Segment(call.prompt, kind, place, leaves_at)
+        self._room -= len(call.prompt)
+        if self._room < 0:
+            most = PROMPT_BYTES // ID_BYTES
+            raise TaskError(f"the rollout's sequences have more than {most:,} ids in their prompts")
+        segment.add(call)
+        self.ends.append((len(self.segments), len(segment.whole)))
+        self.segments.append(segment)
+
+
+def token_sequences(
+    row: Raw | bytes, *, truncated: bool = False, credit: Credit = "accepted"
+) -> list[TokenSequence]:
     """The token sequences of a result row, in order; without a model call, none.
 
     Args:
         truncated: a limit ended the rollout.
+        credit: which of them are trained on: see `Credit`. Every sequence is returned.
 
     Raises:
-        UsageError: the row's model calls carry no token ids; or numpy is not installed.
+        UsageError: the row's model calls carry no token ids; there is no such credit; or numpy is not
+            installed.
         TaskError: the row is not one, or an item's ids and log-probabilities do not belong together.
     """
     try:
-        response = _decode(row).response
+        found = _decode(row)
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
-    items = response.output if response is not None else []
+    items = found.response.output if found.response is not None else []
     calls = [
         _read(number, item, ids) for number, item in enumerate(items) if (ids := item.generation_token_ids)
     ]
-    if items and not calls:
+    if items and not calls and not found.gym.calls:
         raise UsageError(NO_TOKENS)
-    return _sequences(calls, truncated=truncated)
+    return _sequences(calls, found.gym.calls, truncated=truncated, credit=credit)
 
 
-def packed_sequences(chain: Iterable[CallTokens], *, truncated: bool = False) -> list[TokenSequence]:
-    """As `token_sequences`, of the packed tokens that a record has.
+def packed_sequences(
+    chain: Iterable[CallTokens],
+    row: Raw | bytes = b"{}",
+    *,
+    truncated: bool = False,
+    credit: Credit = "accepted",
+) -> list[TokenSequence]:
+    """As `token_sequences`, of the packed tokens that a record has beside its row.
 
     Raises:
-        UsageError: they hold no token; or numpy is not installed.
-        TaskError: a call's ids and log-probabilities do not belong together.
+        UsageError: they hold no token; there is no such credit; or numpy is not installed.
+        TaskError: a call's ids and log-probabilities do not belong together; or the row is not one.
     """
-    found = _sequences(_read_packed(chain), truncated=truncated)
+    try:
+        branches = _decode_calls(row).gym.calls
+    except UNREADABLE as error:
+        raise TaskError(f"not a result row: {error}") from error
+    found = _sequences(_read_packed(chain), branches, truncated=truncated, credit=credit)
     if not found:
         raise UsageError(NO_TOKENS)
     return found
@@ -154,45 +252,92 @@ def packed_sequences(chain: Iterable[CallTokens], *, truncated: bool = False) ->
 def _read_packed(chain: Iterable[CallTokens]) -> Iterator[_Call]:
     past = Past()
     for one in chain:
-        tokens = one.tokens
-        past.extend(tokens)
-        ids = tokens.generation_ids
-        log_probs = tokens.log_probs or NAN * (len(ids) // ID_BYTES)
-        _check(one.item, ids, log_probs)
-        if ids:
-            prompt = bytes(memoryview(past.ids)[: len(past.ids) - len(ids)])
-            yield _Call(prompt, ids, log_probs, tokens.weights)
+        past.extend(one.tokens)
+        size = len(one.tokens.generation_ids)
+        if call := _packed(one.item, one.tokens, bytes(memoryview(past.ids)[: len(past.ids) - size])):
+            yield call
 
 
-def _sequences(calls: Iterable[_Call], *, truncated: bool) -> list[TokenSequence]:
+def _packed(item: int, tokens: Tokens, prompt: bytes) -> _Call | None:
+    """A packed call with its whole prompt; None if nothing was sampled."""
+    ids = tokens.generation_ids
+    log_probs = tokens.log_probs or NAN * (len(ids) // ID_BYTES)
+    _check(f"output item {item}" if item >= 0 else "a call of _gym.calls", ids, log_probs)
+    return _Call(item, prompt, ids, log_probs, tokens.weights) if ids else None
+
+
+def _tree(calls: Iterable[_Call], branches: Sequence[BranchCall]) -> _Tree:
+    """
+    Args:
+        calls: those of the transcript, in order.
+        branches: all calls, in the order of their answers; empty if those of the transcript are one line.
+
+    Raises:
+        TaskError: a call has a parent that does not come before it, or that is shorter than it says.
+    """
+    tree, transcript = _Tree(), iter(calls)
+    following = next(transcript, None)
+    for number, branch in enumerate(branches):
+        if not -1 <= branch.parent < number:
+            raise TaskError(f"_gym.calls: call {number} cannot continue call {branch.parent}")
+        call = None
+        if (tokens := branch.tokens) is not None:
+            prompt = tree.head(branch.parent, tokens.same) + (
+                tokens.rest if tokens.same else tokens.prompt_ids
+            )
+            if tokens.same and len(prompt) != tokens.same * ID_BYTES + len(tokens.rest):
+                raise TaskError(f"_gym.calls: call {number} repeats more ids than its parent has")
+            call = _packed(-1, tokens, prompt)
+        elif following is not None and following.item <= branch.item:
+            call, following = following, next(transcript, None)
+        if call is None:  # it sampled nothing: what continues it continues its parent
+            tree.ends.append(tree.ends[branch.parent] if branch.parent >= 0 else (-1, 0))
+            continue
+        tree.add(call, branch.kind, branch.parent)
+        if call.item >= 0:
+            tree.last = tree.ends[-1][0]
+    while following is not None:
+        tree.add(following, "main", len(tree.ends) - 1)
+        tree.last = tree.ends[-1][0]
+        following = next(transcript, None)
+    return tree
+
+
+def _sequences(
+    calls: Iterable[_Call], branches: Sequence[BranchCall], *, truncated: bool, credit: Credit
+) -> list[TokenSequence]:
     try:
         import numpy as np
     except ModuleNotFoundError as error:
         what = "token sequences need the package numpy: pip install 'gym-runtime[numpy]'"
         raise UsageError(what) from error
-    segments: list[_Segment] = []
-    for call in calls:
-        if not segments or not call.prompt.startswith(segments[-1].whole):
-            segments.append(_Segment(call.prompt))
-        segments[-1].add(call)
+    tree = _tree(calls, branches)
+    segments = tree.segments
     found: list[TokenSequence] = []
-    for number, one in enumerate(segments):
+    for number, (one, weight) in enumerate(
+        zip(segments, weights(credit, [one.kind for one in segments]), strict=True)
+    ):
         ids = np.frombuffer(one.whole, "<i4")[len(one.prompt) // ID_BYTES :]
-        log_probs, mask = np.zeros(len(ids), np.float32), np.zeros(len(ids), np.bool_)
-        for (start, end), sampled in zip(one.turns, one.log_probs, strict=True):
-            log_probs[start:end] = np.frombuffer(sampled, "<f4")
-            mask[start:end] = True
+        log_probs, sampled = np.zeros(len(ids), np.float32), np.zeros(len(ids), np.bool_)
+        for (start, end), said in zip(one.turns, one.log_probs, strict=True):
+            log_probs[start:end] = np.frombuffer(said, "<f4")
+            sampled[start:end] = True
         found.append(
             TokenSequence(
                 prompt_ids=np.frombuffer(one.prompt, "<i4").astype(np.int64),
                 completion_ids=ids.astype(np.int64),
                 log_probs=log_probs,
-                mask=mask,
+                mask=sampled.copy() if weight else np.zeros_like(sampled),
+                sampled=sampled,
                 turns=tuple(one.turns),
                 weights=tuple(one.weights),
                 segment=number,
                 segments=len(segments),
-                truncated=truncated and number == len(segments) - 1,
+                truncated=truncated and number == tree.last,
+                kind=one.kind,
+                parent=one.parent,
+                leaves_at=one.leaves_at,
+                weight=weight,
             )
         )
     return found
@@ -212,13 +357,13 @@ def _read(number: int, item: _Item, ids: list[int]) -> _Call:
         sampled, prompt = pack_ids(ids), pack_ids(item.prompt_token_ids)
     except struct.error as error:
         raise TaskError(f"output item {number}: a token id is not of 32 bits: {error}") from error
-    _check(number, sampled, log_probs)
-    return _Call(prompt, sampled, log_probs, item.weight_versions)
+    _check(f"output item {number}", sampled, log_probs)
+    return _Call(number, prompt, sampled, log_probs, item.weight_versions)
 
 
-def _check(number: int, ids: bytes, log_probs: bytes) -> None:
+def _check(where: str, ids: bytes, log_probs: bytes) -> None:
     if len(ids) != len(log_probs):
         raise TaskError(
-            f"output item {number} has {len(ids) // ID_BYTES} generated tokens and "
+            f"{where} has {len(ids) // ID_BYTES} generated tokens and "
             f"{len(log_probs) // ID_BYTES} log-probabilities"
         )

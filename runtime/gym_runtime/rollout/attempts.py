@@ -39,7 +39,7 @@ from gym_runtime.errors import (
 )
 from gym_runtime.logs import logger
 from gym_runtime.messages.calls import Comparison
-from gym_runtime.messages.metric_names import RETRIES
+from gym_runtime.messages.metric_names import RESAMPLED, RETRIES
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -254,6 +254,8 @@ class Attempts:
         if self.task.candidates:
             return self._compared(outcome, None)
         facts = Facts.of_row(self.task.row) if self._rollout is None else self._rollout.facts()
+        if count := facts.branches.resampled:
+            self._actors.meter.add(RESAMPLED, self.task.environment, self.task.model, by=count)
         return make_record(
             self.task,
             outcome,

@@ -20,6 +20,7 @@ from msgspec import Raw
 from gym_runtime import clock
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, RoleLog
 from gym_runtime.errors import UNREADABLE, GymError
+from gym_runtime.messages.branches import Branches
 from gym_runtime.messages.call_tokens import CallTokens, Tokens, chained, with_tokens
 from gym_runtime.messages.calls import RoleUse, role_numbers
 from gym_runtime.messages.metric_names import HOP_DURATION
@@ -122,6 +123,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         row_fields: the fields of the dataset's row.
         params: ``responses_create_params``, as the model was last asked.
         tokens: the model calls' tokens, by the index of the call's last item in the response's output.
+        branches: all model calls, if they are more than one line.
         timing: how long its parts took.
         roles: the answers of models in roles to the agent.
     """
@@ -130,6 +132,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     params: CreateParams | Raw | None = None
     response: Response | None = None
     tokens: Mapping[int, Tokens] = {}
+    branches: Branches = Branches()
     turns: int = 0
     tool_calls: int = 0
     resumed_turns: int = 0
@@ -276,6 +279,8 @@ def _where_known(
         "started_anew": started_anew,
         "weight_versions": facts.weight_versions,
         "token_segments": tokens[-1].segment + 1 if tokens else 0,
+        "tokens_resampled": facts.branches.resampled,
+        "calls": facts.branches.calls,
         "timing": facts.timing,
         "roles": roles.use,
         "role_answers": roles.answers if roles.use else (),

@@ -7,7 +7,7 @@ all of them, and does not depend on how an agent decides.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -17,6 +17,7 @@ from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
 from gym_runtime.errors import UNREADABLE, ModelUnavailable, ResourceError, TaskError, UsageError
 from gym_runtime.messages import calls
+from gym_runtime.messages.branches import BranchCall, Branches, CallTree, Kind
 from gym_runtime.messages.call_tokens import Ids, lengthened
 from gym_runtime.messages.calls import Comparison
 from gym_runtime.messages.responses import (
@@ -92,6 +93,7 @@ class Rollout:
         tokens: the tokens of each model call that reported them, by the index of its last item in ``output``.
             A prompt may leave out the tokens of the previous call; `Turn.tokens` has the whole prompt.
         truncated: which limit ended the rollout, or None.
+        branches: what the row says of the calls; an agent that keeps conversations of its own replaces it.
         notes: texts by name, for the response's ``metadata``.
         weight_versions: the versions of the weights that gave the answers, if the engine reports them.
         times: how long each turn and the verification took.
@@ -127,6 +129,9 @@ class Rollout:
         self.notes: dict[str, str] = {}
         self.weight_versions: list[str] = []
         self.last_response: Response | None = None
+        self._tree = CallTree()
+        self._line = -1  # the last call of `respond`
+        self.branches: Callable[[], Branches] = self._tree.branches
         self._newest: calls.Tokens | None = None
         self._reset = False
         self._ids: Ids = ()
@@ -213,12 +218,13 @@ class Rollout:
             self._reset = True
         self._offer(answer.tools)
 
-    async def respond(self, shown: Sequence[Raw] | None = None) -> Turn:
+    async def respond(self, shown: Sequence[Raw] | None = None, *, kind: Kind = "main") -> Turn:
         """Have the model answer the conversation so far; the answer is appended to the transcript.
 
         Args:
             shown: the conversation that the model is shown instead of the whole one, for agents that leave
                 out or replace a part of it. Its tokens then form a separate sequence.
+            kind: what the call is to the rollout, for training: ``compaction`` for a shorter history.
 
         Raises:
             GymError: the model refused, or stayed unavailable up to the deadline.
@@ -226,13 +232,15 @@ class Rollout:
         items = [*self.input, *self.output] if shown is None else shown
         with tracing.span("turn", {"gym.turn": self.turns}), self.times.hop("model"):
             answered = await self._model.ask(self._call_params, items)
-        return self._take(answered)
+        turn, self._line = self._take(answered, kind, self._line if answered.before else -1)
+        return turn
 
     async def respond_apart(self, *conversations: Sequence[Raw]) -> list[Turn]:
         """Have the model answer several separate conversations, all at the same time.
 
-        Each counts as a turn, is journaled, and is a separate token sequence. The last item of each
-        conversation, the question, and its answer are appended to the transcript, in the order given.
+        Each counts as a turn, is journaled, and is a separate token sequence: of the kind ``parallel`` if all
+        conversations are the same, else ``subagent``. The last item of each conversation, the question, and
+        its answer are appended to the transcript, in the order given.
 
         Raises:
             GymError: as `respond`; the other calls are given up.
@@ -241,8 +249,10 @@ class Rollout:
             return []
         with tracing.span("turn", {"gym.turn": self.turns}), self.times.hop("model"):
             answers = await self._model.ask_each(self._call_params, conversations)
+        first, *others = conversations
+        kind = "parallel" if others and all(other == first for other in others) else "subagent"
         return [
-            self._take(answered, conversation[-1:])
+            self._take(answered, kind, -1, conversation[-1:])[0]
             for conversation, answered in zip(conversations, answers, strict=True)
         ]
 
@@ -380,6 +390,7 @@ class Rollout:
             params=params,
             response=self.response(),
             tokens=self.tokens,
+            branches=self.branches(),
             turns=self.turns,
             tool_calls=self._tools.begun,
             resumed_turns=self._journal.turns,
@@ -394,12 +405,24 @@ class Rollout:
             self.params = msgspec.structs.replace(self.params, tools=[*self.params.tools, *tools])
             self._call_params = _without_input(self.params)
 
-    def _take(self, answered: Answered, asked: Sequence[Raw] = ()) -> Turn:
-        """Count a turn, and append the question items and the answer to the transcript."""
-        turn = self._count(answered)
+    def _take(
+        self, answered: Answered, kind: str, parent: int, asked: Sequence[Raw] = ()
+    ) -> tuple[Turn, int]:
+        """Count a turn, and append the question items and the answer to the transcript.
+
+        Returns:
+            The turn, and the call's number; that of its parent if it reports no tokens.
+        """
+        turn, number = self._count(answered), parent
         tokens, output = answered.answer.tokens, answered.response.output
         self.output += [*asked, *output]
-        # Tokens stand on the last item; an answer without items has no place for them.
+        if tokens is not None:
+            # Tokens stand on the last item; those of an answer without items stand beside the transcript.
+            item, named = len(self.output) - 1, None
+            if not output:
+                item, named = -1, lengthened(tokens, answered.before)
+            call = BranchCall(kind=kind, parent=parent, item=item, tokens=named)
+            number = self._tree.add(tokens, call)
         if tokens is not None and output:
             newest = next(reversed(self.tokens.values()), None)
             # A prompt stays shortened only directly after the call that it continues.
@@ -407,7 +430,7 @@ class Rollout:
                 tokens = lengthened(tokens, answered.before)
             self.tokens[len(self.output) - 1] = self._newest = tokens
             self._ids = answered.after
-        return turn
+        return turn, number
 
     def _count(self, answered: Answered) -> Turn:
         """Count a turn that the caller appends.

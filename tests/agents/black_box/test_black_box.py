@@ -245,3 +245,31 @@ async def test_what_a_row_says_of_sampling_wins_over_its_harness(harness: Any) -
     assert (said["max_output_tokens"], said["reasoning"]) == (5, {"effort": "low"})
     found = json.loads(json.loads(bytes(call.params))["metadata"]["extra_body"])
     assert found == {"temperature": 0.1, "seed": 7, "top_k": 5, "stop": ["a"]}
+
+
+async def test_no_token_of_a_harness_is_lost_to_training(harness: Any) -> None:
+    """Asked at once, asked again, and a question beside: the row has all of it, and says what it is."""
+    program = (
+        PLAIN
+        + """
+from concurrent.futures import ThreadPoolExecutor
+ask("a title?")
+ask("one"), ask("one")
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(ask, ["two", "two"]))
+ask("three")
+"""
+    )
+    turns = [with_tokens(answer(f"done {number}"), number) for number in range(5)]
+    engine = Engine(*turns, with_tokens(answer("done"), 9))
+    record = await play(harness(program), engine, return_tokens=True)
+    assert (record.outcome, record.reward, record.turns) == (Completed(), 1.0, 6)
+    made = json.loads(bytes(record.row))
+    assert [one.get("generation_token_ids") for one in made["response"]["output"]] == [[9]]
+    found = record.sequences()
+    assert sorted(one.completion_ids.tolist() for one in found) == [[0], [1], [2], [3], [4], [9]]
+    kinds = {one.completion_ids.tolist()[0]: (one.kind, one.weight) for one in found}
+    assert kinds[9] == ("main", 1.0)
+    assert kinds[0] == kinds[2] == ("side", 0.0)
+    assert kinds[1] == ("retry", 0.0)
+    assert kinds[3][0] in ("parallel", "retry", "side")  # the two may have been answered one after the other

@@ -167,6 +167,7 @@ async def test_a_row_says_which_items_begin_a_new_segment() -> None:
     output = msgspec.json.decode(record.row)["response"]["output"]
     assert [item.get("token_segment") for item in output] == [None, None, None, None, 1]
     assert about(record)["token_segments"] == 2
+    assert about(record)["tokens_resampled"] == 2  # the third prompt has neither of the answers
 
 
 async def test_token_ids_travel_and_are_stored_once() -> None:

@@ -1,0 +1,178 @@
+"""Decides what each call of a harness's rollout is to it: `gym_runtime.messages.Kind`.
+
+A harness does not say so; its calls do. A call that is not of the main conversation is
+
+1. ``parallel``, if one with the same conversation was asked before its answer came, or it before theirs;
+2. ``compaction``, if a later conversation quotes its answer in a user's or system's message, or repeats its
+   items in another history; and so are the later call, and those that it continued itself;
+3. ``subagent``, if its conversation begins with a text of another call's arguments, or a tool's output quotes
+   an answer of its conversation;
+4. ``retry``, if one with the same conversation was asked after its answer, or is of the main conversation;
+   ``attempt``, if the answer of one with the same conversation replaced history;
+5. what the call is that it continues, unless that is of the main conversation;
+6. ``side``.
+
+Texts shorter than `SHORTEST` quote nothing. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, cast
+
+import msgspec
+from gym_runtime.errors import UNREADABLE
+from gym_runtime.messages import Kind, as_text, content_text
+
+SHORTEST = 16
+QUOTED_CHARS = 400
+"""So much of a text's beginning is looked for."""
+SEARCHED_CHARS = 200_000
+"""So much of a call's new items is searched, for the texts of `SEARCHED_CALLS` calls: 10 ms at most."""
+SEARCHED_CALLS = 64
+
+
+class CallFacts(msgspec.Struct):
+    """What is known of a call.
+
+    Attributes:
+        before: the number of the call that it continues; -1 if there is none.
+        conversation: equal for calls with the same conversation.
+        asked: how many answers had come when it was asked.
+        said: what its answer says; its arguments' texts are ``spawned``.
+        quotes: the calls whose answers stand in its new messages, and those whose items it repeats.
+        reports: the calls whose answers stand in its new tools' outputs.
+        is_started: its conversation begins with a text of another call's arguments.
+    """
+
+    before: int
+    conversation: bytes
+    asked: int
+    said: str = ""
+    spawned: list[str] = []
+    quotes: set[int] = msgspec.field(default_factory=set[int])
+    reports: set[int] = msgspec.field(default_factory=set[int])
+    is_started: bool = False
+
+
+def look(
+    facts: CallFacts,
+    calls: Sequence[CallFacts],
+    added: Iterable[Mapping[str, Any]],
+    answer: Sequence[Mapping[str, Any]],
+) -> None:
+    """Fill in the facts of a call from its texts.
+
+    Args:
+        calls: those before it.
+        added: its conversation's items that the call before it has not.
+        answer: its own items.
+    """
+    said = [item for item in answer if item.get("type") == "function_call"]
+    facts.spawned = [text for one in said[:SEARCHED_CALLS] for text in _texts_of(one)][:SEARCHED_CALLS]
+    facts.said = _needle("".join(content_text(one.get("content")) for one in answer if _is_message(one)))
+    told, outputs = "", ""
+    for item in added:
+        if _is_message(item) and item.get("role") != "assistant" and len(told) < SEARCHED_CHARS:
+            told += content_text(item.get("content"))[:SEARCHED_CHARS]
+        elif item.get("type") == "function_call_output" and len(outputs) < SEARCHED_CHARS:
+            outputs += content_text(item.get("output"))[:SEARCHED_CHARS]
+    earlier = range(max(0, len(calls) - SEARCHED_CALLS), len(calls))
+    others = [number for number in earlier if calls[number].said and number != facts.before]
+    facts.quotes |= {number for number in others if calls[number].said in told}
+    facts.reports |= {number for number in others if calls[number].said in outputs}
+    if facts.before < 0:
+        facts.is_started = any(text in told for number in earlier for text in calls[number].spawned)
+
+
+def _is_message(item: Mapping[str, Any]) -> bool:
+    return item.get("type", "message") == "message"
+
+
+def _needle(text: str) -> str:
+    text = text.strip()[:QUOTED_CHARS]
+    return text if len(text) >= SHORTEST else ""
+
+
+def _texts_of(call: Mapping[str, Any]) -> Iterator[str]:
+    """The long texts in a call's arguments, at any depth."""
+    arguments = as_text(call.get("arguments"))
+    try:
+        rest: list[Any] = [msgspec.json.decode(arguments)] if len(arguments) < SEARCHED_CHARS else []
+    except UNREADABLE:
+        return
+    while rest:
+        one = rest.pop()
+        if isinstance(one, str):
+            if text := _needle(one):
+                yield text
+        elif isinstance(one, dict):
+            rest += cast("Mapping[str, Any]", one).values()
+        elif isinstance(one, list):
+            rest += cast("list[Any]", one)
+
+
+def kinds(calls: Sequence[CallFacts], main: set[int]) -> list[Kind]:
+    """The kind of each call, in the order of their answers.
+
+    Args:
+        main: the numbers of the main conversation's calls.
+    """
+    numbers: defaultdict[bytes, list[int]] = defaultdict(list)
+    for number, call in enumerate(calls):
+        numbers[call.conversation].append(number)
+    twins = {conversation: _Twins(calls, same) for conversation, same in numbers.items()}
+    replaced = {number for call in calls for number in call.quotes}
+    shortened = _with_ancestors(calls, replaced, main)
+    reported = _with_ancestors(calls, {number for call in calls for number in call.reports}, main)
+    gone_on = {conversation for conversation, same in numbers.items() if not main.isdisjoint(same)}
+    retold = {conversation for conversation, same in numbers.items() if not replaced.isdisjoint(same)}
+    found: list[Kind] = []
+    for number, call in enumerate(calls):
+        same = twins[call.conversation]
+        if number in main:
+            kind: Kind = "main"
+        elif same.at_once(number, call.asked):
+            kind = "parallel"
+        elif call.quotes or number in shortened:
+            kind = "compaction"
+        elif call.is_started or number in reported:
+            kind = "subagent"
+        elif call.conversation in gone_on or number < same.last:
+            kind = "attempt" if call.conversation in retold else "retry"
+        elif call.before >= 0 and call.before not in main:
+            kind = found[call.before]
+        else:
+            kind = "side"
+        found.append(kind)
+    return found
+
+
+class _Twins:
+    """The calls with one conversation, by their numbers in order."""
+
+    def __init__(self, calls: Sequence[CallFacts], numbers: list[int]) -> None:
+        self.last = numbers[-1]
+        self._numbers = numbers
+        # From each on, how few answers had come when one was asked.
+        asked = [calls[number].asked for number in reversed(numbers)]
+        self._least_asked = [*accumulate(asked, min)][::-1]
+
+    def at_once(self, number: int, asked: int) -> bool:
+        """Whether another one was open, asked and not answered, while this one was."""
+        place = bisect_left(self._numbers, number)
+        after_it = self._least_asked[place + 1 : place + 2]
+        return bisect_left(self._numbers, asked) < place or (bool(after_it) and after_it[0] <= number)
+
+
+def _with_ancestors(calls: Sequence[CallFacts], numbers: set[int], main: set[int]) -> set[int]:
+    """Calls, and all before them in their conversations, up to the main one."""
+    found: set[int] = set()
+    for number in numbers:
+        while number >= 0 and number not in main and number not in found:
+            found.add(number)
+            number = calls[number].before
+    return found

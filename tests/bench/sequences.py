@@ -1,0 +1,44 @@
+"""How long a record's token sequences take: ``python -m bench.sequences`` in ``tests``.
+
+A rollout of 64k tokens with 20 branches, as a client has it.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+
+from gym_runtime.messages.outcomes import encode_record, read_record
+from runtime.messages.call_trees import Drawn, call, record
+
+TOKENS = 64_000
+BRANCHES = 20
+
+
+def rollout() -> list[Drawn]:
+    chance, calls = random.Random(1), list[Drawn]()
+    size = 2 * TOKENS // (2 * (BRANCHES + 20))
+    last = -1
+    for number in range(20):
+        calls.append(call(chance, calls, last, "main", 2 * number, size))
+        last = len(calls) - 1
+        calls.append(call(chance, calls, last, "retry" if number % 2 else "compaction", -1, size))
+    return calls
+
+
+def main() -> None:
+    stored = encode_record(record(rollout()))
+    read = read_record(stored)
+    taken: list[float] = []
+    for _ in range(50):
+        begun_s = time.perf_counter()
+        found = read.sequences()
+        taken.append(time.perf_counter() - begun_s)
+    sampled = sum(len(one.completion_ids) for one in found)
+    print(f"{len(found)} sequences, {sampled:,} tokens in completions, {len(stored):,} bytes stored")
+    print(f"sequences(): median {1e3 * statistics.median(taken):.1f} ms, least {1e3 * min(taken):.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
