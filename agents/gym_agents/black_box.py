@@ -61,7 +61,7 @@ from gym_runtime.messages import (
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import Raw
 
-from gym_agents._offered_tools import described, with_own_names, write_files
+from gym_agents._offered_tools import content_of, described, with_own_names, write_files
 
 if TYPE_CHECKING:
     from gym_faces.gateway import Called, Question
@@ -228,8 +228,7 @@ class _Calls:
             self.failure = self.failure or error
             self.scope.cancel()
             raise
-        text = cast("str", cast("FunctionCallOutput", said).output)
-        return Called([{"type": "text", "text": text}], failed=failure is not None)
+        return Called(content_of(cast("FunctionCallOutput", said)), failed=failure is not None)
 
     def _show(self) -> None:
         """Copy the transcript so far into the rollout, which appends to its own copy."""

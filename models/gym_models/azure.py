@@ -132,6 +132,7 @@ class Adapter(HttpAdapter):
             media_hosts=self._settings.media_hosts,
             dialect=ChatVariant(
                 reasoning=self._options.reasoning,
+                tool_images="user",
                 max_tokens=self._options.max_tokens,
                 engine="Azure",
                 sampling=side_channel.OPENAI_CHAT,

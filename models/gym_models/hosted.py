@@ -87,6 +87,7 @@ class Adapter(HttpAdapter):
             media_hosts=self._settings.media_hosts,
             dialect=ChatVariant(
                 reasoning=self._host.reasoning,
+                tool_images="user",
                 max_tokens=self._host.max_tokens,
                 engine=self._settings.provider,
                 sampling=self._host.sampling,

@@ -14,6 +14,8 @@ Settings:
     extra_body: fields for every request; a row's own fields win.
     options.reasoning: how earlier thinking goes back in Chat Completions: ``reasoning_content`` (default),
         ``reasoning``, ``think`` (tags), ``drop``.
+    options.tool_images: where images of tools go in Chat Completions: ``tool`` (their own message),
+        ``user`` (a user's message after them), ``auto`` (default: ``user`` at OpenAI, else ``tool``).
     options.max_tokens: the Chat field that limits an answer: ``max_tokens``, for OpenAI
         ``max_completion_tokens``.
     options.check_model: false for an engine whose list of models is incomplete.
@@ -22,11 +24,11 @@ Settings:
 from __future__ import annotations
 
 import os
-from typing import get_args
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
-from gym_faces.dialects import ChatVariant, Reasoning, side_channel
+from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
 
@@ -39,6 +41,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The options of this adapter."""
 
     reasoning: Reasoning = "reasoning_content"
+    tool_images: ToolImages | Literal["auto"] = "auto"
     max_tokens: str = ""
     check_model: bool = True
 
@@ -59,6 +62,7 @@ class Adapter(HttpAdapter):
     def _engine(self, one: Endpoint) -> Engine:
         settings = self._settings
         newer = _is_openai(one.url)
+        images = self._options.tool_images
         return Engine(
             one,
             model=settings.name,
@@ -67,6 +71,7 @@ class Adapter(HttpAdapter):
             media_hosts=settings.media_hosts,
             dialect=ChatVariant(
                 reasoning=self._options.reasoning,
+                tool_images=("user" if newer else "tool") if images == "auto" else images,
                 max_tokens=self._options.max_tokens or ("max_completion_tokens" if newer else "max_tokens"),
                 engine="OpenAI" if newer else one.url,
                 sampling=side_channel.OPENAI_CHAT if newer else side_channel.ALL,

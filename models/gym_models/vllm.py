@@ -28,7 +28,7 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from gym_faces.dialects import ChatVariant, Reasoning, pieces, side_channel
+from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, pieces, side_channel
 from gym_runtime import GymError, TaskError, UsageError
 from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import UNREADABLE, ModelUnavailable
@@ -56,6 +56,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         exact: where tokens are wanted, go on with the tokens of the turns so far.
         reasoning: how earlier thinking goes back: ``reasoning_content`` (vLLM hands it to the template by
             both of its names), ``reasoning``, ``think`` (tags in the text), ``drop``.
+        tool_images: ``user`` puts images of tools into a user's message after them, for models whose template
+            takes only texts from tools; ``tool`` leaves them where they are.
         sampling: sampling parameters that win over the rows', by vLLM's names.
         check_model: false for a server whose list of models is incomplete.
     """
@@ -63,6 +65,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     engine_args: str = ""
     exact: bool = True
     reasoning: Reasoning = "reasoning_content"
+    tool_images: ToolImages = "tool"
     sampling: dict[str, Any] = {}
     check_model: bool = True
 
@@ -116,7 +119,9 @@ class Adapter:
             api="responses" if self._api == "responses" else "chat",
             extra_body=msgspec.json.encode(settings.extra_body),
             media_hosts=settings.media_hosts,
-            dialect=ChatVariant(reasoning=self._options.reasoning, engine="vLLM"),
+            dialect=ChatVariant(
+                reasoning=self._options.reasoning, tool_images=self._options.tool_images, engine="vLLM"
+            ),
             exact=self._options.exact,
         )
 

@@ -40,6 +40,7 @@ from .errors import SessionLost as SessionLost
 from .errors import TaskError as TaskError
 from .errors import UnusableAnswer as UnusableAnswer
 from .errors import UsageError as UsageError
+from .messages.images import Image as Image
 from .messages.outcomes import Cancelled as Cancelled
 from .messages.outcomes import Completed as Completed
 from .messages.outcomes import Failed as Failed

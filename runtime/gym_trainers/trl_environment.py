@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
+import msgspec
 from gym_runtime.client import SyncClient, SyncSession
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
@@ -53,7 +54,8 @@ class TrlEnvironment:
     def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
         if self._session is not None:
             try:
-                return self._session.call(name, arguments)
+                answer = self._session.call(name, arguments)
+                return answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
             except GymError as error:
                 self._fail(error)
         return '{"error": "the environment is not available"}'

@@ -195,3 +195,26 @@ def test_earlier_thinking_goes_back_as_the_engine_wants_it(way: Any, expected: d
 
 def test_thinking_alone_that_is_dropped_leaves_no_message() -> None:
     assert messages([user("a"), thought("hm")], dialect=ChatVariant(reasoning="drop")) == [user("a")]
+
+
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "original"}
+SHOWN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "high"}}
+
+
+def output(number: int, *parts: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": f"c{number}", "output": list(parts)}
+
+
+def test_images_of_tools_in_their_own_message_or_after_it() -> None:
+    text = {"type": "input_text", "text": "ok"}
+    items = [user("?"), called(1), called(2), output(1, text, IMAGE), output(2, IMAGE), said("done")]
+    plain = {"type": "text", "text": "ok"}
+    tool_messages = messages(items)[2:4]
+    assert [one["content"] for one in tool_messages] == [[plain, SHOWN], [SHOWN]]
+    moved = ChatVariant(tool_images="user")
+    one, two, images, last = messages(items, dialect=moved)[2:]
+    assert [one["content"], two["content"], last["role"]] == ["ok", "", "assistant"]
+    of_call = [{"type": "text", "text": f"Images of the call c{number}:"} for number in (1, 2)]
+    assert images == user([of_call[0], SHOWN, of_call[1], SHOWN])
+    # The messages so far are the beginning of the longer conversation.
+    assert messages(items[:5], dialect=moved) == messages(items, dialect=moved)[:-1]

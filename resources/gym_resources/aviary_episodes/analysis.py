@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 from gym_runtime import Episode, Reply, Step, Task
@@ -64,7 +64,7 @@ class Analysis(Episode[T], ABC):
         tool = self.tools.get(call.name)
         if tool is None:
             return f"There is no tool '{call.name[:100]}'. There are: {', '.join(self.tools)}."
-        return await tool.call(self, call.arguments)
+        return cast("str", await tool.call(self, call.arguments))  # these tools return no images
 
     async def close(self) -> None:
         await self.kernel.close()

@@ -14,10 +14,11 @@ sessions of a worker must find the same tools: a server whose list has changed i
 from __future__ import annotations
 
 import hashlib
+from base64 import b64decode
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-from gym_runtime import Episode, Reply, ResourceError, Step, Task
+from gym_runtime import Episode, Image, Reply, ResourceError, Step, Task
 from gym_runtime.errors import UNREADABLE
 
 from gym_resources.mcp_tools.mcp_connection import Connection, McpResult, McpServer, McpTool, model_names
@@ -74,7 +75,7 @@ class McpEpisode(Episode[T]):
         }
         return Step(tool_outputs=outputs, terminated=not outputs)
 
-    async def _called(self, name: str, arguments: str) -> str:
+    async def _called(self, name: str, arguments: str) -> str | list[str | Image]:
         tool = self.tools.get(name)
         if tool is None:
             return f"There is no tool '{name[:100]}'."
@@ -86,17 +87,24 @@ class McpEpisode(Episode[T]):
         return shown(await self._connection.call(tool.name, given))
 
 
-def shown(result: McpResult) -> str:
-    """What the model reads of a tool's answer; nothing that it links to is fetched."""
-    texts = [_text(block) for block in result.content]
-    if not texts and bytes(result.structured) != b"null":
+def shown(result: McpResult) -> str | list[str | Image]:
+    """What the model gets of a tool's answer; nothing that it links to is fetched."""
+    found = [_shown(block) for block in result.content]
+    if not found and bytes(result.structured) != b"null":
         return bytes(result.structured).decode()
-    return "\n".join(texts)
+    if any(isinstance(one, Image) for one in found):
+        return found
+    return "\n".join(map(str, found))
 
 
-def _text(block: dict[str, Any]) -> str:
+def _shown(block: dict[str, Any]) -> str | Image:
     inner = block.get("resource")
     match block.get("type"):
+        case "image":
+            try:
+                return Image(b64decode(str(block.get("data")), validate=True))
+            except ValueError as error:  # also of what is no Base64
+                return f"[an image that cannot be shown: {str(error)[:200]}]"
         case "text":
             return str(block.get("text", ""))
         case "resource" if isinstance(inner, dict) and "text" in inner:

@@ -5,6 +5,7 @@ from . import pieces as pieces
 from . import responses_api as responses_api
 from . import side_channel as side_channel
 from .chat_messages import Reasoning as Reasoning
+from .chat_messages import ToolImages as ToolImages
 from .chat_request import ChatVariant as ChatVariant
 from .chat_tokens import Logprobs as Logprobs
 from .dialect import FailedAnswer as FailedAnswer

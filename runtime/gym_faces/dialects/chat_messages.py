@@ -36,6 +36,7 @@ from gym_faces.dialects.dialect import assistant_message, item, output_text, rea
 from gym_faces.dialects.pieces import Bytes, array, decode_text, encode, is_null, is_string
 
 Reasoning = Literal["reasoning_content", "reasoning", "think", "drop"]
+ToolImages = Literal["tool", "user"]
 
 
 # -- a client's messages become items -------------------------------------------------------------------
@@ -210,13 +211,14 @@ def write_messages(
     items: Sequence[Raw],
     instructions: str | None,
     reasoning: Reasoning,
+    tool_images: ToolImages = "tool",
     notes: ConversationNotes | None = None,
 ) -> list[Bytes]:
     """The messages of a conversation as pieces of JSON, to be joined; texts are not copied.
 
     ``reasoning`` says how earlier thinking goes back: as that field of the assistant's message, within
-    ``<think>`` tags at the start of its text, or not at all. What was converted for an earlier turn is taken
-    from ``notes``.
+    ``<think>`` tags at the start of its text, or not at all. ``tool_images`` says which message has
+    the images of tools. What was converted for an earlier turn is taken from ``notes``.
 
     Raises:
         TaskError: an item or a part is of a type that Chat Completions cannot carry.
@@ -225,8 +227,8 @@ def write_messages(
     notes = ConversationNotes() if notes is None else notes
     # Taken out while it is changed: a malformed item leaves no half of itself.
     conversation: _Messages | None = notes.pop("messages", None)
-    if conversation is None or not conversation.continues(instructions, reasoning):
-        conversation = _Messages(instructions, reasoning)
+    if conversation is None or not conversation.continues(instructions, reasoning, tool_images):
+        conversation = _Messages(instructions, reasoning, tool_images)
     for raw in items[conversation.taken :]:
         conversation.add(_decode_entry(raw))
     notes["messages"] = conversation
@@ -240,9 +242,10 @@ class _Messages:
         taken: how many items were added.
     """
 
-    def __init__(self, instructions: str | None, reasoning: Reasoning) -> None:
+    def __init__(self, instructions: str | None, reasoning: Reasoning, tool_images: ToolImages) -> None:
         self.taken = 0
-        self._begun = (instructions, reasoning)
+        self._begun = (instructions, reasoning, tool_images)
+        self._images: list[bytes] = []
         self._system: list[str] = [instructions] if instructions else []
         self._done: list[Bytes] = []
         self._reasoning = reasoning
@@ -250,13 +253,16 @@ class _Messages:
         self._thoughts: list[str] = []
         self._calls: list[bytes] = []
 
-    def continues(self, instructions: str | None, reasoning: Reasoning) -> bool:
+    def continues(self, instructions: str | None, reasoning: Reasoning, tool_images: ToolImages) -> bool:
         """Whether these were the same so far."""
-        return self._begun == (instructions, reasoning)
+        return self._begun == (instructions, reasoning, tool_images)
 
     def add(self, entry: _Entry) -> None:
         """Take in the next item."""
         self.taken += 1
+        if entry.type != "function_call_output":
+            self._done += self._shown()
+            self._images = []
         match entry.type:
             case "message":
                 self._add_message(entry)
@@ -272,7 +278,7 @@ class _Messages:
                     raise TaskError("a function_call_output lacks its call_id", stage="model")
                 # An assistant's message ends where a tool's begins.
                 self._flush()
-                content = entry.output if is_string(entry.output) else _content(entry.output)
+                content = entry.output if is_string(entry.output) else self._of_tool(entry)
                 self._done += [b',{"role":"tool","tool_call_id":%b,"content":' % entry.call_id, content, b"}"]
             case "reasoning":
                 # The content is the thinking itself; the summary is all that hosted models give.
@@ -281,6 +287,23 @@ class _Messages:
                 raise TaskError(
                     f"Chat Completions cannot carry an input item of type '{other}'", stage="model"
                 )
+
+    def _of_tool(self, entry: _Entry) -> Bytes:
+        """A tool's content; images that its message cannot carry are kept for the one after it."""
+        parts = _decode_parts(entry.output)
+        images = [part for part in parts if part.type == "input_image"]
+        if self._begun[2] == "tool" or not images:
+            return _content(entry.output)
+        about = encode(f"Images of the call {decode_text(entry.call_id)}:")
+        self._images += [b'{"type":"text","text":%b}' % about, *map(_part, images)]
+        texts = [part for part in parts if part.type != "input_image"]
+        if len(texts) == 1 and not is_null(texts[0].text):
+            return texts[0].text
+        return array(map(_part, texts)) if texts else b'""'
+
+    def _shown(self) -> list[Bytes]:
+        """The images of the tool messages so far, as a message of the user."""
+        return [b',{"role":"user","content":', array(self._images), b"}"] if self._images else []
 
     def _add_message(self, entry: _Entry) -> None:
         match entry.role:
@@ -326,7 +349,7 @@ class _Messages:
 
     def whole(self) -> list[Bytes]:
         """All messages; more items may be added later, to an assistant's message at the end, too."""
-        whole = [*self._done, *self._merged()]
+        whole = [*self._done, *self._shown(), *self._merged()]
         if self._system:
             # One message: many templates take only one system message, and only as the first.
             text = "\n\n".join(text for text in self._system if text)
@@ -362,7 +385,9 @@ def _part(part: _Part) -> bytes:
             return b'{"type":"text","text":%b}' % _needed(part.text, part, "text")
         case "input_image":
             url = _needed(part.image_url, part, "image_url")
-            detail = b"" if is_null(part.detail) else b',"detail":%b' % part.detail
+            # Codex asks for the original, which engines refuse.
+            said = b'"high"' if bytes(part.detail) == b'"original"' else part.detail
+            detail = b"" if is_null(part.detail) else b',"detail":%b' % said
             return b'{"type":"image_url","image_url":{"url":%b%b}}' % (url, detail)
         case "input_audio":
             return b'{"type":"input_audio","input_audio":%b}' % _needed(part.input_audio, part, "input_audio")

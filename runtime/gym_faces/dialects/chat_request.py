@@ -18,7 +18,7 @@ from gym_runtime.errors import UNREADABLE, TaskError
 from msgspec import Meta, Raw
 
 from gym_faces.dialects import side_channel
-from gym_faces.dialects.chat_messages import Message, Reasoning, read_messages, write_messages
+from gym_faces.dialects.chat_messages import Message, Reasoning, ToolImages, read_messages, write_messages
 from gym_faces.dialects.dialect import MAX_ITEMS, Asked, Fields
 from gym_faces.dialects.pieces import decode_fields, decode_text, encode, is_null, present
 
@@ -166,6 +166,8 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         reasoning: how a turn's thinking goes back to the engine: as that field of the message, within
             ``<think>`` tags at its start, or not at all.
+        tool_images: where images of tools go: into the ``tool`` message, or into a ``user`` message after the
+            last tool message of the turn, for engines that take only texts from tools.
         max_tokens: the name of the field that limits the answer.
         token_fields: sent when tokens are wanted; the names are vLLM's.
         stream: ask for a stream, though the answer is read as one, so that the engine notices when its
@@ -178,6 +180,7 @@ class ChatVariant(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     reasoning: Reasoning = "reasoning_content"
+    tool_images: ToolImages = "tool"
     max_tokens: str = "max_tokens"
     token_fields: tuple[tuple[str, bool | int], ...] = (("logprobs", True), ("return_token_ids", True))
     stream: bool = False
@@ -255,7 +258,13 @@ def write_request(
     """
     try:
         head, instructions = _head(bytes(call.params), model, extra_body, dialect, call.return_tokens)
-        return b"".join((head, *write_messages(call.input, instructions, dialect.reasoning, notes), b"]}"))
+        return b"".join(
+            (
+                head,
+                *write_messages(call.input, instructions, dialect.reasoning, dialect.tool_images, notes),
+                b"]}",
+            )
+        )
     except UNREADABLE as error:
         raise TaskError(f"the conversation is not a Responses API input: {error}", stage="model") from error
 

@@ -34,6 +34,7 @@ from gym_runtime.client import Client, StandingRun, background
 from gym_runtime.environment import NOT_FOUND, SERVER_ERROR, VALIDATION, LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger
+from gym_runtime.messages import Content
 
 from gym_faces.dialects.dialect import Problem, Refusal
 from gym_faces.gateway.admission import Admission, Place, check_caller, write
@@ -267,8 +268,10 @@ def _hash(body: bytes, *more: str) -> bytes:
     return found.digest()
 
 
-def _tool_answer(output: str) -> web.Response:
-    """A tool's output, unchanged; the status says the same to programs as the text says to a model."""
+def _tool_answer(output: Content) -> web.Response:
+    """A tool's output, unchanged (parts as JSON); the status tells programs what the text tells a model."""
+    if not isinstance(output, str):
+        return web.Response(body=msgspec.json.encode(output), content_type="application/json")
     known = {NOT_FOUND: 404, SERVER_ERROR: 500}
     status = known.get(output, 422 if output.startswith(VALIDATION) else 200)
     kind = "application/json" if _is_json(output) else "text/plain"

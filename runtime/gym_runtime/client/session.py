@@ -28,6 +28,7 @@ from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import decode_declaration
+from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import encode_item
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -107,8 +108,8 @@ class EnvironmentSession:
         self.observation = _plain(answer.items)
         self.tools += _plain(answer.tools)
 
-    async def call(self, name: str, arguments: str | Mapping[str, Any] = "{}") -> str:
-        """Call a tool; the text that a model would read.
+    async def call(self, name: str, arguments: str | Mapping[str, Any] = "{}") -> Content:
+        """Call a tool; the text that a model would read, or content parts where the tool returns images.
 
         Args:
             arguments: a JSON object as text, as a model writes it, or a mapping.

@@ -27,6 +27,7 @@ from gym_runtime.client.session import EnvironmentSession, Observation, Said
 from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.images import Content
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_keywords import SamplingKeywords
 
@@ -162,7 +163,7 @@ class SyncSession:
         self._connection = connection
         self._session = session
 
-    def call(self, name: str, arguments: str | Mapping[str, Any] = "{}") -> str:
+    def call(self, name: str, arguments: str | Mapping[str, Any] = "{}") -> Content:
         """As `EnvironmentSession.call`."""
         return self._connection.call(self._session.call, name, arguments)
 

@@ -39,12 +39,14 @@ from gym_runtime.environment.tools import (
     ToolPack,
     ToolPacks,
     collect_tools,
+    parts_of,
     place,
     refused,
 )
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
 from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import ComparedVerdict, StepAnswer
+from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import (
     FunctionCall,
     FunctionCallOutput,
@@ -250,8 +252,8 @@ class Resource:
         """As `close_session`."""
         await close_session(session)
 
-    async def call_tool(self, session: Session[Any], name: str, arguments: str) -> str:
-        """Call a tool; return the text that the model reads, also if the call is wrong or the tool raised."""
+    async def call_tool(self, session: Session[Any], name: str, arguments: str) -> Content:
+        """Call a tool; return what the model reads, also if the call is wrong or the tool raised."""
         known = self._own.get(name)
         if known is not None:
             return await known.call(session, arguments)
@@ -265,7 +267,8 @@ class Resource:
             raise
         if answer is None:
             refused(name, arguments, "there is no such tool")
-        return NOT_FOUND if answer is None else answer
+            return NOT_FOUND
+        return answer if isinstance(answer, str) else parts_of(answer)
 
     @property
     def compares(self) -> bool:
@@ -372,7 +375,10 @@ class Resource:
             )
         session.total_reward += step.reward
         session.last_info = step.info
-        outputs = [tool_output(call_id, output) for call_id, output in step.tool_outputs.items()]
+        outputs = [
+            tool_output(call_id, output if isinstance(output, str) else parts_of(output))
+            for call_id, output in step.tool_outputs.items()
+        ]
         return StepAnswer(
             items=outputs + observed(step.observation, "step"),
             reward=step.reward,
@@ -431,7 +437,7 @@ async def rejudge(
         return await resource.verify(session, reply)
 
 
-async def replay(resource: Resource, session: Session[Any], transcript: Sequence[Item]) -> list[str]:
+async def replay(resource: Resource, session: Session[Any], transcript: Sequence[Item]) -> list[Content]:
     """Repeat a transcript's `executed` tool calls on a session, or its turns on an episode, in order.
 
     Calls of tool packs do not change the session, and are left out. Returns the environment's answers:
@@ -440,13 +446,13 @@ async def replay(resource: Resource, session: Session[Any], transcript: Sequence
     if not isinstance(session, Episode):
         own = [call for call in executed(transcript) if call.name not in session.packs]
         return [await resource.call_tool(session, call.name, call.arguments) for call in own]
-    answers = await resource.reset(session)
+    observed_items = await resource.reset(session)
     for turn in turns(transcript):
         step = await resource.step(session, Reply.of_items(turn))
-        answers += step.items
+        observed_items += step.items
         if step.terminated or step.truncated:
             break
-    return [bytes(answer).decode() for answer in answers]
+    return [bytes(item).decode() for item in observed_items]
 
 
 def executed(transcript: Sequence[Item]) -> list[FunctionCall]:

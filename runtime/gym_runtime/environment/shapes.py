@@ -12,7 +12,7 @@ verdicts. `gym_runtime.environment.resource` runs any of these.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from gym_runtime.environment.tools import ToolPacks
 from gym_runtime.environment.verdict import Pending, Reply, Verdict
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError
 from gym_runtime.messages.calls import ComparedVerdict
+from gym_runtime.messages.images import Image
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_spec import Candidate
 
@@ -86,8 +87,10 @@ class Session(Generic[T]):
     async def close(self) -> None:
         """Release the session's resources. Runs exactly once, also after errors and cancellation."""
 
-    async def call_unknown_tool(self, name: str, arguments: str) -> str | None:
-        """Answer a call of a tool that the class does not have; None means that the tool does not exist."""
+    async def call_unknown_tool(self, name: str, arguments: str) -> str | Sequence[str | Image] | None:
+        """Answer a call of a tool that the class does not have, by a text, or by texts and images; None means
+        that the tool does not exist.
+        """
         return None
 
 
@@ -99,7 +102,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         reward: the reward of this step; the rewards of all steps are added.
         terminated: the episode ended by its own rules.
         truncated: the episode was cut off by a limit.
-        tool_outputs: answers to the reply's function calls, by ``call_id``.
+        tool_outputs: answers to the reply's function calls, by ``call_id``: a text, or texts and images.
         tools: function tools that the model gets from now on, in addition to its present ones.
         info: further top-level fields of the result row; those of the last step are used.
     """
@@ -108,7 +111,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
-    tool_outputs: dict[str, str] = {}
+    tool_outputs: Mapping[str, str | Sequence[str | Image]] = {}
     tools: list[dict[str, Any]] = []
     info: dict[str, Any] = {}
 

@@ -2,7 +2,7 @@
 
 A tool's schema comes from its signature. The model reads the body that FastAPI would have sent: the returned
 value as compact JSON, that of a 404 for an unknown name, of a 422 with the reasons for wrong arguments, of a
-500 for a tool that raised.
+500 for a tool that raised. An `Image`, or a list with images among texts, reaches it as content parts.
 
 A tool pack has tools that any environment can take by name: ``Environment(tool_packs=("periodictable",))``.
 It is a module of a package under the entry-point group ``gym_runtime.tools``, with a class ``Pack``. Packs
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -26,6 +26,7 @@ from gym_sandbox.sandbox_errors import SandboxError
 from gym_runtime.cancellation import contained, raised_at
 from gym_runtime.environment.author_code import ToolError, translated
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
+from gym_runtime.messages.images import Content, Image, text_part
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -124,7 +125,7 @@ class Tool:
             "strict": len(schema["required"]) == len(self._names),
         }
 
-    async def call(self, session: object, arguments: str) -> str:
+    async def call(self, session: object, arguments: str) -> Content:
         """Call the tool; wrong arguments and the tool's own exceptions become the text that the model reads.
 
         Raises:
@@ -144,7 +145,7 @@ class Tool:
                 answer = self._method(session, **{name: getattr(decoded, name) for name in self._names})
                 if inspect.isawaitable(answer):
                     answer = await answer
-            return render(answer)
+            return shown(answer)
         except ToolError as error:
             return refused(self.name, arguments, str(error))
         except SandboxError as error:
@@ -246,6 +247,26 @@ def render(answer: object) -> str:
     return str(answer) if isinstance(answer, Text) else msgspec.json.encode(answer).decode()
 
 
+def shown(answer: object) -> Content:
+    """A tool's return value as the model gets it: as `render`, or as parts where there is an image."""
+    several = cast("list[object]", answer if isinstance(answer, list) else [answer])
+    return (
+        parts_of(several)
+        if any(isinstance(one, Image) for one in several)
+        else render(cast("object", answer))
+    )
+
+
+def parts_of(answer: Sequence[object]) -> list[dict[str, Any]]:
+    """Texts and images as content parts; a value of another type is a text as JSON."""
+    return [
+        one.part()
+        if isinstance(one, Image)
+        else text_part(one if isinstance(one, str) else msgspec.json.encode(one).decode())
+        for one in answer
+    ]
+
+
 def collect_tools(cls: type) -> dict[str, Tool]:
     """The tools of a class, by name, in the order of their definition."""
     found: dict[str, Any] = {}
@@ -323,8 +344,8 @@ class ToolPacks:
         """The calls that were stopped at their time limit."""
         return sum(pack.timeouts for pack in self._used.values())
 
-    async def call(self, tool: str, arguments: str) -> str:
-        """The text that the model reads, also if its call is wrong.
+    async def call(self, tool: str, arguments: str) -> Content:
+        """What the model reads, also if its call is wrong.
 
         Raises:
             GymError: something that the tool needs failed; the model did not cause it.

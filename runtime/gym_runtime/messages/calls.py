@@ -312,9 +312,9 @@ ResourceCall = OpenSession | CallTool | StepCall | Verify | Compare | CloseSessi
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool's answer, as the text that the model will read."""
+    """A tool's answer as the model will read it: a text, or parts where there are images."""
 
-    output: str
+    output: str | list[dict[str, Any]]
 
 
 class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

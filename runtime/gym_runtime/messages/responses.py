@@ -14,6 +14,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.messages.images import Content
+
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaults=True):
     """Any item. ``raw`` is the JSON it was decoded from, or None for one made here."""
@@ -142,7 +144,7 @@ def user_message(text: str) -> Raw:
     return Raw(_encoder.encode({"role": "user", "content": text}))
 
 
-def tool_output(call_id: str, output: str) -> Raw:
+def tool_output(call_id: str, output: Content) -> Raw:
     """The ``function_call_output`` item that answers a call."""
     return Raw(_encoder.encode({"type": "function_call_output", "call_id": call_id, "output": output}))
 

@@ -25,6 +25,7 @@ from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
 from gym_runtime.errors import UNREADABLE, SessionLost, leaf
 from gym_runtime.messages import calls
+from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import NULL, FunctionCall
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import Journal, digest
@@ -196,7 +197,7 @@ class ToolCalls:
 
     async def execute(
         self, function_calls: Sequence[FunctionCall], limit_s: float | None = None
-    ) -> list[str]:
+    ) -> list[Content]:
         """The calls' outputs, in the calls' order; for a failed call, the error as the model sees it.
 
         A call that takes longer than ``limit_s`` seconds is given up.
@@ -205,7 +206,7 @@ class ToolCalls:
             SessionLost: the worker that holds the session is gone.
         """
         # Places are filled by index: parallel calls end in any order.
-        outputs = [""] * len(function_calls)
+        outputs: list[Content] = [""] * len(function_calls)
 
         async def one(index: int) -> None:
             outputs[index] = await self._execute(function_calls[index], limit_s)
@@ -226,7 +227,7 @@ class ToolCalls:
                 await one(index)
         return outputs
 
-    async def _execute(self, call: FunctionCall, limit_s: float | None) -> str:
+    async def _execute(self, call: FunctionCall, limit_s: float | None) -> Content:
         self.begun += 1
         problem = _json_problem(call.arguments)
         if problem is not None:
@@ -250,11 +251,13 @@ def _given_up(name: str, limit_s: float) -> Raw:
     return calls.pack(calls.ToolAnswer(output=said))
 
 
-def tool_failure(output: str) -> ToolFailure | None:
+def tool_failure(output: Content) -> ToolFailure | None:
     """How the call with this output failed, recognized by the texts that the runtime writes.
 
     None if it did not fail, or if the tool reported a failure in its own words.
     """
+    if not isinstance(output, str):
+        return None
     if output == NOT_FOUND:
         return "unknown_tool"
     if output == SERVER_ERROR:

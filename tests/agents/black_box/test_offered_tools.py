@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from agents.black_box.harnesses import PLAIN
 from gym_agents.black_box import Agent as BlackBox
-from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime import Environment, Image, Reply, Session, Task, Verdict, tool
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_testing.small_system import (
     Engine,
@@ -19,6 +19,7 @@ from gym_testing.small_system import (
     row,
     small_system,
 )
+from runtime.environment.image_samples import png
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,9 @@ assert config["url"] == os.environ["GYM_MCP_URL"] == sys.argv[2] and config["typ
 def ask_tools(method, **params):
     return post(config["url"], {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})["result"]
 
-(tool,) = ask_tools("tools/list")["tools"]
+tool, look = ask_tools("tools/list")["tools"]
+seen = ask_tools("tools/call", name="look", arguments={})["content"]
+assert [one["type"] for one in seen] == ["text", "image"] and seen[1]["mimeType"] == "image/png", seen
 offered = [{"type": "function", "name": "mcp__gym__" + tool["name"], "parameters": tool["inputSchema"]}]
 said = [{"role": "user", "content": sys.stdin.read()}]
 while True:
@@ -62,6 +65,7 @@ ask(sys.argv[1])
 run = lambda *words: subprocess.run(["gym-tool", *words], capture_output=True, text=True)
 done = run("add", '{"amount": 5}')
 assert (done.returncode, done.stdout) == (0, '{"count":5}\\n'), done
+assert run("look").stdout == "now\\n[image]\\n"
 done = run("add", '{"amount": "x"}')
 assert done.returncode == 1 and "validation_error" in done.stdout, done
 assert "not JSON" in run("add", "{").stderr and "no tool" in run("sub").stderr and "usage" in run().stderr
@@ -80,6 +84,11 @@ class Counting(Session[Task]):
         """Add to the count."""
         self.count += amount
         return {"count": self.count}
+
+    @tool
+    def look(self) -> list[Any]:
+        """Look at the count."""
+        return ["now", Image(png(2, 2))]
 
     async def verify(self, reply: Reply) -> Verdict:
         return Verdict(float(self.count == 5), fields={"called": [one.name for one in reply.function_calls]})
@@ -111,7 +120,7 @@ async def test_over_mcp(harness: Any) -> None:
         ("message", None),
     ]
     assert [one["output"] for one in output[2:4]] == ['{"count":2}', '{"count":5}']
-    assert record.tool_calls == 2
+    assert record.tool_calls == 3
 
 
 async def test_as_a_command(harness: Any) -> None:

@@ -90,7 +90,7 @@ def choice(**fields: Any) -> dict[str, Any]:
     return {"responses_create_params": {"input": "?"}, "options": options, "expected_answer": "B", **fields}
 
 
-def texts(row: bytes) -> list[str]:
+def texts(row: bytes) -> list[Any]:
     """The outputs of a row's tool calls."""
     return [
         one["output"]

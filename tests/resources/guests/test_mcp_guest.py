@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 from collections.abc import AsyncGenerator
@@ -20,6 +21,7 @@ from gym_runtime.messages.outcomes import Completed
 from gym_testing.small_system import answer, function_call
 from resources.guests.guest_runs import guest, made
 from resources.guests.mcp_servers import choice, program, said, server, texts
+from runtime.environment.image_samples import png
 
 pytestmark = pytest.mark.anyio
 
@@ -107,6 +109,22 @@ async def test_the_sdks_server(new: bool, monkeypatch: pytest.MonkeyPatch) -> No
 
 async def _as_new(connection: Any) -> None:
     connection._new = True
+
+
+async def test_images_of_a_server_reach_the_model() -> None:
+    data = base64.b64encode(png(2, 2)).decode()
+
+    async def show(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        blocks = [{"type": "text", "text": "a"}, {"type": "image", "data": data, "mimeType": "image/svg"}]
+        return said(asked, {"content": [*blocks, {"type": "image", "data": "?"}]})
+
+    async with server(call=show) as url:
+        name = f"mcp:{url}?verify=mcqa"
+        async with guest(name, LOOK, DONE) as system:
+            (record,) = await made(system, name, [choice()])
+    ((first, image, broken),) = texts(bytes(record.row))
+    assert (first["text"], image["image_url"]) == ("a", f"data:image/png;base64,{data}")
+    assert "cannot be shown" in broken["text"]
 
 
 async def large(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
