@@ -323,8 +323,8 @@ if os.fork() == 0:
     while True:
         pass
 terminal, _ = os.openpty()
-import builtins, json
-builtins.len = json.loads = None
+import json
+json.loads = None
 left = "left-by-the-" + "program"
 """
 LOOKS = r"""
