@@ -13,8 +13,9 @@ import msgspec
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-from gym_sandbox import bubblewrap, process, python
+from gym_sandbox import bubblewrap, process, python, warm
 from gym_sandbox.limits import Limits
+from gym_sandbox.process import Script
 from gym_sandbox.processes.child import Child, EndOfProcess
 from gym_sandbox.processes.disturbances import undisturbed
 from gym_sandbox.readable_files import View
@@ -131,8 +132,8 @@ class Sandbox:
 
     @asynccontextmanager
     async def start(
-        self, program: Sequence[str], *, with_errors: bool = False
-    ) -> AsyncGenerator[process.Isolated | process.Limited]:
+        self, program: Sequence[str] | Script, *, with_errors: bool = False
+    ) -> AsyncGenerator[warm.Started]:
         """A program to exchange data with while it runs, killed when the block ends. It waits for no turn.
 
         It ignores SIGTERM, unless it says itself what to do.
@@ -145,9 +146,9 @@ class Sandbox:
 
     @asynccontextmanager
     async def _started(
-        self, program: Sequence[str], *, with_errors: bool, outlives_sigterm: bool
-    ) -> AsyncGenerator[process.Isolated | process.Limited]:
-        child = await process.started(
+        self, program: Sequence[str] | Script, *, with_errors: bool, outlives_sigterm: bool
+    ) -> AsyncGenerator[warm.Started]:
+        child = await warm.started(
             process.Program(program, self.limits, self._view, with_errors, outlives_sigterm)
         )
         self._running.add(child)

@@ -32,6 +32,7 @@ _REMEDY = (
     "systempaths=unconfined. If something else isolates this worker, --allow-weak-sandbox (or "
     f"{SETTING}=weak) runs the code with limits only"
 )
+CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 VARIABLES = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/tmp",
@@ -183,14 +184,25 @@ def kind() -> str:
     return "cgroups" if counted() else "seccomp"
 
 
-def arguments(limits: Limits, view: View) -> list[str]:
-    """The arguments of bubblewrap for one sandbox."""
-    if os.geteuid() == 0:
-        user = namespaces.next_user()
-        told = ["--userns", str(NAMESPACE)]
+def next_user() -> int:
+    """The user of the next sandbox, by its number inside."""
+    return USER if own_users() else namespaces.next_user()
+
+
+def own_users() -> bool:
+    """Whether each sandbox has a user namespace; those of a root worker have users of one namespace."""
+    return os.geteuid() != 0
+
+
+def arguments(limits: Limits, view: View, *, template: bool = False) -> list[str]:
+    """The arguments of bubblewrap for one sandbox, or for a ``template`` that makes sandboxes within it."""
+    if own_users():
+        told = ["--unshare-user", *(() if template else ("--disable-userns",))]
     else:
-        user = USER
-        told = ["--unshare-user", "--disable-userns"]
+        told = ["--userns", str(NAMESPACE)]
+        if template:  # privileges over the namespaces that it makes, none outside
+            told += [part for name in CAPABILITIES for part in ("--cap-add", name)]
+    user = next_user()
     told += [
         *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
         *("--uid", str(user), "--gid", str(user), "--hostname", HOSTNAME),
@@ -202,6 +214,10 @@ def arguments(limits: Limits, view: View) -> list[str]:
     told += ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         told += _shown(name)
+    if template:  # its programs are other users than the one for whom bubblewrap makes folders
+        for folder in (*reversed(Path(python.runtime()).parents[:-1]), "/etc", PACKAGES):
+            if not Path(folder).is_relative_to("/usr"):
+                told += ["--perms", "0755", "--dir", str(folder)]
     # Safe to show: the linker's cache has only names of libraries.
     told += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     if not Path(python.runtime()).is_relative_to("/usr"):

@@ -13,8 +13,9 @@ import msgspec
 from anyio import CapacityLimiter, WouldBlock
 from anyio.lowlevel import RunVar
 
-from gym_sandbox import bubblewrap, process, python
+from gym_sandbox import bubblewrap, process, python, warm
 from gym_sandbox.limits import Limits
+from gym_sandbox.process import Script
 from gym_sandbox.processes.child import EndOfProcess
 from gym_sandbox.readable_files import View
 from gym_sandbox.sandbox_errors import UNREADABLE, TooManyInterpreters
@@ -72,7 +73,7 @@ class Interpreter:
         self.limits = limits or Limits()
         self._view = View({**python.installed(tuple(packages)).shown, **{path: path for path in folders}})
         self._aliases = json.dumps(dict(aliases or {}))
-        self._child: process.Isolated | process.Limited | None = None
+        self._child: warm.Started | None = None
         self._starting = anyio.Lock()
 
     async def __aenter__(self) -> Interpreter:
@@ -125,7 +126,7 @@ class Interpreter:
                 await child.close()
                 _living().release_on_behalf_of(self)
 
-    async def _start(self) -> process.Isolated | process.Limited:
+    async def _start(self) -> warm.Started:
         if not bubblewrap.weak():
             bubblewrap.check(os.getpid())
         try:
@@ -134,8 +135,8 @@ class Interpreter:
         except WouldBlock as error:
             raise TooManyInterpreters(f"{ALIVE_AT_MOST} interpreters are alive in this worker") from error
         try:
-            program = [*python.python_command(), "-c", _script(), self._aliases]
-            self._child = await process.started(process.Program(program, self.limits, self._view))
+            program = process.Program(Script(_script(), (self._aliases,)), self.limits, self._view)
+            self._child = await warm.started(program)
         # Its place would be taken for ever.
         except BaseException:
             _living().release_on_behalf_of(self)

@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 from anyio.lowlevel import RunVar
 
-from gym_sandbox import bubblewrap, seccomp, uncounted_sockets
+from gym_sandbox import bubblewrap, python, seccomp, uncounted_sockets
 from gym_sandbox.limits import NAMESPACE, SHELL, Limits, limited
 from gym_sandbox.processes.bounded import Bounded, Bounds
 from gym_sandbox.processes.cgroups import ControlGroup
@@ -27,7 +27,7 @@ from gym_sandbox.sandbox_errors import StartError
 REMOVAL_LIMIT_S = 30.0
 T = TypeVar("T")
 OF_ITS_OWN = 3  # bubblewrap's processes, and a shell that has not become the program yet
-_starting: RunVar[anyio.Lock] = RunVar("gym_sandbox_starting")
+starting: RunVar[anyio.Lock] = RunVar("gym_sandbox_starting")
 
 
 class _Status(msgspec.Struct):
@@ -41,20 +41,44 @@ class _Status(msgspec.Struct):
 _decode_status = msgspec.json.Decoder(_Status).decode
 
 
+class Script(msgspec.Struct, frozen=True):
+    """A Python module that is run, as ``main(arguments)``; a template imports it once (`gym_sandbox.warm`).
+
+    Attributes:
+        text: of the module, which imports nothing of this project, and as a script calls ``main``.
+        forks: ``main`` runs a model's code in forks of its process only.
+    """
+
+    text: str
+    arguments: tuple[str, ...] = ()
+    forks: bool = False
+
+
 class Program(NamedTuple):
     """A program, and what its sandbox allows it.
 
     Attributes:
+        command: with its arguments, or a script.
         outlives_sigterm: it ignores SIGTERM, and a program in Python may take it back for what a model wrote:
             what ends a worker in its own time (`gym_sandbox.processes.disturbances`) must not end its
             sandboxes.
+        template: it makes sandboxes itself, with their filters and limits, and gets none.
+        keep_open: descriptors that it inherits.
     """
 
-    command: Sequence[str]
+    command: Sequence[str] | Script
     limits: Limits
     view: View
     with_errors: bool = False
     outlives_sigterm: bool = True
+    template: bool = False
+    keep_open: tuple[int, ...] = ()
+
+    def words(self) -> list[str]:
+        """The command, also of a script."""
+        if isinstance(self.command, Script):
+            return [*python.python_command(), "-c", self.command.text, *self.command.arguments]
+        return [*self.command]
 
 
 def of_loop(variable: RunVar[T], make: Callable[[], T]) -> T:
@@ -72,7 +96,7 @@ async def started(program: Program) -> Isolated | Limited:
 
     Many at once start one after the other, with the loop's other work between them.
     """
-    async with of_loop(_starting, anyio.Lock):
+    async with of_loop(starting, anyio.Lock):
         return _start(program, await anyio.to_thread.run_sync(bounds(program.limits).group))
 
 
@@ -108,7 +132,7 @@ class Isolated(Bounded):
 
     def __init__(self, program: Program, group: ControlGroup | None) -> None:
         path = bubblewrap.check(os.getpid())
-        arguments = bubblewrap.arguments(program.limits, program.view)
+        arguments = bubblewrap.arguments(program.limits, program.view, template=program.template)
         self._report, self._limits = b"", program.limits
         self._status, status = os.pipe()
         # Above `NAMESPACE`: the shell opens that number, and would replace this one.
@@ -120,17 +144,21 @@ class Isolated(Bounded):
         try:
             filters = seccomp.program(counted=bubblewrap.counted())
             with bubblewrap.inherited(settings) as told, bubblewrap.inherited(filters) as filtering:
-                bounded = limited(program.limits, [*program.command], count_processes=True)
+                if program.template:
+                    bounded = ["--", *program.words()]
+                else:
+                    command = limited(program.limits, program.words(), count_processes=True)
+                    bounded = ["--seccomp", str(filtering), "--", *command]
                 super().__init__(
                     bubblewrap.command(
                         path,
-                        ["--args", str(told), "--seccomp", str(filtering), "--", *bounded],
+                        ["--args", str(told), *bounded],
                         outlives_sigterm=program.outlives_sigterm,
                     ),
                     bounds=bounds(program.limits),
                     group=group,
                     environment={},
-                    keep_open=(told, filtering, reporting),
+                    keep_open=(told, filtering, reporting, *program.keep_open),
                     with_errors=program.with_errors,
                 )
         # Without an object there is no `close` for this end of the pipe.
@@ -213,7 +241,7 @@ class Limited(Bounded):
             super().__init__(
                 limited(
                     program.limits,
-                    [*program.command],
+                    program.words(),
                     count_processes=False,
                     outlives_sigterm=program.outlives_sigterm,
                 ),

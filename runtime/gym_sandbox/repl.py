@@ -12,7 +12,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
@@ -21,8 +22,13 @@ LENGTH_BYTES = 8
 VALUE_CHARACTERS = 10_000
 
 
-def serve(aliases: Mapping[str, str]) -> None:
-    """Answer requests until the input ends. ``aliases`` name modules, imported when code uses them."""
+def main(arguments: Sequence[str]) -> None:
+    """Answer requests until the input ends.
+
+    Args:
+        arguments: one, the names of modules as JSON, by the aliases at whose use they are imported.
+    """
+    aliases: dict[str, str] = json.loads(arguments[0])
     # Moved away: the code may read, print to or close what it takes for its own streams.
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     captured = [_nameless_file("stdout"), _nameless_file("stderr")]
@@ -93,8 +99,6 @@ def _bind(alias: str, module: str, namespace: dict[str, Any]) -> None:
 
 def _described(error: BaseException) -> str:
     """The traceback as Python prints it, without this module's frames."""
-    import traceback
-
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<cell"):
         trace = trace.tb_next
@@ -145,4 +149,4 @@ def _overrun(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    serve(json.loads(sys.argv[1]))
+    main(sys.argv[1:])

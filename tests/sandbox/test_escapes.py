@@ -6,11 +6,12 @@ import gc
 import os
 import socket
 import tempfile
+from contextlib import suppress
 
 import anyio
 import psutil
 import pytest
-from gym_sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, python
+from gym_sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, python, warm
 from gym_sandbox.processes import cgroups
 from runtime.bounds import bounds as bounds
 from runtime.bounds import need_groups
@@ -267,3 +268,117 @@ async def test_many_sandboxes_leave_no_descriptor_and_no_process() -> None:
         for _ in range(4):
             tasks.start_soon(once)
     assert (me.num_fds(), len(me.children(recursive=True))) == (descriptors, processes)
+
+
+ATTACKS = """
+import ctypes, errno, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(function, *arguments):
+    try:
+        return function(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+print(sorted(name for name in os.listdir("/proc") if name.isdigit()), os.getpid(), os.getppid())
+for pid in (0, 1):  # the first is the template's, as a parent that is not in this namespace
+    print(attempt(open, f"/proc/{pid}/mem", "r+b"), attempt(os.listdir, f"/proc/{pid}/fd"))
+    print(libc.ptrace(16, pid, 0, 0), attempt(os.readlink, f"/proc/{pid}/root"))
+print([attempt(os.kill, pid, number) for pid in (1, -1) for number in (signal.SIGKILL, signal.SIGSTOP)])
+open_files = [attempt(os.readlink, f"/proc/self/fd/{number}") for number in range(64)]
+own = ("pipe:", "/dev/null", "/tmp/.std", "ENOENT")  # a session's output goes to files
+print([file for file in open_files if not file.startswith(own)])
+print(libc.umount2(b"/tmp", 2), libc.mount(b"x", b"/mnt", b"tmpfs", 0, 0), libc.unshare(0x10000000))
+print([os.listdir(at) for at in ("/tmp", "/dev/shm", "/dev/pts")], ".." in open("/proc/self/cgroup").read())
+"""
+
+
+async def test_a_template_is_out_of_reach_of_what_it_forks() -> None:
+    """A session runs what its template has imported, a command executes Python."""
+    async with Interpreter() as session:
+        done = await session.execute(ATTACKS, 10)
+        lines = done.stdout.splitlines()
+        assert done.error is None
+        assert (await session.execute("1", 10)).value == "1"
+    assert lines == await said(ATTACKS)
+    assert lines[0] == "['1', '2'] 2 1"
+    assert lines[1:3] == ["ENOENT ENOENT", "-1 ENOENT"]
+    assert lines[3:5] == ["EACCES EACCES", "-1 EACCES"]
+    assert lines[5] == "[None, None, 'ESRCH', 'ESRCH']"
+    assert lines[6:] == ["[]", "-1 -1 -1", "[[], [], ['ptmx']] False"]
+
+
+LEAVES = """
+import os, signal, subprocess
+for place in ("/tmp", "/dev/shm"):
+    try:
+        with open(place + "/filled", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 20))
+    except OSError:
+        pass
+    os.chmod(place, 0)
+os.setsid() if os.getpid() != os.getpgid(0) else None
+if os.fork() == 0:
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+    while True:
+        pass
+terminal, _ = os.openpty()
+import json
+json.loads = None
+left = "left-by-the-" + "program"
+"""
+LOOKS = r"""
+import os, re
+found = [len([name for name in os.listdir("/proc") if name.isdigit()]), os.listdir("/dev/pts")]
+for place in ("/tmp", "/dev/shm"):
+    found += [os.listdir(place), os.statvfs(place).f_bfree > 0.9 * os.statvfs(place).f_blocks]
+name, memory = re.compile(rb"left-by(?:-the-program)"), open("/proc/self/mem", "rb")
+for line in open("/proc/self/maps"):
+    first, end = (int(number, 16) for number in line.split()[0].split("-"))
+    if line.split()[1].startswith("rw"):
+        memory.seek(first)
+        found += name.findall(memory.read(end - first))
+found
+"""
+
+
+async def test_what_a_program_leaves_is_not_there_for_the_next_of_the_same_template() -> None:
+    async with Interpreter(SMALL) as before:
+        clean = (await before.execute(LOOKS, 20)).value
+    assert clean == "[2, ['ptmx'], [], True, [], True]"
+    async with Interpreter(SMALL) as leaves:
+        done = await leaves.execute(f"{LEAVES}\n# {'left-by-the-program' * 50}", 20)
+        assert done.error is None, done
+        async with Interpreter(SMALL) as beside:
+            assert (await beside.execute(LOOKS, 20)).value == clean
+    async with Interpreter(SMALL) as after:
+        assert (await after.execute(LOOKS, 20)).value == clean
+    result = await run("import os; print(os.listdir('/tmp'))", SMALL)
+    assert result.stdout == b"[]\n", result
+
+
+async def test_a_template_that_was_killed_is_replaced() -> None:
+    async with Interpreter() as session:
+        await session.execute("1", 10)
+        templates = [one for one in psutil.Process().children(recursive=True) if is_template(one)]
+        assert templates
+        for template in templates:
+            with suppress(psutil.NoSuchProcess):  # a fork ends with the first
+                template.kill()
+        assert (await session.execute("1", 10)).killed
+        assert (await session.execute("2", 10)).value == "2"
+
+
+def is_template(process: psutil.Process) -> bool:
+    return any("open(0, 'rb', closefd=False)" in word for word in process.cmdline())
+
+
+async def test_where_a_template_cannot_make_sandboxes_each_starts_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bubblewrap, "CAPABILITIES", ())
+    async with Interpreter() as session:
+        assert (await session.execute("6 * 7", 10)).value == "42"
+        if os.geteuid() == 0:
+            assert not isinstance(session._child, warm.Warm)  # pyright: ignore[reportPrivateUsage]
+    assert await said("print(1)") == ["1"]

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
@@ -79,7 +80,7 @@ def untagged(value: Any) -> Any:
     return object()
 
 
-def serve() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Answer each input of the request, up to the first that the function does not return from."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -109,4 +110,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    main(sys.argv[1:])

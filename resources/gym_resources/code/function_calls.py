@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import msgspec
 from anyio import to_thread
-from gym_sandbox import Sandbox, python_command, slots
+from gym_sandbox import Sandbox, Script, slots
 from gym_sandbox.processes import EndOfProcess, undisturbed
 
 from gym_resources.code.called_inside import ANSWER_BYTES_AT_MOST, tagged, untagged
@@ -82,7 +82,7 @@ async def _compared(
     async with (
         slots(),
         Sandbox(packages=packages) as box,
-        box.start([*python_command(), "-c", _script()]) as child,
+        box.start(Script(_script())) as child,
     ):
         try:
             with anyio.fail_after(START_S + TOTAL_S):

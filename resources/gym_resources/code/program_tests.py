@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 from gym_runtime.errors import UNREADABLE
-from gym_sandbox import Limits, Sandbox, python_command, slots
+from gym_sandbox import Limits, Sandbox, Script, slots
 from gym_sandbox.processes import Child, EndOfProcess, undisturbed
 
 from gym_resources.code.output_comparison import same_output, same_value
@@ -22,6 +22,9 @@ from gym_resources.code.output_comparison import same_output, same_value
 ROOM_BYTES = 1 << 20
 GRACE_S = 5.0
 DIGITS_AT_MOST = 60_000
+GROWTH = 10
+"""As many times the tests that a program has just passed together may run together next."""
+SHARE_CHARACTERS = 1 << 20
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -52,7 +55,7 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(list[_Answer]).decode
 
 
 async def run_tests(
@@ -92,34 +95,64 @@ async def _run_all(
     async with (
         slots(),
         Sandbox(limits, packages=packages) as box,
-        box.start([*python_command(), "-c", _script()]) as child,
+        box.start(Script(_script(), forks=True)) as child,
     ):
         passed = 0
         with anyio.move_on_after((test_limit_s + 1) * len(tests) + GRACE_S):
             try:
-                await child.send(json.dumps({"code": code, "fn_name": function}).encode())
-                for test in tests:
-                    answer = await _run(child, test, test_limit_s)
-                    if answer.status != "done":
-                        return Outcome(passed=passed, status=answer.status, error=answer.error)
-                    if not await to_thread.run_sync(_right, answer.output, test.expected, function):
+                first = {"code": code, "fn_name": function, "limit_s": test_limit_s}
+                await child.send(json.dumps(first).encode())
+                at_most = 1
+                while passed < len(tests):
+                    share = _share(tests, passed, at_most)
+                    answers = await _run(child, share)
+                    if answers[0].status != "done":
+                        return Outcome(passed=passed, status=answers[0].status, error=answers[0].error)
+                    right = await to_thread.run_sync(_right, answers, share, function)
+                    if not right:
                         return Outcome(passed=passed, status="wrong")
-                    passed += 1
+                    # A later test that was not right runs again, in a fork of its own.
+                    passed += right
+                    at_most = GROWTH * right
             except (EndOfProcess, *UNREADABLE) as error:
                 return Outcome(passed=passed, status="died", error=str(error))
             return Outcome(passed=passed, status="passed")
         return Outcome(passed=passed, status="timeout")
 
 
-async def _run(child: Child, test: Case, limit_s: float) -> _Answer:
-    keep = 4 * len(test.expected) + ROOM_BYTES
-    request = {"stdin": test.given, "limit_s": limit_s, "keep_bytes": keep}
+def _share(tests: Sequence[Case], first: int, at_most: int) -> Sequence[Case]:
+    """The next tests, which may share a fork; several only as far as they are short."""
+    length, last = 0, first
+    while last < min(len(tests), first + at_most) and (last == first or length < SHARE_CHARACTERS):
+        length += len(tests[last].given)
+        last += 1
+    return tests[first:last]
+
+
+async def _run(child: Child, share: Sequence[Case]) -> list[_Answer]:
+    """The answers, at least one: of the first test, and of those that ended well after it."""
+    keep = [4 * len(test.expected) + ROOM_BYTES for test in share]
+    request = [{"stdin": test.given, "keep_bytes": size} for test, size in zip(share, keep, strict=True)]
     with suppress(EndOfProcess):  # the program did not compile: the answer is written already
         await child.send(json.dumps(request).encode())
-    return _decode(await child.receive(6 * keep + ROOM_BYTES))
+    answers = _decode(
+        await child.receive(6 * max(keep) + (12 * ROOM_BYTES if len(share) > 1 else ROOM_BYTES))
+    )
+    if not 0 < len(answers) <= len(share):
+        raise ValueError(f"{len(answers)} answers to {len(share)} tests")
+    return answers
 
 
-def _right(output: str, expected: str, function: str | None) -> bool:
+def _right(answers: Sequence[_Answer], share: Sequence[Case], function: str | None) -> int:
+    """How many answers, from the first, are right."""
+    for number, (answer, test) in enumerate(zip(answers, share, strict=False)):
+        if answer.status != "done" or not matches(answer.output, test.expected, function):
+            return number
+    return len(answers)
+
+
+def matches(output: str, expected: str, function: str | None) -> bool:
+    """Whether an output, or a function's result as the script writes it, is the expected one."""
     if function is None:
         return same_output(output, expected)
     # The script writes integers as hexadecimal text. A plain integer was forged by the program, and reading

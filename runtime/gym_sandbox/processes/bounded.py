@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from gym_sandbox.processes import cgroups, tree
-from gym_sandbox.processes.child import KILL_LIMIT_S, Child, EndOfProcess
+from gym_sandbox.processes.child import KILL_LIMIT_S, Child, EndOfProcess, Process
 
 REMOVAL_PAUSE_S = 0.005
 """The pause between two tries to remove a control group whose processes are ending."""
@@ -67,7 +67,7 @@ class Bounded(Child):
 
     def __init__(
         self,
-        arguments: Sequence[str],
+        arguments: Sequence[str] | Process,
         *,
         bounds: Bounds,
         group: cgroups.ControlGroup | None,
@@ -78,7 +78,7 @@ class Bounded(Child):
     ) -> None:
         self._bounds, self._group = bounds, group
         super().__init__(
-            group.joining(arguments) if group else arguments,
+            group.joining(arguments) if group and isinstance(arguments, Sequence) else arguments,
             environment=environment,
             directory=directory,
             keep_open=keep_open,

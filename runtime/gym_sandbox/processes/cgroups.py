@@ -81,6 +81,15 @@ class ControlGroup:
         # `PWD` would tell the sandbox a path of the worker.
         return [SHELL, "-c", " && ".join([*join, "unset PWD", 'exec "$@"']), "sh", *command]
 
+    def add(self, pid: int) -> None:
+        """Move a process into it.
+
+        Raises:
+            OSError: it has ended.
+        """
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text(str(pid))
+
     def members(self) -> list[int]:
         """Its processes, without zombies."""
         return _members(self.folders[-1])  # the last one to be joined

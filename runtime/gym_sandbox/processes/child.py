@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import IO, Protocol
 
 import anyio
 from anyio import to_thread
@@ -32,6 +33,21 @@ class EndOfProcess(Exception):
     """The process closed its pipe: it has ended, or is about to."""
 
 
+class Process(Protocol):
+    """A process that something else has started, as `subprocess.Popen` has its own."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def stderr(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+
+
 class Child:
     """A child process, started by the constructor and killed at the end of its ``async with`` block.
 
@@ -44,26 +60,17 @@ class Child:
 
     def __init__(
         self,
-        arguments: Sequence[str],
+        arguments: Sequence[str] | Process,
         *,
         environment: Mapping[str, str] | None = None,
         directory: str | None = None,
         keep_open: Sequence[int] = (),
         with_errors: bool = False,
     ) -> None:
-        self._popen = subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if with_errors else subprocess.DEVNULL,
-            # Unbuffered: the pipes are read and written by their descriptors.
-            bufsize=0,
-            env=environment,
-            cwd=directory,
-            pass_fds=tuple(keep_open),
-            # Of its own session: a Ctrl-C in the terminal is the worker's, and one signal reaches the whole
-            # group.
-            start_new_session=True,
+        self._popen = (
+            _started(arguments, environment, directory, keep_open, with_errors=with_errors)
+            if isinstance(arguments, Sequence)
+            else arguments
         )
         self.pid = self._popen.pid
         self._files = [self._popen.stdin, self._popen.stdout, self._popen.stderr]
@@ -208,6 +215,29 @@ class Child:
         for pipe in self._files:
             if pipe:
                 pipe.close()
+
+
+def _started(
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None,
+    directory: str | None,
+    keep_open: Sequence[int],
+    *,
+    with_errors: bool,
+) -> Process:
+    return subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if with_errors else subprocess.DEVNULL,
+        # Unbuffered: the pipes are read and written by their descriptors.
+        bufsize=0,
+        env=environment,
+        cwd=directory,
+        pass_fds=tuple(keep_open),
+        # Of its own session: a Ctrl-C in the terminal is the worker's, and one signal reaches the group.
+        start_new_session=True,
+    )
 
 
 async def wait_for_end(pid: int) -> None:

@@ -74,10 +74,18 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("GYM_SANDBOX", request.param)
 
 
+async def start_templates() -> None:
+    """What lives as long as the event loop, with groups of its own."""
+    async with Sandbox() as box, Interpreter() as session:
+        assert (await box.run(["/bin/true"], timeout_s=50)).exit_code == 0
+        assert (await session.execute("1", 50)).value == "1"
+
+
 @pytest.mark.anyio
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_looked_at", "sandbox")
 async def test_processes_that_fill_memory_together_are_killed_and_that_is_said() -> None:
+    await start_templates()
     before = groups()
     async with Sandbox(SMALL) as box:
         result = await box.run([*python.python_command(), "-c", HOARD], timeout_s=50)
@@ -106,6 +114,7 @@ async def test_a_heavy_verifier_too_even_if_a_result_comes_back(monkeypatch: pyt
 @pytest.mark.anyio
 @pytest.mark.usefixtures("never_looked_at", "sandbox")
 async def test_a_program_that_stays_within_its_limits_notices_nothing() -> None:
+    await start_templates()
     before = groups()
     code = "import os; hoard = os.urandom(1 << 20) * 40; open('file', 'w').write('x'); print(len(hoard))"
     async with Sandbox(SMALL) as box:
