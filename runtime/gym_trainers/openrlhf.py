@@ -21,6 +21,7 @@ from copy import deepcopy
 from typing import Any, ClassVar
 
 import anyio
+from gym_runtime.training import Credit
 
 from gym_trainers.rollout_source import RolloutSource, shared_client
 from gym_trainers.token_engine import Read, Sampled, TokenEngine
@@ -31,6 +32,7 @@ from gym_trainers.training_rollouts import (
     only_piece,
     pieces,
     standing_in,
+    unweighted,
 )
 
 TRIES = 3
@@ -57,14 +59,17 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         nats: the broker of the running system; by default ``GYM_NATS_URL``.
         settings: fields of `RolloutSettings`, such as ``max_turns``.
         read: how answers are parsed, if not as Qwen and Hermes models write them.
+        credit: which sequences of a rollout with branches are trained on; OpenRLHF takes one of them.
     """
 
     nats: ClassVar[str] = ""
+    credit: ClassVar[Credit] = "accepted"
     settings: ClassVar[Mapping[str, Any]] = {}
     read: ClassVar[Read | None] = None
 
     def __init__(self) -> None:
         super().__init__()
+        self._credit: Credit = unweighted(self.credit, "OpenRLHF")
         self._source: RolloutSource | None = None
         self._groups: dict[int, _Group] = {}
 
@@ -97,7 +102,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
             if not group.open:
                 del self._groups[id(sampling_params)]
                 group.settled.set()
-        found, reward, wanted = pieces(record), record.reward, sampling_params.logprobs is not None
+        found, reward = pieces(record, self._credit), record.reward
+        wanted = sampling_params.logprobs is not None
         piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted)
         if not found:
             piece = piece._replace(turns=((0, 1),))

@@ -4,6 +4,9 @@ SkyRL starts its engines, changes their weights and pauses them; its inference e
 and ids out. The generator serves it to the system as a model (`gym_trainers.token_engine`), so
 agents, tools, judges and retries are ours, and comparisons of a whole group too: a batch holds its groups.
 
+With SkyRL's ``step_wise_trajectories`` each sequence of a rollout is a step of its trajectory; without it
+one of them is taken.
+
 A failed rollout is one masked token with the mean reward of its group: SkyRL counts every reward in its
 group's mean, and so its advantage is 0 and the mean does not change.
 
@@ -21,16 +24,19 @@ from typing import Any
 
 import anyio
 from gym_runtime import RolloutRecord
+from gym_runtime.training import Credit
 
 from gym_trainers.rollout_source import RolloutSource
 from gym_trainers.token_engine import Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     ROW,
+    Piece,
     base_class,
     engine_sampling,
     only_piece,
     pieces,
     standing_in,
+    unweighted,
 )
 
 
@@ -45,6 +51,10 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         nats: the broker of the running system; by default ``GYM_NATS_URL``.
         settings: fields of `RolloutSettings`, such as ``max_turns``.
         read: how answers are parsed, if not as Qwen and Hermes models write them.
+        credit: which sequences of a rollout with branches are trained on.
+
+    Raises:
+        UsageError: a kind has a weight that is neither 0 nor 1, which SkyRL cannot take.
     """
 
     def __init__(
@@ -57,8 +67,11 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         nats: str = "",
         settings: Mapping[str, Any] | None = None,
         read: Read | None = None,
+        credit: Credit = "accepted",
     ) -> None:
         super().__init__()
+        self._credit: Credit = unweighted(credit, "SkyRL")
+        self._by_steps = bool(getattr(generator_cfg, "step_wise_trajectories", False))
         from skyrl.train.generators.utils import build_vllm_cache_salt
 
         self._client = inference_engine_client
@@ -91,7 +104,7 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         return self._params.logprobs is not None
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
-        """A ``GeneratorOutput`` with one entry per prompt, in their order.
+        """A ``GeneratorOutput``, in the order of the prompts: with an entry per prompt, or per sequence.
 
         Raises:
             TaskError, UsageError: a row or a setting is wrong.
@@ -104,13 +117,17 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         async with anyio.create_task_group() as tasks:
             for record in records:
                 tasks.start_soon(self._client.finish_session, record.rollout_id)
-        wanted = self._wants_log_probs
-        kept = [only_piece(one, pieces(one), self._end, log_probs=wanted) for one in records]
+        steps = [self._steps(record) for record in records]
+        # Each entry's place among the rollouts.
+        places = [place for place, found in enumerate(steps) for _ in found]
+        kept = [one for found in steps for one in found]
         log_probs = [one.log_probs for one in kept]
+        rewards, trajectories = _rewards(records, names), input_batch.get("trajectory_ids")
+        last = [place + 1 == len(found) for found in steps for place in range(len(found))]
         return {
             "prompt_token_ids": [one.prompt_ids for one in kept],
             "response_ids": [one.response_ids for one in kept],
-            "rewards": _rewards(records, names),
+            "rewards": [rewards[place] for place in places],
             "loss_masks": [one.mask for one in kept],
             "stop_reasons": ["length" if one.cut else "stop" for one in kept],
             "rollout_metrics": {
@@ -119,11 +136,17 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
                 "gym/tool_calls": sum(record.tool_calls for record in records) / len(records),
             },
             "rollout_logprobs": None if None in log_probs else log_probs,
-            "trajectory_ids": input_batch.get("trajectory_ids"),
-            "trajectory_generation_times": [record.duration_s for record in records],
-            "is_last_step": None,
-            "env_metrics": [dict(record.numbers) for record in records],
+            "trajectory_ids": trajectories and [trajectories[place] for place in places],
+            "trajectory_generation_times": [records[place].duration_s for place in places],
+            "is_last_step": last if self._by_steps else None,
+            "env_metrics": [dict(records[place].numbers) for place in places],
         }
+
+    def _steps(self, record: RolloutRecord) -> list[Piece]:
+        found = pieces(record, self._credit)
+        if self._by_steps and found:
+            return found
+        return [only_piece(record, found, self._end, log_probs=self._wants_log_probs)]
 
     async def close(self) -> None:
         """Leave the system."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from gym_runtime import Failed, RolloutRecord
@@ -18,6 +18,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import conversation
 from gym_runtime.statistics import mean
+from gym_runtime.training import Credit, TokenSequence
 
 ROW = "gym_row"
 """The column of a trainer's dataset that holds the row, as JSON text."""
@@ -43,6 +44,7 @@ class Piece(NamedTuple):
         log_probs: the engine's, 0.0 where the mask is 0; None if it did not give all of them.
         turns: ``(start, end)`` of each turn's sampled tokens in ``response_ids``.
         cut: a limit ended it.
+        kind: what its calls are to the rollout.
     """
 
     prompt_ids: list[int]
@@ -51,26 +53,53 @@ class Piece(NamedTuple):
     log_probs: list[float] | None
     turns: tuple[tuple[int, int], ...]
     cut: bool = False
+    kind: str = "main"
 
     def shortened(self, length: int) -> Piece:
         """Its first tokens after the prompt."""
         if len(self.response_ids) <= length:
             return self
-        return Piece(
-            self.prompt_ids,
-            self.response_ids[:length],
-            self.mask[:length],
-            None if self.log_probs is None else self.log_probs[:length],
-            tuple((start, min(end, length)) for start, end in self.turns if start < length),
+        return self._replace(
+            response_ids=self.response_ids[:length],
+            mask=self.mask[:length],
+            log_probs=None if self.log_probs is None else self.log_probs[:length],
+            turns=tuple((start, min(end, length)) for start, end in self.turns if start < length),
             cut=True,
         )
 
 
-def pieces(record: RolloutRecord) -> list[Piece]:
-    """The sequences to train on, one per segment of tokens; none if the rollout has no reward.
+Sequenced = TypeVar("Sequenced", Piece, TokenSequence)
+
+
+def unweighted(credit: Credit, trainer: str) -> Credit:
+    """The credit, for a trainer that cannot weight a sequence.
 
     Raises:
-        UsageError: the rollout was run without ``return_token_ids``.
+        UsageError: a weight is neither 0 nor 1.
+    """
+    if not isinstance(credit, str) and any(weight not in (0, 1) for weight in credit.values()):
+        raise UsageError(
+            f"credit={credit!r}: {trainer} takes no weight for a sequence; give each kind 0 or 1"
+        )
+    return credit
+
+
+def main_one(found: Sequence[Sequenced]) -> Sequenced:
+    """Of the sequences that are trained on, the one for a trainer that takes a single one per rollout.
+
+    It is the last of the conversation that was judged; if none of them is trained on, the last of all.
+    """
+    return next((one for one in reversed(found) if one.kind == "main"), found[-1])
+
+
+def pieces(record: RolloutRecord, credit: Credit = "accepted") -> list[Piece]:
+    """The sequences to train on: of each segment and branch; none if the rollout has no reward.
+
+    Args:
+        credit: which branches are trained on.
+
+    Raises:
+        UsageError: the rollout was run without ``return_token_ids``; or there is no such credit.
     """
     if record.reward is None:
         return []
@@ -82,8 +111,10 @@ def pieces(record: RolloutRecord) -> list[Piece]:
             None if any(map(math.isnan, one.log_probs.tolist())) else one.log_probs.tolist(),
             one.turns,
             one.truncated,
+            one.kind,
         )
-        for one in record.sequences()
+        for one in record.sequences(credit)
+        if one.weight
     ]
 
 
@@ -92,7 +123,7 @@ def only_piece(
 ) -> Piece:
     """For trainers that take one sequence per rollout, and cannot leave a failed one out.
 
-    The last of those ``found``; the log says if there were others. If there is none, a single end token that
+    That of `main_one`; the log says if there were others. If there is none, a single end token that
     is not trained on.
 
     Args:
@@ -105,9 +136,9 @@ def only_piece(
         return Piece([end], [end], [0], [0.0] if log_probs else None, ())
     if len(found) > 1:
         logger().warning(
-            "only the last token segment is trained on", rollout=record.rollout_id, of=len(found)
+            "only one of a rollout's sequences is trained on", rollout=record.rollout_id, of=len(found)
         )
-    return found[-1]
+    return main_one(found)
 
 
 def engine_sampling(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.plurals import counted
 from gym_runtime.timing import WORKERS_BACK_S
+from gym_runtime.training import Credit
 
-from gym_trainers.training_rollouts import dataset_rows
+from gym_trainers.training_rollouts import dataset_rows, unweighted
 from gym_trainers.trl_async import RolloutWorker, WeightTransfer
 from gym_trainers.trl_columns import Batch, Columns, found_no_engine
 from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
@@ -62,6 +63,8 @@ class GymSpec:
         settings: how rollouts are run. The sampling settings of the trainer's arguments win over it:
             ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``max_completion_length``.
         asynchronous: run a step's rollouts while the trainer works on the step before; see `NextStep`.
+        credit: which sequences of a rollout with branches are trained on. ``GRPOTrainer`` takes one of them
+            and no weight; ``AsyncGRPOTrainer`` takes all, each with its weight.
     """
 
     def __init__(
@@ -74,7 +77,9 @@ class GymSpec:
         model: str = "policy",
         settings: RolloutSettings | None = None,
         asynchronous: bool = False,
+        credit: Credit = "accepted",
     ) -> None:
+        self._credit: Credit = credit
         self._gym = gym
         self._rows = [line(row).decode() for row in rows]
         self._environment = environment
@@ -130,7 +135,9 @@ class GymSpec:
         if not self._rows:
             raise UsageError("there are no rows")
         settings = sampled_as(self._settings, args)
-        return RolloutWorker(self._gym, self._rows, settings, args, environment=self._environment)
+        return RolloutWorker(
+            self._gym, self._rows, settings, args, environment=self._environment, credit=self._credit
+        )
 
     def weight_transfer(self, model: str) -> WeightTransfer:
         """For ``weight_transfer`` of ``AsyncGRPOTrainer``: the trainer's model, by its name or path.
@@ -166,12 +173,12 @@ class GymSpec:
         ``gym_fields`` (the row's numbers, such as the parts of a reward) and ``gym_versions`` (of the weights
         that sampled it), which reward functions get as keyword arguments.
 
-        A rollout with several token segments gives its last one, because TRL takes one sequence per rollout;
-        the log says how many there were. When the engines die, the rollouts wait until they are back, at most
-        `WORKERS_BACK_S`.
+        A rollout with several sequences gives the last of its main conversation, because TRL takes one per
+        rollout; the log says how many such rollouts there were. When the engines die, the rollouts wait until
+        they are back, at most `WORKERS_BACK_S`.
 
         Raises:
-            UsageError: the settings ask for another temperature than the trainer's.
+            UsageError: the settings ask for another temperature than the trainer's, or a kind has a weight.
             GymError: the run was cancelled, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
@@ -183,7 +190,8 @@ class GymSpec:
     def _made(self, prompts: Sequence[str], trainer: Any, size: int) -> Columns:
         due = dict(enumerate(parts_of(prompts, size)))
         settings = sampled_as(self._settings, trainer.args)
-        batch = Batch(end=_end_of_sequence(trainer))
+        credit = unweighted(self._credit, "GRPOTrainer")
+        batch = Batch(end=_end_of_sequence(trainer), credit=credit)
         until_s = time.monotonic() + WORKERS_BACK_S
         while due:
             came = sum(1 for _ in self._groups(due, settings, batch, again=time.monotonic() < until_s))

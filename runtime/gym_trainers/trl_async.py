@@ -29,6 +29,7 @@ from gym_runtime.client import Client, StandingRun, SyncClient
 from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.logs import logger
 from gym_runtime.statistics import bounded, deviation, mean
+from gym_runtime.training import Credit
 
 from gym_trainers.training_rollouts import why_failed
 from gym_trainers.trl_weights import Weights, write_shards
@@ -66,6 +67,7 @@ class RolloutWorker:
         rows: as JSON text; they are shuffled for each epoch.
         settings: sample as the trainer assumes.
         args: the trainer's ``AsyncGRPOConfig``: sizes of groups and queue, seed.
+        credit: which sequences are trained on, with which weight.
 
     Attributes:
         rollout_buffer: samples for the trainer.
@@ -80,7 +82,9 @@ class RolloutWorker:
         args: Any,
         *,
         environment: str | None = None,
+        credit: Credit = "accepted",
     ) -> None:
+        self._credit: Credit = credit
         self.rollout_buffer = _Buffer()
         self.metrics_queue: queue.Queue[Any] = queue.Queue()
         self._gym = gym
@@ -176,7 +180,7 @@ class RolloutWorker:
             self._look_again()
         from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # pyright: ignore
 
-        for fields in sample_fields(records, group=number, version=version):
+        for fields in sample_fields(records, group=number, version=version, credit=self._credit):
             self.rollout_buffer.put_nowait(RolloutSample(**fields, enqueued_at=time.time()))
             self._made_s = time.monotonic()
 
@@ -187,13 +191,16 @@ def _epochs(rows: Sequence[str], seed: int) -> Iterator[str]:
         yield from chance.sample(rows, len(rows))
 
 
-def sample_fields(records: Sequence[RolloutRecord], *, group: int, version: int) -> list[dict[str, Any]]:
+def sample_fields(
+    records: Sequence[RolloutRecord], *, group: int, version: int, credit: Credit = "accepted"
+) -> list[dict[str, Any]]:
     """The samples of a group, each as the fields of TRL's ``RolloutSample``.
 
     Arrays have one entry per token of the whole sequence, the prompt included.
 
     Args:
         version: of the weights when the group began, for engines that do not say theirs.
+        credit: which sequences are samples; a sample's advantage is multiplied by its weight.
 
     Raises:
         UsageError: the engine gives no log-probabilities, or numpy is not installed.
@@ -213,7 +220,9 @@ def sample_fields(records: Sequence[RolloutRecord], *, group: int, version: int)
         messages = record.messages
         prompted = sum(1 for _ in takewhile(lambda one: one["role"] != "assistant", messages))
         metrics = {"reward": reward, "reward_std": spread, "rewards/gym_reward": reward}
-        for one in record.sequences():
+        for one in record.sequences(credit):
+            if not one.weight:
+                continue
             if np.isnan(one.log_probs).any():
                 raise UsageError("the engine gives no log-probabilities, and AsyncGRPOTrainer needs them")
             before = np.zeros(len(one.prompt_ids))
@@ -224,7 +233,7 @@ def sample_fields(records: Sequence[RolloutRecord], *, group: int, version: int)
                     "input_ids": np.concatenate([one.prompt_ids, one.completion_ids]),
                     "completion_mask": np.concatenate([before, one.mask]).astype(np.int64),
                     "old_log_probs": np.concatenate([before, one.log_probs]).astype(np.float32),
-                    "advantage": bounded((reward - center) / (spread + EPSILON)),
+                    "advantage": bounded(one.weight * (reward - center) / (spread + EPSILON)),
                     "model_version": _oldest(one.versions, version),
                     "group_id": group,
                     "metrics": dict(metrics),

@@ -9,8 +9,9 @@ from typing import Any
 from gym_runtime import Failed, RolloutRecord, Truncated
 from gym_runtime.errors import NoWorker
 from gym_runtime.logs import logger
+from gym_runtime.training import Credit
 
-from gym_trainers.training_rollouts import why_failed
+from gym_trainers.training_rollouts import main_one, why_failed
 
 Columns = dict[str, list[Any]]
 _NAMES = (
@@ -24,10 +25,12 @@ class Batch:
 
     Args:
         end: the token that replaces a rollout without tokens; TRL takes no empty completion.
+        credit: which sequences are trained on; TRL takes one of them.
     """
 
-    def __init__(self, *, end: int) -> None:
+    def __init__(self, *, end: int, credit: Credit = "accepted") -> None:
         self._end = end
+        self._credit: Credit = credit
         self._groups: dict[int, list[tuple[Any, ...]]] = {}
         self._failures: Counter[str] = Counter()
         self._rewritten = 0
@@ -46,7 +49,7 @@ class Batch:
             logger().warning("rollouts without a reward", count=count, of=len(lines), why=why)
         if self._rewritten:
             logger().warning(
-                "rollouts with several token segments: only their last ones are trained on",
+                "rollouts with several sequences: only one of each is trained on",
                 count=self._rewritten,
                 of=len(lines),
             )
@@ -54,10 +57,10 @@ class Batch:
 
     def _line(self, record: RolloutRecord) -> tuple[Any, ...]:
         scored = record.reward is not None
-        sequences = record.sequences() if scored else []
+        sequences = [one for one in record.sequences(self._credit) if one.weight] if scored else []
         if sequences:
-            last = sequences[-1]
-            self._rewritten += last.segments > 1
+            last = main_one(sequences)
+            self._rewritten += len(sequences) > 1
             tokens = (last.prompt_ids, last.completion_ids, last.log_probs, last.mask.astype(int))
             values, versions = [array.tolist() for array in tokens], last.versions
         else:

@@ -28,6 +28,7 @@ from anyio import to_thread
 from gym_runtime import RolloutRecord
 from gym_runtime.errors import GymError, ModelUnavailable
 from gym_runtime.messages import split_thought
+from gym_runtime.training import Credit
 
 from gym_trainers.hermes import Call, Said, said
 from gym_trainers.rollout_source import RolloutSource, shared_client
@@ -39,6 +40,7 @@ from gym_trainers.training_rollouts import (
     engine_sampling,
     only_piece,
     pieces,
+    unweighted,
     why_failed,
 )
 
@@ -56,16 +58,26 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
     Args:
         nats: the broker of the running system; by default ``GYM_NATS_URL``.
         settings: fields of `RolloutSettings`, such as ``max_turns``.
+        credit: which sequences of a rollout with branches are trained on; the older trainer takes one.
+
+    Raises:
+        UsageError: a kind has a weight that is neither 0 nor 1, which verl cannot take.
     """
 
     def __init__(
-        self, *args: Any, nats: str = "", settings: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        nats: str = "",
+        settings: Mapping[str, Any] | None = None,
+        credit: Credit = "accepted",
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._credit: Credit = unweighted(credit, "verl")
         self._engine = _engine(self, nats, settings or {})
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
-        """One rollout: an ``AgentLoopOutput``, or for the v1 trainer a list with one per token segment.
+        """One rollout: an ``AgentLoopOutput``, or for the v1 trainer a list with one per sequence.
 
         Raises:
             TaskError, UsageError: the row or a setting is wrong.
@@ -73,7 +85,7 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         """
         record = await self._engine.source.rollout(str(columns[ROW]), engine_sampling(sampling_params))
         steps = self._engine.steps.pop(record.rollout_id, []) or [columns.get("global_steps", -1)]
-        found = [one.shortened(self.rollout_config.response_length) for one in pieces(record)]
+        found = [one.shortened(self.rollout_config.response_length) for one in pieces(record, self._credit)]
         problem = self._problem(record, found)
         if "session_id" in columns:  # v1: verl's older trainer numbers no sessions
             if problem:

@@ -99,11 +99,16 @@ def batch(*rows: Any, names: str, **more: Any) -> Any:
     }
 
 
-async def generated(client: InferenceClient, given: Any, **params: Any) -> Any:
+async def generated(
+    client: InferenceClient, given: Any, *, by_steps: bool = False, credit: Any = "accepted", **params: Any
+) -> Any:
     config = SimpleNamespace(
-        max_input_length=300, use_cache_salt=True, sampling_params=SamplingParams(**params)
+        max_input_length=300,
+        use_cache_salt=True,
+        sampling_params=SamplingParams(**params),
+        step_wise_trajectories=by_steps,
     )
-    generator = GymGenerator(config, client.tokenizer, client, policy_model_name="tiny")
+    generator = GymGenerator(config, client.tokenizer, client, policy_model_name="tiny", credit=credit)
     try:
         return await generator.generate(given)
     finally:

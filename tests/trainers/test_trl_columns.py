@@ -76,4 +76,4 @@ def test_of_several_segments_the_last_one_is_trained_on_and_it_is_said(
 ) -> None:
     columns = columns_of([record(turn([1, 2], [3]), turn([1, 7], [4, 5]))], end=9)
     assert (columns["prompt_ids"], columns["completion_ids"]) == ([[1, 7]], [[4, 5]])
-    assert "several token segments" in "".join(capfd.readouterr())
+    assert "several sequences" in "".join(capfd.readouterr())

@@ -29,14 +29,15 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.call_tokens import ID_BYTES, Tokens
 
 Kind = Literal["main", "compaction", "attempt", "subagent", "retry", "parallel", "side"]
-Credit = Literal["accepted", "all", "main", "last"] | Mapping[str, float]
+Rule = Literal["accepted", "all", "main", "last"]
+Credit = Rule | Mapping[str, float]
 """Which sampled tokens are trained on: a rule's name, or a weight for each kind.
 
 ``accepted``: those of ``main``, ``compaction``, ``subagent`` and ``parallel``. ``all``: every one. ``main``:
 those of that kind. ``last``: the last sequence. A kind that a mapping does not name has the weight 0.
 """
 ACCEPTED: tuple[Kind, ...] = ("main", "compaction", "subagent", "parallel")
-RULES = ("accepted", "all", "main", "last")
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 class BranchCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -80,7 +80,7 @@ def record(calls: list[Drawn]) -> RolloutRecord:
         numbers.append(tree.add(short, BranchCall(kind=one.kind, parent=parent, item=one.item, tokens=named)))
     told = tree.branches()
     main = {one.item: one.tokens for one in calls if one.item >= 0}
-    output = [{"type": "message"} for _ in range(2 * len(main))]
+    output = [{"type": "message", "role": "assistant", "content": ""} for _ in range(2 * len(main))]
     gym = {"calls": told.calls} if told.calls else {}
     return RolloutRecord(
         run="r",
