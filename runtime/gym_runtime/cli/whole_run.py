@@ -176,12 +176,16 @@ class WholeRun:
         self._over_budget = self._options.budget.reached(recorded.metrics)
         if self._over_budget:
             return self._report(interrupted=True)
-        self._track()
-        if self._system is None:
-            self._launch(map(catalogue.address, sorted(dataset.environments)), dataset.harnesses)
-        assert self._system is not None
-        with held_back() as noted:
-            interrupted = run_async(self._make, self._system, noted)
+        try:
+            self._track()
+            if self._system is None:
+                self._launch(map(catalogue.address, sorted(dataset.environments)), dataset.harnesses)
+            assert self._system is not None
+            with held_back() as noted:
+                interrupted = run_async(self._make, self._system, noted)
+        except Exception:
+            recorded.withdraw()
+            raise
         with terminable():  # the event loop has put SIGTERM back to its default
             return self._report(interrupted=interrupted)
 

@@ -110,6 +110,13 @@ class RecordedRun:
             self.manifest, cancelled_by=info.cancelled_by, cancelled_s=info.cancelled_s
         )
 
+    def withdraw(self) -> None:
+        """The run could not start: remove its manifest if nothing else has been written."""
+        if self.progress.previous is None and not any(
+            path.exists() and path.stat().st_size for path in self.files.all() if path != self.files.manifest
+        ):
+            self.files.manifest.unlink(missing_ok=True)
+
     def summarize(self) -> Summary:
         """Write the run's results so far: metrics, profiles of the rewards, counts in the manifest.
 
@@ -307,6 +314,7 @@ class RunPlan:
             agents=sorted(agents),
             created_s=clock.now(),
             model=model or self.settings.model_pool,
+            tasks=self.dataset.tasks,
         )
 
     @property
