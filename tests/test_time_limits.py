@@ -81,6 +81,7 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)

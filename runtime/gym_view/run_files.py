@@ -18,6 +18,8 @@ _PEEK_BYTES = 2**18
 _MAX_RUNS = 2000
 _MAX_DEPTH = 5
 DEFAULT_FOLDER = Path("results")
+SHOWN_RUNS = 6
+"""So many runs of a folder are named where one of them must be chosen."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +78,25 @@ def find_runs(places: Sequence[Path], *, failures_as_zero: bool = False) -> list
             "results/mcqa.jsonl"
         )
     return runs
+
+
+def one_file(path: Path) -> Path:
+    """The file of rollouts that was named, by its own path or by that of a folder with one run.
+
+    Raises:
+        UsageError: there is no such file, or there are several runs in the folder.
+    """
+    if not path.is_dir():
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
+        return path
+    found = [str(run.rollouts) for run in find_runs([path])]
+    if len(found) > 1:
+        more = f" and {len(found) - SHOWN_RUNS} more" if len(found) > SHOWN_RUNS else ""
+        raise UsageError(
+            f"{path} holds {len(found)} runs; name one of them: {', '.join(sorted(found)[:SHOWN_RUNS])}{more}"
+        )
+    return Path(found[0])
 
 
 def describe(run: Run) -> dict[str, Any]:

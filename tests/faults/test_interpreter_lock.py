@@ -19,7 +19,13 @@ from gym_runtime.system.system import running
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_runtime.workers.adapter import ModelSettings
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.slow,
+    pytest.mark.soak,
+    pytest.mark.anyio,
+    pytest.mark.timeout(120),
+]
 
 KEEPS_S = MEMBER_GONE_S + 2.5
 ROWS = 31

@@ -173,8 +173,9 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         )
         me = f"{getpass.getuser()}@{socket.gethostname()}"
         assert f"{waiting}.1.0 cancelled by {me} at 20" in output(capsys, "status", waiting)
-        assert main.run(["cancel", waiting, "--task", "99"]) == 0
-        assert f"run {waiting} has 5 rollouts: unless it was resumed" in capsys.readouterr().err
+        assert main.run(["cancel", waiting, "--task", "77"]) == 2
+        assert f"run {waiting} has no task 77: its tasks are 0 to 4\n" in capsys.readouterr().err
+        assert f"{waiting}.77" not in output(capsys, "status", waiting)
         collect = [SCRIPT, "collect", waiting, "-o", str(tmp_path / "none.jsonl")]
         with subprocess.Popen(
             collect, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

@@ -171,6 +171,19 @@ def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["a"]["figures"]["outcomes"] == {"truncated": 8, "failed": 1}
     assert len(document["comparison"]["pairs"]) == 4
     assert run(["compare", files[0], str(results / "x.jsonl")]) == 2
+    (results / "other").mkdir()
+    (results / "other" / "c.jsonl").write_text(json.dumps(row(77, 0, 1.0, responses_create_params={})) + "\n")
+    (results / "other" / "c_run.json").write_text('{"run": "c", "digest": "e"}')
+    capsys.readouterr()
+    for named, message in (
+        ([str(results / "other"), files[0]], "a.jsonl have no task in common with a verdict in both\n"),
+        ([str(results), files[0]], f"{results} holds 3 runs; name one of them: {files[0]}, {files[1]}, "),
+    ):
+        assert run(["compare", *named]) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert said.count("\n") == 1
+    assert run(["export", str(results / "other"), "-o", str(results / "c.jsonl"), "--format", "atif"]) == 0
 
 
 def test_rewards_whose_difference_is_no_number_are_compared(
@@ -193,6 +206,10 @@ def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["view", str(results), "--export", str(target)]) == 0
     assert capsys.readouterr().out.startswith("1 file, ")
     assert target.is_file()
+    assert run(["view", str(results), "--export", str(target)]) == 2
+    assert f"{target} is there already; choose another name, or --overwrite" in capsys.readouterr().err
+    assert run(["view", str(results), "--export", str(target), "--overwrite"]) == 0
+    capsys.readouterr()
     assert run(["view", str(results / "none"), "--no-open"]) == 2
     assert "there is no file or folder" in capsys.readouterr().err
 

@@ -85,7 +85,7 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
         message += f" ({holder}{'' if endpoint.has_key else ' is empty'})"
     if answer.status in (404, 405) and "model" not in said.lower():
         message += " (is that the base URL of its API? Most end in /v1)"
-    return ModelRefused(message, stage="model")
+    return ModelRefused(message, stage="model", any_call=answer.status in (401, 404, 405))
 
 
 def _may_pass(status: int) -> bool:

@@ -59,8 +59,3 @@ def cancel(
         return
     which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
     terminal.output().print(f"cancelled {which}", soft_wrap=True)
-    if task is not None and task >= info.total:  # a resumed run's rollouts are fewer than its tasks
-        terminal.errors().print(
-            f"run {run} has {counted(info.total, 'rollout')}: unless it was resumed, it has no task {task}",
-            soft_wrap=True,
-        )

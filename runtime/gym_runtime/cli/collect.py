@@ -101,6 +101,7 @@ def collect(
                 files=files,
                 tally=display.tally,
                 wall_s=display.wall_s,
+                fetched=True,
                 as_json=json,
             )
             if now.state == "cancelled":

@@ -1,6 +1,7 @@
 """``gym-runtime``: the console script, and the one place where errors become lines and exit statuses.
 
-0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file); 130 Ctrl-C.
+0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file, a broker that does not
+answer or refuses the password); 130 Ctrl-C.
 An error that the runtime knows is one line on standard error. An error that it does not know keeps its
 traceback. Nothing heavy is imported here or in `app`: help is shown at once.
 """
@@ -84,7 +85,7 @@ def _runs(arguments: list[str]) -> bool:
 
 def report(error: BaseException, *, resumable: bool = False) -> int:
     """Say what went wrong; the exit status that it means."""
-    from gym_runtime.errors import GymError, UsageError, leaf
+    from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
 
     cause = leaf(error)
     if isinstance(cause, SystemExit):
@@ -98,7 +99,8 @@ def report(error: BaseException, *, resumable: bool = False) -> int:
         if os.environ.get("GYM_LOG_LEVEL", "").lower() == "debug":
             _print_traceback(error)
         said = str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}"
-        return _complain(said, 2 if isinstance(cause, UsageError) else 1)
+        no_broker = isinstance(cause, BrokerError) and (cause.final or cause.silent)
+        return _complain(said, 2 if no_broker or isinstance(cause, UsageError) else 1)
     _print_traceback(error)
     return _complain(f"this is a bug of gym-runtime {VERSION}; please report it with the lines above", 1)
 

@@ -41,7 +41,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         failures: by kind; an example's message is missing if all of them are of an earlier part.
         total, not_made: how many rollouts the run is of, and how many of them have no result, because it was
             cancelled or interrupted before.
-        wall_s, rollouts, rollouts_per_s: of this part of the run.
+        wall_s, rollouts, rollouts_per_s: of this part of the run; of ``collect``, of what it fetched.
         files: the existing files, by their content.
     """
 
@@ -66,6 +66,7 @@ def report(
     run: str = "",
     wall_s: float = 0.0,
     cost: float | None = None,
+    fetched: bool = False,
     as_json: bool = False,
 ) -> None:
     """Print the result of a run on standard output.
@@ -74,6 +75,7 @@ def report(
         summary: of the whole run.
         tally: of this part of the run, which took ``wall_s``, with the metrics of the whole run.
         cost: of its tokens, where prices are known.
+        fetched: it was run elsewhere and may go on: the time is that of fetching.
         as_json: as one JSON document rather than a table.
     """
     paths: dict[str, Path] = msgspec.structs.asdict(files)
@@ -102,7 +104,7 @@ def report(
     if as_json:
         terminal.print_json(found)
     else:
-        _show(found)
+        _show(found, fetched=fetched)
 
 
 def status(summary: Summary, *, fail_on_failures: bool) -> int:
@@ -123,12 +125,12 @@ def parts(metrics: Metrics) -> dict[str, Summary]:
     return {name: metrics.summary(*agents) for name, agents in named.items()}
 
 
-def _show(result: RunResult) -> None:
+def _show(result: RunResult, *, fetched: bool) -> None:
     console = terminal.output()
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
-    for name, value in _lines(result):
+    for name, value in _lines(result, fetched=fetched):
         grid.add_row(name, value)
     console.print()
     if result.environments:
@@ -136,7 +138,7 @@ def _show(result: RunResult) -> None:
     console.print(grid)
 
 
-def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
+def _lines(result: RunResult, *, fetched: bool) -> Iterator[tuple[str, str]]:
     summary = result.summary
     if result.run:
         yield "run", result.run
@@ -151,8 +153,10 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
     ks = list(summary.pass_at)
     for k in ks if len(ks) <= SHOWN_PASSES else [*ks[: SHOWN_PASSES - 1], ks[-1]]:
         share = formatting.share(summary.pass_at[k], summary.pass_error[k])
-        yield f"pass@{k}", f"{share}  (of {summary.pass_tasks[k]:,} of {counted(summary.all_tasks, 'task')})"
-    left = f"; {result.not_made:,} of {result.total:,} not run" if result.not_made else ""
+        of = f"of {summary.pass_tasks[k]:,} of {counted(summary.all_tasks, 'task')}"
+        yield f"pass@{k}", f"{share}  ({of}{' with a result so far' if result.not_made else ''})"
+    lacking = "collected" if fetched else "run"
+    left = f"; {result.not_made:,} of {result.total:,} not {lacking}" if result.not_made else ""
     yield "rollouts", (formatting.breakdown(summary.outcomes) or "none") + left
     for kind, failure in result.failures.items():
         stage = f" (in {failure.stage})" if failure.stage else ""
@@ -167,7 +171,10 @@ def _lines(result: RunResult) -> Iterator[tuple[str, str]]:
         yield "cost", f"{result.cost:,.6g}"
     yield "turns", f"{summary.turns:,}, with {counted(summary.tool_calls, 'tool call')}"
     if result.rollouts:
-        yield "time", f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"
+        yield (
+            "fetched in" if fetched else "time",
+            (f"{formatting.span(result.wall_s)}, {formatting.pace(result.rollouts_per_s)}"),
+        )
     for name, path in result.files.items():
         yield name.replace("_", " "), path
 

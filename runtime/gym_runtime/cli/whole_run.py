@@ -178,12 +178,16 @@ class WholeRun:
         self._over_budget = self._options.budget.reached(recorded.metrics)
         if self._over_budget:
             return self._report(interrupted=True)
-        self._track()
-        if self._system is None:
-            self._launch(map(catalogue.address, sorted(dataset.environments)), dataset.harnesses)
-        assert self._system is not None
-        with held_back() as noted:
-            interrupted = run_async(self._make, self._system, noted)
+        try:
+            self._track()
+            if self._system is None:
+                self._launch(map(catalogue.address, sorted(dataset.environments)), dataset.harnesses)
+            assert self._system is not None
+            with held_back() as noted:
+                interrupted = run_async(self._make, self._system, noted)
+        except Exception:
+            recorded.withdraw()
+            raise
         with terminable():  # the event loop has put SIGTERM back to its default
             return self._report(interrupted=interrupted)
 
@@ -318,6 +322,9 @@ class WholeRun:
                     if self._over_budget:
                         self._making.cancel()
                         break
+            # Where an engine refuses everything, a small run is over before anyone has looked.
+            if not self._options.keep_going and metrics.failures.total() == metrics.rollouts:
+                await self._require_engine(client)
             group.cancel_scope.cancel()
 
     async def _watch_interrupts(self, system: System, signals: AsyncIterator[signal.Signals]) -> None:
@@ -340,12 +347,15 @@ class WholeRun:
         """Stop a run early if its engine returns only errors."""
         while True:
             await anyio.sleep(ENGINE_LOOK_S)
-            said = await dead_engine(client.driver.bus, client.workers, self._models.settings.model_pool)
-            if said:
-                raise UsageError(
-                    f"the engine of {self._models.name} has returned only errors: {said}. Repair it and use "
-                    "--resume, or go on regardless with --keep-going"
-                )
+            await self._require_engine(client)
+
+    async def _require_engine(self, client: Client) -> None:
+        said = await dead_engine(client.driver.bus, client.workers, self._models.settings.model_pool)
+        if said:
+            raise UsageError(
+                f"the engine of {self._models.name} has returned only errors: {said}. Repair it and use "
+                "--resume --retry-failed, or go on regardless with --keep-going"
+            )
 
     async def _watch_system(self, system: System) -> None:
         async for event in system.events():

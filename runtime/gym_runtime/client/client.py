@@ -527,7 +527,7 @@ class Client:
         What is known of the run then names this process's user and host, and the time.
 
         Raises:
-            UsageError: there is no such run, or a rollout is named without its task.
+            UsageError: there is no such run or no such task, or a rollout is named without its task.
         """
         await self.driver.cancel(run, task_index, rollout_index, asked=asked_here())
 

@@ -213,6 +213,7 @@ class NewRuns:
             total=len(listed),
             environments=sorted({spec.environment for spec in listed}),
             agents=sorted({spec.agent for spec in listed}),
+            tasks=1 + max((spec.task_index for spec in listed), default=-1),
         )
 
     async def of_dataset(

@@ -257,13 +257,15 @@ class Runs:
             asked: who cancels it; None for the run's own client, which no log names.
 
         Raises:
-            UsageError: there is no such run, or a rollout is named without its task.
+            UsageError: there is no such run or no such task, or a rollout is named without its task.
         """
         if rollout_index is not None and task_index is None:
             raise UsageError("a rollout is named by its task and its index: say which task")
         run = token(run, "run")
         parts = "".join(f".{part:d}" for part in (task_index, rollout_index) if part is not None)
         info = await self.known(RunInfo(run=run, total=0))
+        if task_index is not None and 0 < info.tasks <= task_index:
+            raise UsageError(f"run {run} has no task {task_index}: its tasks are 0 to {info.tasks - 1}")
         said = b"" if asked is None else encode_asked(asked)
         if parts:
             # Stored before it is signalled: a worker that starts in between reads it.

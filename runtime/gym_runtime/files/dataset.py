@@ -310,6 +310,11 @@ class Dataset:
         """Whether some row comes more than once."""
         return bool(self._repeated)
 
+    @property
+    def tasks(self) -> int:
+        """All task indices are less than this."""
+        return self._own_index + 1 + self.rows
+
     def numbering(self) -> Numbering:
         """A numbering for one pass over the rows; own indices come first, the others count on from them."""
         return Numbering(self._own_index + 1, self._repeated)

@@ -110,6 +110,13 @@ class RecordedRun:
             self.manifest, cancelled_by=info.cancelled_by, cancelled_s=info.cancelled_s
         )
 
+    def withdraw(self) -> None:
+        """The run could not start: remove its manifest if nothing else has been written."""
+        if self.progress.previous is None and not any(
+            path.exists() and path.stat().st_size for path in self.files.all() if path != self.files.manifest
+        ):
+            self.files.manifest.unlink(missing_ok=True)
+
     def summarize(self) -> Summary:
         """Write the run's results so far: metrics, profiles of the rewards, counts in the manifest.
 
@@ -308,6 +315,7 @@ class RunPlan:
             created_s=clock.now(),
             model=model or self.settings.model_pool,
             repeats=self.settings.repeats or 1,
+            tasks=self.dataset.tasks,
         )
 
     @property

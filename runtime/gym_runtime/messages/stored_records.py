@@ -94,6 +94,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         state: ``active``, ``finished`` or ``cancelled``.
         attached: its client is connected for as long as it is worked on.
         closed: its stored records are freed, and nothing more may be stored.
+        tasks: all task indices are less than this; 0 if that is not known.
         model: ``PROVIDER/NAME``, or the name of the pool that is asked; empty if not known.
         done, failed: when the run is over, how many rollouts have a result, and how many of these are
             failures; None if not known.
@@ -118,6 +119,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancelled_by: str = ""
     cancelled_s: float = 0.0
     repeats: int = 1
+    tasks: int = 0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

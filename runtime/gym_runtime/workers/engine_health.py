@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from gym_runtime import clock
-from gym_runtime.errors import UNREADABLE, GymError
+from gym_runtime.errors import UNREADABLE, GymError, ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
 from gym_runtime.messages.responses import IncompleteDetails, Usage
@@ -24,7 +24,7 @@ NEWS_EVERY_S = 10.0
 MOST_NEWS = 100
 ONLY_ERRORS = 3
 """An engine is reported as dead when all calls since its start have failed, at least this many, and for at
-least `ENGINE_ONLY_ERRORS_S`."""
+least `ENGINE_ONLY_ERRORS_S`, or at once if it refuses any call."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -75,6 +75,7 @@ class EngineHealth:
         self._model = model
         self._answered = False
         self._errors = 0
+        self._refused_any = False
         self._since_s = 0.0
         self._words = ""
 
@@ -100,10 +101,11 @@ class EngineHealth:
         if not self._errors:
             self._since_s = clock.monotonic()
         self._errors += 1
+        self._refused_any = isinstance(error, ModelRefused) and error.any_call
         self._words = str(error)
 
     @property
     def only_errors(self) -> str:
-        """The engine's last error, if it has answered only errors for `ENGINE_ONLY_ERRORS_S`; else empty."""
-        waited = clock.monotonic() - self._since_s >= ENGINE_ONLY_ERRORS_S
+        """The engine's last error, if it has answered only errors, as `ONLY_ERRORS` says; else empty."""
+        waited = self._refused_any or clock.monotonic() - self._since_s >= ENGINE_ONLY_ERRORS_S
         return self._words if not self._answered and self._errors >= ONLY_ERRORS and waited else ""

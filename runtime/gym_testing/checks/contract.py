@@ -27,6 +27,7 @@ from gym_runtime.environment import (
     Scripted,
     ScriptedAnswers,
     as_features,
+    catalogue,
     example_call,
     examples,
     hearing,
@@ -260,6 +261,21 @@ async def _fits(subject: Subject, example: Example) -> list[str]:
     return []
 
 
+async def _names_exist(subject: Subject) -> list[str]:
+    agents, roles = catalogue.names("agents"), [role.name for role in subject.resource.roles]
+    unknown = [
+        f"there is no agent '{name}'{catalogue.suggest(name, agents, 'agents')}"
+        for name in sorted(subject.environment.definition.agent_names)
+        if not catalogue.exists("agents", name)
+    ]
+    return unknown + subject.placed(
+        (example, f"'gold' answers in the role '{name}'{catalogue.unknown(name, roles)}")
+        for example in subject.examples
+        for name in example.roles
+        if name not in roles
+    )
+
+
 async def _example_rows(subject: Subject) -> list[str]:
     count = len(subject.examples)
     problems = [f"{count} example rows instead of {EXAMPLES}"] if count < EXAMPLES else []
@@ -472,6 +488,7 @@ def _bad_calls(resource: Resource) -> Iterator[tuple[str, str]]:
 
 RULES: dict[str, Rule] = {
     "the module explains itself": _explains_itself,
+    "its agents, and the roles of its golds, are there": _names_exist,
     "there are at least five example rows": _example_rows,
     "the perfect rollout scores full": _gold,
     "silence scores nothing": _silence,

@@ -67,7 +67,8 @@ class Reverifier:
     """Judges stored rows; its methods may run concurrently.
 
     Args:
-        environment: of all rows; None for the one that each row's ``agent_ref`` names.
+        environment: of all rows; None for the one that each row's ``agent_ref`` names. An installed one
+            judges no rows of another.
         settings: defaults of row fields (`environment.settings`), for the environments that have them.
         inputs: what completes the rows.
         models: makes the models that are asked again in an environment's roles, by the role's name; what
@@ -90,6 +91,7 @@ class Reverifier:
         self._inputs = inputs
         self._environment = environment and with_settings(environment, self._settings)
         self._named_environments: dict[str, LoadedEnvironment] = {}
+        self._owners: dict[str, list[str]] = {}
 
     async def judge(self, row: bytes) -> ReverifiedRow:
         """Judge one stored row.
@@ -112,7 +114,7 @@ class Reverifier:
             stored = decode_stored(row)
         except UNREADABLE as error:
             raise TaskError(f"not a stored rollout: {error}") from error
-        environment = self._environment or self._named(stored.ref)
+        environment = self._given(stored.ref) or self._named(stored.ref)
         own = stored.own
         answers = RoleAnswers(RecordedAnswers(own.role_answers), self._models, own.role_sampling)
         models = answers.models(environment.resource.roles)
@@ -223,6 +225,27 @@ class Reverifier:
             if not isinstance(read.verdict, Pending):
                 return read.judged(read.verdict)
         return await self._judge_in_group(line, number, file)
+
+    def _given(self, ref: str | None) -> LoadedEnvironment | None:
+        """The environment of all rows, if one was given.
+
+        Raises:
+            TaskError: the row is of another one. A file of the user's may be a version of that one.
+        """
+        given = self._environment
+        if given is not None and ref is not None and given.name in catalogue.names("environments"):
+            if ref not in self._owners:
+                try:
+                    self._owners[ref] = catalogue.resolve_agent_refs(ref)
+                except UsageError:  # it names none that is here
+                    self._owners[ref] = []
+            owners = self._owners[ref]
+            if owners and given.name not in owners:
+                raise TaskError(
+                    f"the row is of environment '{owners[0]}', not of '{given.name}': leave the name out to "
+                    "judge each row by its own"
+                )
+        return given
 
     def _named(self, ref: str | None) -> LoadedEnvironment:
         if ref is None:

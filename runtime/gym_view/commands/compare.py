@@ -13,7 +13,7 @@ from rich.table import Table
 from gym_view.run_comparison import Comparison, Pair
 from gym_view.run_comparison import compare as compared
 from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
-from gym_view.run_files import Run, has_rollouts
+from gym_view.run_files import Run, has_rollouts, one_file
 
 SHOWN_TASKS = 20
 
@@ -22,13 +22,16 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
     """Compare two runs task by task: which is better, by how much, and which tasks flipped.
 
     Args:
-        a: Rollouts of the first run.
-        b: Rollouts of the second.
+        a: Rollouts of the first run, or a folder with one run.
+        b: Those of the second.
     """
+    a, b = one_file(a), one_file(b)
     (one, groups_a), (other, groups_b) = (
         _figures(path, failures_as_zero=failures_as_zero) for path in (a, b)
     )
     result = compared(groups_a, groups_b)
+    if not result.pairs:
+        raise UsageError(f"{a} and {b} have no task in common with a verdict in both")
     if json:
         terminal.print_json(
             {
@@ -43,8 +46,6 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
 
 
 def _figures(path: Path, *, failures_as_zero: bool) -> tuple[RunFigures, Groups]:
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
     run = Run(id=path.stem, rollouts=path)
     if not has_rollouts(path):
         raise UsageError(f"{path} holds no rollouts; name a file of result rows, such as results/mcqa.jsonl")
@@ -61,11 +62,7 @@ def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: C
     console.print(table)
     console.print()
     if result.difference is None or result.low is None or result.high is None:
-        console.print(
-            "a difference of rewards is larger than a number can be"
-            if result.pairs
-            else "the runs have no task in common with a verdict in both"
-        )
+        console.print("a difference of rewards is larger than a number can be")
         return
     said = (
         "better"

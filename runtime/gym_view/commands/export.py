@@ -10,6 +10,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.plurals import counted
 
 from gym_view import atif_files, training_data
+from gym_view.run_files import one_file
 
 
 def export(
@@ -26,7 +27,7 @@ def export(
     For NeMo Gym's files too. Rows that have no such form are left out and counted.
 
     Args:
-        rollouts: Result files, such as results/mcqa.jsonl.
+        rollouts: Result files, such as results/mcqa.jsonl, or folders with one run each.
         output: One file if the name ends in .parquet (of atif: in .jsonl), else a folder, for Hugging Face's
             datasets; of atif, with a file for each rollout.
         format: rollouts: all there is, what is nested as JSON; messages: one conversation, for supervised
@@ -38,6 +39,7 @@ def export(
     """
     if not rollouts:
         raise UsageError("say which files: gym-runtime export results/mcqa.jsonl -o mcqa.parquet")
+    rollouts = tuple(map(one_file, rollouts))
     if format == "atif":
         done = atif_files.export(rollouts, output, tokens=tokens, best_of=best_of, min_reward=min_reward)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 from gym_runtime.cli import BROKER, Broker, FailuresAsZero, Port, run_async, terminal
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.plurals import counted
 
 from gym_view import page_export, web_server
@@ -23,6 +23,7 @@ def view(
     port: Port = 0,
     no_open: bool = False,
     export: Path | None = None,
+    overwrite: bool = False,
     tokenizer: Path | None = None,
     failures_as_zero: FailuresAsZero = False,
     broker: Broker = BROKER,
@@ -38,10 +39,13 @@ def view(
         no_open: Only print the address.
         export: Write the page and the rollouts into this folder, for any static host; as one file if the
             name ends in .html.
+        overwrite: Replace an exported .html file.
         tokenizer: The model's tokenizer.json, or its folder: tokens that rows have as ids get texts.
     """
     vocabulary = None if tokenizer is None else Vocabulary(tokenizer)
     if export is not None:
+        if export.is_file() and not overwrite:
+            raise UsageError(f"{export} is there already; choose another name, or --overwrite")
         runs = find_runs(places, failures_as_zero=failures_as_zero)
         written = page_export.export(runs, export, vocabulary)
         terminal.output().print(

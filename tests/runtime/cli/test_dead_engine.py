@@ -38,6 +38,24 @@ def test_an_engine_that_is_only_overloaded_stops_the_run_with_its_words(tmp_path
     assert last.endswith("--keep-going")
 
 
+def test_an_engine_that_refuses_every_call_stops_even_a_small_run(tmp_path: Path) -> None:
+    with stub_engine.running("--fault", "404") as engine:
+        done = run(engine, tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("gym-runtime: the engine of openai/stub has returned only errors: ")
+    assert "answered 404" in last
+    assert "--resume --retry-failed" in last
+
+
+def test_a_run_that_cannot_start_leaves_no_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gym_runtime.cli.main", "run", "mcqa", "--model", "scripted/nope"]
+    command += ["--output", str(tmp_path / "out.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=80)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_keep_going_lets_every_rollout_fail_by_itself(tmp_path: Path) -> None:
     with stub_engine.running("--fault", "401") as engine:
         done = run(engine, tmp_path, "--keep-going", "--json")

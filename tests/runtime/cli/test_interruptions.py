@@ -50,8 +50,8 @@ def keys(folder: Path) -> Counter[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def started(arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+def started(arguments: list[str], stdout: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(arguments, stdout=stdout, stderr=subprocess.DEVNULL) as process:
         try:
             yield process
         finally:
@@ -165,11 +165,15 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
         async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
             await gym.driver.open_run(RunInfo(run="r", total=10))
             await gym.driver.publish(tasks[:9])
-            with started(collect) as process:
+            with started(collect, subprocess.PIPE) as process:
                 # The last one does not come: nothing but time brings the others to the disk.
                 await some_rows(tmp_path, 9)
                 process.send_signal(signal.SIGTERM)
-                assert await anyio.to_thread.run_sync(process.wait) == 130
+                said, _ = await anyio.to_thread.run_sync(process.communicate)
+                assert process.returncode == 130
+            assert b"9 completed; 1 of 10 not collected" in said
+            assert b"fetched in" in said
+            assert b"(of 9 of 9 tasks with a result so far)" in said
             await gym.driver.publish(tasks[9:])
             with started(collect) as process:
                 assert await anyio.to_thread.run_sync(process.wait) == 0

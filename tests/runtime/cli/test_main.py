@@ -167,7 +167,7 @@ def test_errors_are_documents_for_programs(
 
 @pytest.mark.slow
 def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["status", "--nats", "nats://user:secret@127.0.0.1:1"]) == 1
+    assert main.run(["status", "--nats", "nats://user:secret@127.0.0.1:1"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("gym-runtime: no broker at nats://127.0.0.1:1")
@@ -201,6 +201,8 @@ def test_an_error_in_a_task_group_is_one_line(capsys: pytest.CaptureFixture[str]
 
 def test_an_error_that_is_nobody_s_mistake_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.report(BrokerError("the broker has no JetStream")) == 1
+    # As where a worker that `run` or `start` has started says so.
+    assert main.report(BrokerError("the broker refuses the credentials", final=True)) == 2
     assert capsys.readouterr().err == "gym-runtime: the broker has no JetStream\n"
 
 

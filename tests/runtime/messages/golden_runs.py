@@ -134,10 +134,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             figures=FIGURES,
             cancelled_by="ann@node7",
             cancelled_s=2.5,
+            tasks=2,
         ),
         b'{"run":"r","total":2,"environments":["mcqa"],"agents":["single_turn"],"created_s":1.5,'
         b'"state":"finished","attached":true,"closed":true,"model":"openai/a","done":2,"failed":1,'
-        b'"figures":' + FIGURES_JSON + b',"cancelled_by":"ann@node7","cancelled_s":2.5}',
+        b'"figures":' + FIGURES_JSON + b',"cancelled_by":"ann@node7","cancelled_s":2.5,"tasks":2}',
     ),
     (decode_run, RunInfo(run="r", total=8, repeats=8), b'{"run":"r","total":8,"repeats":8}'),
     (read_asked, Asked(by="ann@node7", at_s=2.5), b'{"by":"ann@node7","at_s":2.5}'),

@@ -60,6 +60,11 @@ LOOK = {
 }
 
 
+NAMES = "its agents, and the roles of its golds, are there"
+AGENT = VERIFY.replace("Environment(", 'Environment(agent="tool_lop", ')
+GOLDS = [{**row, "gold": {"turns": row["goal"], "roles": {"judge": ["YES"]}}} for row in rows()]
+
+
 CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "x"}'}
 
 
@@ -93,6 +98,8 @@ async def test_a_sound_environment_of_each_shape_passes(
             rows(),
         ),
         ("the module explains itself", "more than 150", VERIFY + "\n" * 150, rows()),
+        (NAMES, "no agent 'tool_lop'; did you mean 'tool_loop'?", AGENT, rows()),
+        (NAMES, "own.jsonl:1: 'gold' answers in the role 'judge'; there are: none", VERIFY, GOLDS),
         ("there are at least five example rows", "4 example rows instead of 5", VERIFY, rows(4)),
         (
             "there are at least five example rows",

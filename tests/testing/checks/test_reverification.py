@@ -58,6 +58,8 @@ async def test_the_reward_and_the_verifiers_fields_are_replaced_and_the_rest_is_
         "extracted_answer": "B",
         "_previous_reward": 0.0,
     }
+    with pytest.raises(TaskError, match="of environment 'mcqa', not of 'gpqa_diamond': leave the name out"):
+        await reverify(catalogue.environment("gpqa_diamond"), stored)
     again = await reverify(catalogue.environment("mcqa"), bytes(new.row))
     assert (again.reward, again.previous_reward, again.changed) == (1.0, 1.0, False)
 
