@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from docstrings import fields_table, parsed, prose
 from gym_runtime.errors import Fault
-from gym_runtime.messages import call_tokens, calls, metric_names, outcomes, rollout_spec, stored_records
+from gym_runtime.messages import (
+    call_tokens,
+    calls,
+    metric_names,
+    outcomes,
+    rollout_spec,
+    run_control,
+    stored_records,
+)
 from gym_runtime.rollout.journal import Answered, TurnRecord
 from gym_runtime.rpc.members import Heartbeat
 
@@ -36,6 +44,10 @@ CHAPTERS = {
             stored_records.Asked,
             "the payload of `cancel.<run>…` and `drain.<kind>.<worker>`, and `runs.<run>.cancelled.<task>…` "
             "in the stream RUNS; an empty one says nothing",
+        ),
+        (
+            run_control.RunControl,
+            "`runs.<run>.control` in the stream RUNS; an empty `cancel.<run>.control` says that it changed",
         ),
         (stored_records.CurrentWeights, "`runs.weights.<pool>` in the stream RUNS"),
     ],

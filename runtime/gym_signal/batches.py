@@ -45,6 +45,7 @@ async def signal_batches(
     signal: bool = True,
     staleness: int | None = None,
     ahead: int | None = None,
+    partial: bool = False,
     in_flight: int = 1024,
     environment: str | None = None,
     **keywords: Unpack[GroupKeywords],
@@ -69,6 +70,9 @@ async def signal_batches(
         staleness: no group is older than so many versions of the weights when it is in a batch. Nothing is
             thrown away for it; sampling waits. None for no bound.
         ahead: batches that are sampled beyond the next one; by default ``staleness``, or 1 without a bound.
+        partial: park what is unfinished when a batch is complete: each rollout stops before its next turn,
+            and goes on there, before all others, when the next batch is asked for or the weights are
+            `installed`. Nothing is sampled meanwhile. Its turns may then be of several weights' versions.
         in_flight: groups in progress at most.
         environment: for rows without an ``agent_ref``.
         keywords: as in `Client.rollouts`.
@@ -107,7 +111,7 @@ async def signal_batches(
         background() as tasks,
         gym.standing_run(settings, environment=environment, **keywords) as run,
     ):
-        batches = SignalBatches(gym, plan, run, tasks, rows, want, stored)
+        batches = SignalBatches(gym, plan, run, tasks, rows, want, stored, partial=partial)
         batches.start_due()
         try:
             yield batches
@@ -137,12 +141,15 @@ class SignalBatches:
         rows: Sequence[AnyRow],
         want: int,
         stored: StoredCurriculum | None,
+        *,
+        partial: bool = False,
     ) -> None:
         self.by_environment: dict[str, Useful] = {}
         self.step = self._before = Useful()
         self._plan, self._run, self._tasks, self._rows, self._stored = plan, run, tasks, rows, stored
         self._gym, self._want = gym, want
         self._cancelled = False
+        self._partial, self._parked = partial, False
         self._rollouts: dict[Drawn, _Rollouts] = {}
         self._handed_over: dict[int, tuple[Drawn, str]] = {}
         self._changed = anyio.Event()
@@ -162,7 +169,8 @@ class SignalBatches:
         Raises:
             GymError: the run is over; or all groups failed, and the message says why.
         """
-        self.installed()
+        self._plan.installed()
+        await self._go_on()
         while (chosen := self._plan.take()) is None:
             if self._failed >= NONE_CAME * self._want:
                 raise GymError(f"the last {self._failed} groups failed: {self._last_failure}")
@@ -171,6 +179,9 @@ class SignalBatches:
             await self._changed.wait()
         if self._stored is not None:
             await self._stored.store(whole=True)
+        if self._partial:
+            self._parked = True
+            await self._gym.pause(self._run.run)
         self.start_due()
         self.settle()
         groups = [self._group(drawn) for drawn in chosen]
@@ -181,6 +192,12 @@ class SignalBatches:
     def installed(self) -> None:
         """The weights trained on all batches so far are installed: rollouts that start now have them."""
         self._plan.installed()
+        self._tasks.start_soon(self._go_on)
+
+    async def _go_on(self) -> None:
+        parked, self._parked = self._parked, False
+        if parked:
+            await self._gym.resume(self._run.run)
         self.start_due()
 
     def refuse(self, group: Group) -> None:
@@ -219,7 +236,7 @@ class SignalBatches:
 
     def start_due(self) -> None:
         """Start what is to be started now."""
-        if not self._cancelled:
+        if not (self._cancelled or self._parked):
             for order in self._plan.due():
                 self._start(order)
 

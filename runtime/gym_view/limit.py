@@ -22,6 +22,7 @@ MOSTLY = 0.5
 
 def limit(view: View) -> str:
     """The sentence. Later stages of a rollout are checked first, because earlier ones wait for them."""
+    held = [run.run for run in view.runs if run.state == "paused"]
     active = [run for run in view.runs if run.state == "active"]
     waiting = sum(depth for depth, _ in view.queues.values())
     if not view.workers:
@@ -39,6 +40,8 @@ def limit(view: View) -> str:
     paused = [one for one in view.workers if one.state == "paused" and one.pools]
     if paused:
         return f"Model '{paused[0].pools[0]}' is paused: rollouts wait until its weights are resumed."
+    if held and not active:
+        return f"Run '{held[0]}' is paused: 'gym-runtime resume {held[0]}' lets it go on."
     if not active and not waiting:
         return "Nothing waits: no run is active."
     if not waiting and all(run.total and run.done == run.total for run in active):

@@ -17,6 +17,8 @@ from gym_runtime.training import RunInfo
 
 _ABOUT = {"hosted_by": "in {}", "stalled": "stalled: {}"}
 """How details of a worker are put; others stand as they are."""
+GOING_ON = ("active", "paused")
+"""States of runs that are not over."""
 HOPS = ("model", "tool", "verify")
 _CALLS: dict[str, tuple[Metric, dict[str, str]]] = {
     "agent": (names.HOP_DURATION, {names.HOP: "verify"}),
@@ -152,7 +154,7 @@ def run_view(run: RunInfo, progress: RunProgress | None) -> RunView:
     rewards = figures.distribution(names.ROLLOUT_REWARD) if figures is not None else None
     return RunView(
         run=run.run,
-        state=run.state,
+        state="paused" if is_paused(run, known) else run.state,
         total=run.total,
         model=run.model,
         environments=run.environments,
@@ -166,6 +168,11 @@ def run_view(run: RunInfo, progress: RunProgress | None) -> RunView:
         truncated=int(figures.total(names.ROLLOUTS, {names.OUTCOME: "truncated"})) if figures else None,
         useful=useful_share(figures) if figures else None,
     )
+
+
+def is_paused(run: RunInfo, progress: RunProgress) -> bool:
+    """Whether a run that is not over is paused."""
+    return run.state == "active" and progress.control is not None and progress.control.paused
 
 
 def useful_share(figures: Figures, environment: str | None = None) -> float | None:

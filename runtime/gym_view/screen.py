@@ -25,7 +25,7 @@ from textual.widgets import Footer, Input, Sparkline, Static
 
 from gym_view import system_tables
 from gym_view.limit import limit
-from gym_view.live import Reading, View, view
+from gym_view.live import GOING_ON, Reading, View, view
 from gym_view.table_view import Lines
 
 EVERY_S = 1.0
@@ -179,7 +179,7 @@ class Top(App[None]):
     def _rows(self, found: View) -> tuple[tuple[str, ...], Sequence[system_tables.Row]]:
         match self._table:
             case "runs":
-                active_first = sorted(found.runs, key=lambda run: (run.state != "active", -run.created_s))
+                active_first = sorted(found.runs, key=lambda run: (run.state not in GOING_ON, -run.created_s))
                 return system_tables.RUNS, system_tables.runs(active_first)
             case "engines":
                 return system_tables.ENGINES, system_tables.engines(found)
@@ -224,7 +224,7 @@ class Top(App[None]):
         found = self._view
         chosen = self.query_one(Lines).chosen
         run = next((one for one in found.runs if one.run == chosen), None) if found else None
-        if self._table != "runs" or run is None or run.state != "active":
+        if self._table != "runs" or run is None or run.state not in GOING_ON:
             self.notify("choose an active run first: 2 shows them")
             return
         left = f"{run.total - (run.done or 0):,} of its {counted(run.total, 'rollout')} not run yet"

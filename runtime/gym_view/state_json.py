@@ -9,7 +9,7 @@ from gym_runtime.client import RunProgress
 from gym_runtime.training import RunInfo
 
 from gym_view.limit import limit
-from gym_view.live import Reading, run_view, useful_shares, view
+from gym_view.live import Reading, is_paused, run_view, useful_shares, view
 
 
 def full_status(reading: Reading, before: Reading | None = None) -> dict[str, Any]:
@@ -30,6 +30,8 @@ def full_run(run: RunInfo, progress: dict[str, RunProgress]) -> dict[str, Any]:
     return {
         **_in_full(run),
         **_in_full(known),
+        "control": _in_full(known.control) if known.control else None,
+        "paused": is_paused(run, known),
         "mean_reward": seen.mean_reward,
         "useful": seen.useful,
         "useful_by_environment": useful_shares(known.figures) if known.figures else {},

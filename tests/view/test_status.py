@@ -171,6 +171,21 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", waiting, "--task", "1", "--rollout", "0") == (
             f"cancelled {waiting}.1.0\n"
         )
+        assert output(capsys, "pause", waiting) == f"run {waiting} is paused\n"
+        chosen = json.loads(output(capsys, "set", waiting, "concurrency=2", "timeout_s=60", "--json"))
+        assert (chosen["paused"], chosen["concurrency"], chosen["timeout_s"]) == (True, 2, 60)
+        assert main.run(["set", waiting, "concurrency=two"]) == 2
+        assert "concurrency" in capsys.readouterr().err
+        seen = json.loads(output(capsys, "status", waiting, "--json"))
+        assert (seen["state"], seen["paused"], seen["control"]["concurrency"]) == ("active", True, 2)
+        for looked in (["status"], ["status", waiting], ["ls", "runs"], ["top", "--once"]):
+            shown = next(line for line in output(capsys, *looked).split("\n") if line.startswith(waiting))
+            assert shown.split()[1] == "paused", looked
+        goes_on = f"run {waiting} goes on, with concurrency=2, timeout_s=60\n"
+        assert output(capsys, "resume", waiting) == goes_on
+        assert main.run(["pause", run]) == 2
+        assert f"run '{run}' is finished, and nothing can be changed" in capsys.readouterr().err
+
         me = f"{getpass.getuser()}@{socket.gethostname()}"
         assert f"{waiting}.1.0 cancelled by {me} at 20" in output(capsys, "status", waiting)
         assert main.run(["cancel", waiting, "--task", "77"]) == 2

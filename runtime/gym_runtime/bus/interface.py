@@ -223,8 +223,11 @@ class Bus(Protocol):
         """
         ...
 
-    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
-        """Make the durable consumer that `pull` uses, so that its `depth` is known before a worker exists.
+    async def open_queue(
+        self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S, most: int | None = None
+    ) -> None:
+        """Make the durable consumer that `pull` uses, or adapt it, so that its `depth` is known before a
+        worker exists.
 
         Raises:
             BrokerError: the broker refuses it.
@@ -240,6 +243,7 @@ class Bus(Protocol):
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
+        most: int | None = None,
     ) -> None:
         """Work on the queue until cancelled: call ``handle`` for each delivery, ``slots`` at a time.
 
@@ -247,6 +251,9 @@ class Bus(Protocol):
 
         ``slots`` is a number, or `Slots` that several pulls share; these divide them evenly as far as their
         queues have tasks.
+
+        ``most`` is for a queue that does not stay: so many of its tasks are in flight over all workers, 0 for
+        no limit, and its consumer is forgotten a day after the last worker has left. Its tasks stay.
 
         ``consumer`` names the durable consumer that all workers of one pattern share. Deliveries are kept
         alive while ``handle`` runs. ``handle`` decides between `Delivery.ack` and `Delivery.release`; one

@@ -199,8 +199,10 @@ class NatsBus:
     async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
         return await self._store(subject, payload, expect=expect)
 
-    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
-        await open_queue(self._streams, pattern, consumer, ack_wait_s)
+    async def open_queue(
+        self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S, most: int | None = None
+    ) -> None:
+        await open_queue(self._streams, pattern, consumer, ack_wait_s, most)
 
     async def pull(
         self,
@@ -211,6 +213,7 @@ class NatsBus:
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
+        most: int | None = None,
     ) -> None:
         puller = Puller(
             self._link,
@@ -221,6 +224,7 @@ class NatsBus:
             slots=Slots(slots) if isinstance(slots, int) else slots,
             handle=handle,
             ack_wait_s=ack_wait_s,
+            most=most,
         )
         await puller.run(stop)
 

@@ -32,6 +32,9 @@ MAX_ACK_PENDING = -1
 """Tasks in flight over all workers of a pattern: as many as they ask for. The default is 1000."""
 MAX_WAITING = 65536
 """Open pulls over all workers of a pattern, up to eight a worker; the broker's default is 512."""
+QUEUE_KEPT_S = 86400.0
+"""After so long without workers the broker forgets the consumer of a queue that does not stay. Its tasks are
+kept; a rollout that was in progress then is taken for a new one, and stopped by its journal once."""
 PULL_TICK_S = 0.5
 """How often a puller looks for silence, and asks where a pause or a slow link kept it from asking."""
 PULL_CLEANUP_S = 2.0
@@ -44,7 +47,9 @@ log = structlog.get_logger(__name__)
 ORDINARY = (404, 408)  # statuses that end a pull after its time
 
 
-async def open_queue(streams: Streams, pattern: str, consumer: str, ack_wait_s: float) -> None:
+async def open_queue(
+    streams: Streams, pattern: str, consumer: str, ack_wait_s: float, most: int | None = None
+) -> None:
     """Create or adapt the durable consumer that all workers on a pattern of the work queue share.
 
     Raises:
@@ -59,9 +64,11 @@ async def open_queue(streams: Streams, pattern: str, consumer: str, ack_wait_s: 
         "ack_wait": int(ack_wait_s * 1e9),
         # Without a limit: after `max_deliver` the broker would keep the task and never deliver it again.
         "max_deliver": -1,
-        "max_ack_pending": MAX_ACK_PENDING,
+        "max_ack_pending": most or MAX_ACK_PENDING,
         "max_waiting": MAX_WAITING,
     }
+    if most is not None:
+        config["inactive_threshold"] = int(QUEUE_KEPT_S * 1e9)
     await streams.consume(pattern, name, config)
 
 
@@ -120,9 +127,10 @@ class Puller:
         slots: Slots,
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float,
+        most: int | None = None,
     ) -> None:
         self._link, self._names, self._blobs = link, streams.names, blobs
-        self._create = partial(open_queue, streams, pattern, consumer, ack_wait_s)
+        self._create = partial(open_queue, streams, pattern, consumer, ack_wait_s, most)
         self._consumer = f"{self._names.stream(pattern)}.{self._names.consumer(consumer)}"
         self._handle = handle
         self._ack_wait_s = ack_wait_s

@@ -22,6 +22,9 @@ COMMANDS = {
         "merge": "Put the parts of a run, in several result files, together: one row per rollout, with "
         "new metrics.",
         "cancel": "Stop a run, one of its tasks, or one rollout.",
+        "pause": "Pause a run: nothing of it starts, and its rollouts stop before their next turn.",
+        "resume": "Let a run go on that 'gym-runtime pause' has paused.",
+        "set": "Change a run while it goes on, such as its concurrency.",
         "drain": "Ask workers to leave: they take no new work, and finish what they have or give it back.",
         "weights": "Pause a serving model, change its weights, and resume: rollouts wait meanwhile, and "
         "no rollout is lost.",

@@ -13,6 +13,7 @@ from gym_runtime.cli.options import POLICY, BrokerOptions
 
 if TYPE_CHECKING:
     from gym_runtime.client import Client
+    from gym_runtime.messages.run_control import RunControl
     from gym_runtime.rpc.registry import Heartbeat
 
 T = TypeVar("T")
@@ -40,6 +41,24 @@ def ask(broker: BrokerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
             return await question(gym)
 
     return run_async(main)
+
+
+def show_control(control: RunControl, *, as_json: bool) -> None:
+    """Say what is set for a run now."""
+    import msgspec
+
+    from gym_runtime.cli import terminal
+
+    fields = msgspec.structs.asdict(control)
+    if as_json:
+        terminal.print_json(fields)
+        return
+    said = {name: value for name, value in fields.items() if name not in ("run", "paused", "by", "at_s")}
+    chosen = [f"{name}={value:g}" for name, value in said.items() if value is not None]
+    state = "is paused" if control.paused else "goes on"
+    terminal.output().print(
+        f"run {control.run} {state}" + (f", with {', '.join(chosen)}" if chosen else ""), soft_wrap=True
+    )
 
 
 def unserved(

@@ -47,6 +47,7 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_keywords import RolloutKeywords
 from gym_runtime.messages.rollout_settings import OTHER_NAMES, RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_control import RunControl, changed, settable
 from gym_runtime.messages.stored_records import RunInfo, asked_here, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
 from gym_runtime.rpc.members import Heartbeat, all_workers, drain, named
@@ -530,6 +531,43 @@ class Client:
             UsageError: there is no such run or no such task, or a rollout is named without its task.
         """
         await self.driver.cancel(run, task_index, rollout_index, asked=asked_here())
+
+    async def pause(self, run: str) -> RunControl:
+        """Pause a run: nothing of it starts, and each rollout in progress stops before its next turn.
+
+        What a rollout has done is kept, and after `resume` it goes on there; no turn is asked twice. This
+        holds until `resume`, whatever ends in between. The time of a pause does not count towards
+        ``timeout_s``. An agent that calls no `Rollout.respond`, such as a black box, finishes its rollout.
+
+        Raises:
+            UsageError: there is no such run, or it is over.
+        """
+        return await self.driver.set_control(run, lambda before: changed(before, {"paused": True}))
+
+    async def resume(self, run: str) -> RunControl:
+        """Let a paused run go on. It is not the ``resume`` of `rollouts`, which goes on with files.
+
+        Raises:
+            UsageError: as `pause`.
+        """
+        return await self.driver.set_control(run, lambda before: changed(before, {"paused": False}))
+
+    async def set_run(self, run: str, **settings: float | None) -> RunControl:
+        """Change a run while it goes on; rollouts that start, or go on after a pause, have the new values.
+
+        Args:
+            settings: ``concurrency``: its rollouts in progress at most, for each agent; those in progress
+                stay. ``max_attempts``, ``max_turns``, ``timeout_s`` and ``call_timeout_s``: as in
+                `RolloutSettings`. None for one takes the change back.
+
+        Raises:
+            UsageError: as `pause`, or a name or a value is wrong; then nothing is changed.
+        """
+        return await self.driver.set_control(run, lambda before: changed(before, settable(settings)))
+
+    async def control_of(self, run: str) -> RunControl:
+        """What `pause` and `set_run` have set for a run."""
+        return await self.driver.control(run)
 
     def collect(self, run: str) -> AsyncGenerator[RolloutRecord]:
         """The records of a run that was published elsewhere, until it is finished or cancelled.

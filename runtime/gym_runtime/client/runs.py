@@ -31,11 +31,13 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import RESULTS, RolloutRecord, rollout_of
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.messages.run_control import CONTROLS, OWN, RunControl, control_subject, encode_control
 from gym_runtime.messages.stored_records import (
     CLOSED,
     RUNS,
     Asked,
     RunInfo,
+    asked_here,
     encode_asked,
     encode_run,
     leave_out,
@@ -75,6 +77,8 @@ def queue_of(task: RolloutSpec) -> str:
     # Only for its error: the caller should meet it, not the worker.
     token(task.model, "model")
     agent, environment = token(task.agent, "agent"), token(task.environment, "environment")
+    if agent == OWN:
+        raise UsageError(f"an agent cannot have the name '{OWN}'")
     return f"task.{agent}.{environment}.{token(task.run, 'run')}"
 
 
@@ -289,6 +293,37 @@ class Runs:
         stored = await self.bus.latest(f"{prefix}>")
         return {one.subject.removeprefix(prefix): read_asked(one.payload) for one in stored}
 
+    # -- control while it goes on --------------------------------------------------------------------
+
+    async def control(self, run: str) -> RunControl:
+        """What is set for a run; the defaults if nothing is."""
+        found = CONTROLS.read_all(await self.bus.latest(control_subject(run)))
+        return found[0] if found else RunControl(run=run)
+
+    async def set_control(self, run: str, change: Callable[[RunControl], RunControl]) -> RunControl:
+        """Change what is set for a run that is not over.
+
+        Raises:
+            UsageError: there is no such run, it is over, or the change is refused.
+        """
+        info, subject = await self.run(run), control_subject(run)
+        if info.state != "active":
+            raise UsageError(f"run '{run}' is {info.state}, and nothing can be changed for it any more")
+        while True:
+            found = await self.bus.latest(subject)
+            known = CONTROLS.read(found[0]) if found else None
+            before = known or RunControl(run=run)
+            after = change(before)
+            if after == before:
+                return before
+            by = asked_here()
+            after = msgspec.structs.replace(after, by=by.by, at_s=by.at_s)
+            sequence = found[0].sequence if found else 0
+            # None: another client has changed it meanwhile.
+            if await self.bus.append(subject, encode_control(after), expect=sequence) is not None:
+                await self.bus.publish(f"cancel.{token(run, 'run')}.control", b"")
+                return after
+
     async def finish_run(self, run: RunInfo, *, state: str = "finished") -> None:
         """Say that a run is over. It is closed now, or by the last of the other clients that follow it.
 
@@ -321,7 +356,8 @@ class Runs:
 
     async def _free(self, run: str) -> None:
         run = token(run, "run")
-        kept = (*tasks_of(run), f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>")
+        control = control_subject(run)
+        kept = (*tasks_of(run), f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>", control)
         for pattern in (*kept, blobs.of_run(run)):
             await self.bus.forget(pattern)
 

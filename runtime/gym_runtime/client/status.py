@@ -24,6 +24,7 @@ from gym_runtime.messages.metric_names import Figures, merged
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, rollout_of
 from gym_runtime.messages.rollout_spec import is_comparison
+from gym_runtime.messages.run_control import CONTROLS, RunControl
 from gym_runtime.messages.stored_records import RunInfo, leave_out
 from gym_runtime.rpc.members import all_workers, fresh
 from gym_runtime.rpc.meter import Meter
@@ -49,6 +50,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
         rate_per_s: results per second since the run, or this part of it, began.
         left_s: seconds until the rest has results at this rate.
         figures: what its client has counted: rewards, outcomes, tokens, durations.
+        control: what users have set for it while it goes on; None if nothing.
     """
 
     done: int | None = None
@@ -56,6 +58,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_s: float | None = None
     left_s: float | None = None
     figures: Figures | None = None
+    control: RunControl | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +210,18 @@ async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
     runs = [run for run in runs if is_token(run.run)]
     asked = [Heartbeat(worker=run.run, kind="client", pools=[]) for run in runs if run.state == "active"]
     answers = {answer.worker: answer for answer in await fresh(bus, asked)}
-    return {run.run: await _progress(bus, run, answers.get(run.run)) for run in runs}
+    controls = await read_controls(bus) if asked else {}
+    found = {run.run: await _progress(bus, run, answers.get(run.run)) for run in runs}
+    return {run: replace(one, control=controls.get(run)) for run, one in found.items()}
+
+
+async def read_controls(bus: Bus) -> dict[str, RunControl]:
+    """What is set for each run for which something is.
+
+    Raises:
+        GymError: the broker is not reachable.
+    """
+    return {one.run: one for one in CONTROLS.read_all(await bus.latest("runs.*.control"))}
 
 
 async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProgress:

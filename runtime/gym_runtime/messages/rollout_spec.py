@@ -130,6 +130,12 @@ class RolloutIdentity(msgspec.Struct, frozen=True, kw_only=True):
 encode_spec = msgspec.json.Encoder().encode
 decode_spec = msgspec.json.Decoder(RolloutSpec).decode
 decode_identity = msgspec.json.Decoder(RolloutIdentity).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def as_taken_up(payload: bytes) -> bytes:
+    """An encoded task as one that may have been begun; fields of later versions stay."""
+    return msgspec.json.encode({**_decode_fields(payload), "taken_up": True})
 
 
 def unread_spec(payload: bytes, agent: str) -> RolloutSpec:

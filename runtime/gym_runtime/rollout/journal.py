@@ -80,11 +80,13 @@ class Journal:
         turns: how many recorded turns this attempt has got from the journal.
         session, worker: the rollout's session and the worker that holds it; empty while not known.
         on_turn: called when a turn was stored.
+        before_turn: called before the model is asked; it ends this attempt, which is parked.
         bus: where it is stored; None for a rollout without a journal.
     """
 
     def __init__(self, bus: Bus | None, subject: str) -> None:
         self.on_turn: Callable[[], None] | None = None
+        self.before_turn: Callable[[], None] | None = None
         self.turns = 0
         self.session = ""
         self.worker = ""
@@ -196,6 +198,12 @@ class Journal:
             index = next((one for one in open_ones if requests[one] == recorded), open_ones[0])
             found[index] = self.model_answer(requests[index])
         return found
+
+    async def turn(self) -> None:
+        """The model is asked next; does not return if the rollout is parked."""
+        if self.before_turn is not None:
+            self.before_turn()
+            await anyio.sleep_forever()
 
     def note(self, call: str, body: Raw) -> None:
         """The environment answered a call; it is stored with the next turn."""

@@ -117,6 +117,7 @@ class RemoteModel:
         identity = _identity(params, before=self._hash) if self._task.durability == "turn" else ""
         body = self._journal.model_answer(identity)
         if body is None:
+            await self._journal.turn()
             body = await self._asked(params, items)
             # Stored before the answer is used, or a resumed attempt could diverge.
             await self._journal.store(identity, body)
@@ -139,6 +140,8 @@ class RemoteModel:
         durable = self._task.durability == "turn"
         identities = [_identity(params, items) if durable else "" for items in conversations]
         bodies = self._journal.model_answers(identities)
+        if None in bodies:
+            await self._journal.turn()
         storing = anyio.Lock()  # each record names the one before it
 
         async def one(index: int) -> None:

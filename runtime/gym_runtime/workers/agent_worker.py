@@ -1,9 +1,9 @@
 """The agent worker: takes rollouts by credit, runs them, commits each result once.
 
-Each delivery passes the guards (`gym_runtime.workers.guards`), is run, and gets one of four verdicts
-(`gym_runtime.workers.fate`): its record is committed, it is given back, dropped or abandoned. A delivery is
-acknowledged after its record is stored. A task that lost too many workers in a row, or that cannot be
-decoded, is committed as failed: no task is retried without end, and each has a record.
+Each delivery passes the guards (`gym_runtime.workers.guards`), is run, and gets one of five verdicts
+(`gym_runtime.workers.fate`): its record is committed, it is given back, moved, dropped or abandoned. A
+delivery is acknowledged after its record is stored. A task that lost too many workers in a row, or that
+cannot be decoded, is committed as failed: no task is retried without end, and each has a record.
 
 A worker that is stopped gives its tasks back and stores that it did (`gym_runtime.rollout.account`), so that
 this does not count as a loss, however often it happens. A worker that ends by itself loses its tasks, like a
@@ -18,14 +18,15 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 import anyio
 
 from gym_runtime import clock, logs, tracing
-from gym_runtime.bus.interface import Bus, Delivery
+from gym_runtime.bus.interface import Bus, Delivery, Incoming
 from gym_runtime.bus.pull import Slots
 from gym_runtime.errors import UNREADABLE, Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.metric_names import QUEUE_WAIT
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
-from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, unread_spec
+from gym_runtime.messages.rollout_spec import RolloutSpec, as_taken_up, decode_spec, unread_spec
+from gym_runtime.messages.run_control import agent_of, own_queue
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.answer import Service
@@ -34,8 +35,9 @@ from gym_runtime.rpc.lost import Stalls
 from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.quarantine import RolloutPlace
 from gym_runtime.timing import GIVE_BACK_S
-from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Verdict
+from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Move, Verdict
 from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, StoredAlready
+from gym_runtime.workers.run_controls import RunControls
 
 NOTE_S = 1.0
 """How often an agent worker looks for rollouts whose time must be noted (`gym_runtime.rollout.account`)."""
@@ -79,6 +81,7 @@ class AgentWorker:
         self._stored = StoredAlready(bus)
         self._clients = ClientPresent(bus, self._router.members, self._fates)
         self._ended = NotEnded(bus, self._fates)
+        self._controls = RunControls(bus, self._agents, self._fates, self._pull_queue)
         self._suspects = NotSuspect(self._router.views["agent"], crashed)
         self._stop = anyio.Event()
         self._finished = anyio.Event()
@@ -95,6 +98,7 @@ class AgentWorker:
     def stop(self) -> None:
         """Take no new tasks. If the worker is cancelled after this, it gives back its tasks in flight."""
         self._stop.set()
+        self._controls.end()
 
     async def drain(self) -> None:
         """As `stop`; return when the tasks in flight are finished."""
@@ -109,11 +113,13 @@ class AgentWorker:
             tasks.start_soon(self._note_time)
             tasks.start_soon(self._clients.watch)
             # Subscribe first, then read: a cancellation between the two is not missed.
-            async with self._bus.serve("cancel.>", self._ended.hear):
+            async with self._bus.serve("cancel.>", self._hear):
                 await self._ended.load()
+                await self._controls.load()
                 ready()
                 async with anyio.create_task_group() as pulls:
                     pulls.start_soon(self._serve)
+                    pulls.start_soon(self._controls.follow, pulls)
                     for name in self._agents:
                         pulls.start_soon(self._pull, name)
             self._finished.set()
@@ -127,13 +133,19 @@ class AgentWorker:
         finally:
             self.serving = False
 
+    def _hear(self, incoming: Incoming) -> None:
+        if incoming.subject.endswith(".control"):
+            self._controls.look_again()
+        else:
+            self._ended.hear(incoming)
+
     async def _pull(self, name: str) -> None:
+        name = token(name, "agent")
+        await self._pull_queue(f"task.{name}.>", f"agent-{name}", None, self._stop)
+
+    async def _pull_queue(self, queue: str, consumer: str, most: int | None, stop: anyio.Event) -> None:
         await self._bus.pull(
-            f"task.{token(name, 'agent')}.>",
-            consumer=f"agent-{token(name, 'agent')}",
-            slots=self._slots,
-            handle=self._handle,
-            stop=self._stop,
+            queue, consumer=consumer, slots=self._slots, handle=self._handle, stop=stop, most=most
         )
 
     # -- one delivery ---------------------------------------------------------------------------------
@@ -143,7 +155,10 @@ class AgentWorker:
             task = self._read(delivery)
         except RuntimeFault as error:
             return await self._settle(delivery, self._refused(delivery, error))
-        verdict = await self._stored.admit(task, delivery.deliveries) or await self._clients.admit(task)
+        task, verdict = self._controls.admit(task, delivery)
+        verdict = (
+            verdict or await self._stored.admit(task, delivery.deliveries) or await self._clients.admit(task)
+        )
         if verdict is not None:
             return await self._settle(delivery, verdict)
         queued_s = 0.0
@@ -175,7 +190,7 @@ class AgentWorker:
         """The verdict on a task that cannot be run: a failed record, if its identity can be decoded."""
         logger().error("a task is refused", subject=delivery.subject, error=error.message)
         with suppress(*UNREADABLE):
-            task = unread_spec(delivery.payload, agent=delivery.subject.split(".")[1])
+            task = unread_spec(delivery.payload, agent=agent_of(delivery.subject))
             return Commit.of(task, refused_record(task, error, self.worker))
         # Without an identity there is no subject for a record.
         return Drop("it cannot be read")
@@ -193,7 +208,7 @@ class AgentWorker:
                 fenced = isinstance(verdict, Abandon)
                 if isinstance(verdict, Commit):
                     await self._commit(verdict)
-                elif isinstance(verdict, GiveBack):
+                elif isinstance(verdict, GiveBack | Move):
                     await self._note_given_back(fate)
                 # From here on no note may say that the task was given back, even if the broker is away.
                 settled = True
@@ -217,6 +232,7 @@ class AgentWorker:
     async def _verdict(self, fate: Fate, place: RolloutPlace) -> Verdict:
         """Run the rollout; returns the verdict on its delivery."""
         self._ended.begin(fate)
+        self._controls.begin(fate)
         refusal = self._suspects.refuse(fate)
         try:
             if refusal is None:
@@ -257,11 +273,22 @@ class AgentWorker:
                 await delivery.ack()
             case GiveBack(after_s):
                 await delivery.release(after_s)
+            case Move(begun):
+                await self._move(delivery, begun=begun or delivery.deliveries > 1)
             case Drop():
                 await delivery.ack()
             case Abandon(reason):
                 logger().info("this attempt stops", reason=reason)
                 delivery.abandon()
+
+    async def _move(self, delivery: Delivery, *, begun: bool) -> None:
+        """Put a task into its run's own queue. If the acknowledgement is lost it is delivered twice; the
+        rollout has one result all the same.
+        """
+        subject, _ = own_queue(delivery.subject.split(".")[3], agent_of(delivery.subject))
+        payload = as_taken_up(delivery.payload) if begun else delivery.payload
+        await self._bus.enqueue(subject, payload, headers=delivery.headers)
+        await delivery.ack()
 
     async def _see_to_sessions(self, fate: Fate, verdict: Verdict) -> None:
         """Close the sessions of earlier attempts, or leave this attempt's session to the next attempt."""
@@ -271,6 +298,8 @@ class AgentWorker:
             await self._bus.publish(
                 f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
             )
+        if fate.stopped_at_turn and not task.replayable:
+            fate.attempts.leave()  # the next attempt goes on in it
         # A missing journal may also mean that the run is over: then no other attempt will close the session.
         if isinstance(verdict, Abandon) and not await self._ended.surely_over(task.run):
             fate.attempts.leave()

@@ -1,8 +1,9 @@
-"""The fate of a delivered rollout: four verdicts, and the one object that knows whether it goes on.
+"""The fate of a delivered rollout: five verdicts, and the one object that knows whether it goes on.
 
 ===========  ==============================================================================================
 `Commit`     its record is stored, once for all deliveries, and the delivery is acknowledged
 `GiveBack`   the queue delivers it again after some seconds; it does not count as a loss
+`Move`       it goes to its run's own queue, and the delivery is acknowledged
 `Drop`       the delivery is acknowledged without a record: one exists already, or nothing waits for it
 `Abandon`    the delivery is left alone: another attempt has taken over the rollout
 ===========  ==============================================================================================
@@ -11,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -19,6 +21,7 @@ from gym_runtime.bus.interface import Bus, Delivery
 from gym_runtime.messages.names import rollout_token
 from gym_runtime.messages.outcomes import RolloutRecord, encode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_control import is_own
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.attempts import Attempts
 from gym_runtime.rollout.journal import Journal, journal_subject
@@ -29,6 +32,11 @@ from gym_runtime.rpc.actors import Actors
 def record_subject(task: RolloutSpec) -> str:
     """Where a rollout's record is stored."""
     return f"rollout.{rollout_token(task.rollout_id)}"
+
+
+PARKED_S = 0.2
+"""After so long a parked rollout may be delivered again: workers that do not know of the pause yet would be
+delivered it at once."""
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -49,6 +57,12 @@ class GiveBack(msgspec.Struct, frozen=True):
     after_s: float
 
 
+class Move(msgspec.Struct, frozen=True):
+    """Put it into the queue of its run; ``begun``: it has a journal."""
+
+    begun: bool = False
+
+
 class Drop(msgspec.Struct, frozen=True):
     """Acknowledge it without a record."""
 
@@ -61,7 +75,7 @@ class Abandon(msgspec.Struct, frozen=True):
     reason: str
 
 
-Verdict = Commit | GiveBack | Drop | Abandon
+Verdict = Commit | GiveBack | Move | Drop | Abandon
 
 
 class Fate:
@@ -71,6 +85,7 @@ class Fate:
         redelivered: an earlier delivery, or an earlier client's publication, may have begun it.
         began_s: when this delivery began, by `gym_runtime.clock.monotonic`.
         instead: the verdict that stopped it; None if its record says how it ended.
+        stopped_at_turn: it was parked: another delivery goes on at its next turn.
     """
 
     def __init__(
@@ -89,6 +104,7 @@ class Fate:
         self.redelivered = delivery.deliveries > 1 or task.taken_up
         self.began_s = clock.monotonic()
         self.instead: Verdict | None = None
+        self.stopped_at_turn = False
         self.journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         self.journal = Journal(bus if task.durability == "turn" else None, self.journal_at)
         self.account = Account(
@@ -111,6 +127,16 @@ class Fate:
         """Stop at once: cancelled, or with another verdict. An earlier verdict stands."""
         self.instead = instead or self.instead
         self.attempts.stop()
+
+    def park(self, *, at_turn: bool) -> None:
+        """Stop before the model is asked again, or do not; a rollout without a journal never stops so."""
+        # Given back, it is the first that goes on after the pause.
+        parked = GiveBack(PARKED_S) if is_own(self.delivery.subject) else Move(begun=True)
+        self.journal.before_turn = partial(self._parked, parked) if at_turn and self.journal.bus else None
+
+    def _parked(self, verdict: Verdict) -> None:
+        self.stopped_at_turn = True
+        self.stop(verdict)
 
 
 class Fates:

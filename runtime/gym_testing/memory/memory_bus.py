@@ -355,9 +355,11 @@ class MemoryBus:
         payload, headers = self._checked(subject, payload), _as_sent(headers)
         await self._stored(subject, lambda: self._broker.queue.add(subject, payload, headers, once=once))
 
-    async def open_queue(self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S) -> None:
+    async def open_queue(
+        self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S, most: int | None = None
+    ) -> None:
         _starts_with(pattern, "task", pattern=True)
-        await self._stored("task", lambda: self._broker.queue.consumer(consumer, pattern, ack_wait_s))
+        await self._stored("task", lambda: self._broker.queue.consumer(consumer, pattern, ack_wait_s, most))
 
     async def pull(
         self,
@@ -368,11 +370,12 @@ class MemoryBus:
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
+        most: int | None = None,
     ) -> None:
         _starts_with(pattern, "task", pattern=True)
         await self.line.passable(PATIENCE_S)
         queue = self._broker.queue
-        shared = queue.consumer(consumer, pattern, ack_wait_s)
+        shared = queue.consumer(consumer, pattern, ack_wait_s, most)
         places = Slots(slots) if isinstance(slots, int) else slots
         puller = Puller(queue, self._broker.carry, self.line, shared, slots=places, handle=handle)
         await puller.run(stop)

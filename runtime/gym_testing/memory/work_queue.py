@@ -61,6 +61,9 @@ class Consumer:
     def __init__(self, pattern: str, ack_wait_s: float, carry: Carry) -> None:
         self.pattern = pattern
         self.ack_wait_s = ack_wait_s
+        self.most = 0
+        """Tasks that are in flight at most; 0 for no limit."""
+        self._pending: set[int] = set()
         self._carry = carry
         self._waiting: list[Task] = []
         self._workers: deque[Puller] = deque()
@@ -92,8 +95,9 @@ class Consumer:
 
     def dispatch(self) -> None:
         """Deliver waiting tasks to workers with free slots, round robin."""
-        while self._waiting and (worker := self._next()) is not None:
+        while self._waiting and self._may_deliver() and (worker := self._next()) is not None:
             task = heapq.heappop(self._waiting)
+            self._pending.add(task.sequence)
             task.deliveries += 1
             task.held = True
             task.until_s = self._loop.time() + self.ack_wait_s
@@ -101,6 +105,15 @@ class Consumer:
             receive = partial(worker.receive, task, task.deliveries)
             if self._carry("delivery", task.subject, None, worker.line, receive):
                 worker.expect()
+
+    def _may_deliver(self) -> bool:
+        again = self._waiting[0].sequence in self._pending
+        return not self.most or again or len(self._pending) < self.most
+
+    def forget(self, task: Task) -> None:
+        """A task is done, or deleted."""
+        self._pending.discard(task.sequence)
+        self.dispatch()
 
     def _next(self) -> Puller | None:
         for _ in range(len(self._workers)):
@@ -156,7 +169,7 @@ class WorkQueue:
             if compiled(consumer.pattern).fullmatch(subject):
                 self._assign(task, consumer)
 
-    def consumer(self, name: str, pattern: str, ack_wait_s: float) -> Consumer:
+    def consumer(self, name: str, pattern: str, ack_wait_s: float, most: int | None = None) -> Consumer:
         """The consumer of a name; created if it does not exist.
 
         Raises:
@@ -178,7 +191,8 @@ class WorkQueue:
             raise BrokerError(
                 f"the broker refuses the consumer {name} of {pattern!r}: it exists for {consumer.pattern!r}"
             )
-        consumer.ack_wait_s = ack_wait_s
+        consumer.ack_wait_s, consumer.most = ack_wait_s, most or 0
+        consumer.dispatch()
         return consumer
 
     def _assign(self, task: Task, consumer: Consumer) -> None:
@@ -191,16 +205,21 @@ class WorkQueue:
             consumer, task.consumer = task.consumer, None
             if not task.held:
                 consumer.drop(lambda waiting: waiting is task)
+            consumer.forget(task)
 
     def forget(self, pattern: str) -> int:
         """Delete the tasks of a pattern, held ones too; returns how many."""
         matches = compiled(pattern).fullmatch
         gone = [task for task in self._tasks.values() if matches(task.subject)]
+        freed = [(task, task.consumer) for task in gone]
         for task in gone:
             del self._tasks[task.sequence]
             task.consumer = None
         for consumer in self._consumers.values():
             consumer.drop(lambda task: task.consumer is None)
+        for task, consumer in freed:
+            if consumer is not None:
+                consumer.forget(task)
         return len(gone)
 
     def counts(self, pattern: str) -> dict[str, int]:

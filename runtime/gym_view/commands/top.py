@@ -11,7 +11,7 @@ from gym_runtime.errors import UsageError
 
 from gym_view import system_tables
 from gym_view.limit import limit
-from gym_view.live import Reading, View, view
+from gym_view.live import GOING_ON, Reading, View, view
 
 BETWEEN_S = 1.0
 
@@ -59,7 +59,7 @@ def _print(found: View, *, as_json: bool) -> None:
     console.print(limit(found), soft_wrap=True)
     console.print(system_tables.headline(found), soft_wrap=True)
     for head, rows in (
-        (system_tables.RUNS, system_tables.runs([run for run in found.runs if run.state == "active"])),
+        (system_tables.RUNS, system_tables.runs([run for run in found.runs if run.state in GOING_ON])),
         (system_tables.WORKERS, system_tables.workers(found.workers)),
         (system_tables.FAILURES, system_tables.failures(found)),
     ):

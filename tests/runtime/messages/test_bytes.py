@@ -18,6 +18,7 @@ from gym_runtime.messages import (
     calls,
     outcomes,
     responses,
+    run_control,
     stored_records,
 )
 from gym_runtime.messages import rollout_spec as tasks
@@ -71,7 +72,7 @@ def structs(module: ModuleType) -> set[type]:
 def test_every_message_has_golden_bytes() -> None:
     modules = (
         *(calls, outcomes, responses, role_models, tasks),
-        *(stored_records, call_tokens, errors),
+        *(stored_records, run_control, call_tokens, errors),
     )
     there = set[type]().union(*map(structs, modules))
     elsewhere = {Figures, Heartbeat}

@@ -1,0 +1,109 @@
+"""What users have set for a run while it goes on: paused, a limit of its rollouts, other limits.
+
+It is stored under ``runs.<run>.control``, so it outlives every process, and announced by an empty
+``cancel.<run>.control``, on which agent workers look again; workers of earlier versions ignore both. From
+then on the run has a queue of its own for each agent, ``task.=.<agent>.<run>``: what waits in the agent's
+queue is moved there by the workers that get it. So a paused run costs nothing, because nothing is pulled from
+its queue, and the broker itself limits how many of its rollouts are in progress.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from gym_runtime.errors import UsageError
+from gym_runtime.messages.names import Token, token
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.stored_records import Stored
+
+OWN = "="
+"""In the place of the agent in a task's subject: the queue of a run. No agent may have this name."""
+LIMITS = ("max_attempts", "max_turns", "timeout_s", "call_timeout_s")
+"""The fields of a `RolloutSpec` that can be set."""
+
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+
+
+class RunControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The record.
+
+    Attributes:
+        paused: nothing of it starts; what is in progress stops at its next turn.
+        concurrency: its rollouts in progress at most, for each of its agents; None for no limit.
+        max_attempts, max_turns, timeout_s, call_timeout_s: as in `RolloutSpec`, for rollouts that start, or
+            go on, from now on; None for what the run was published with.
+        by, at_s: who set it last and when, as in `gym_runtime.messages.stored_records.Asked`.
+    """
+
+    run: Token
+    paused: bool = False
+    concurrency: AtLeastOne | None = None
+    max_attempts: AtLeastOne | None = None
+    max_turns: AtLeastOne | None = None
+    timeout_s: Seconds | None = None
+    call_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
+    by: str = ""
+    at_s: float = 0.0
+
+    def applied(self, task: RolloutSpec) -> RolloutSpec:
+        """A rollout with the limits that are set here."""
+        limits = {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(task, **limits) if limits else task
+
+
+SETTABLE = ("concurrency", *LIMITS)
+
+encode_control = msgspec.json.Encoder().encode
+decode_control = msgspec.json.Decoder(RunControl).decode
+CONTROLS = Stored(decode_control, lambda control: f"{control.run}.control")
+"""Reads what is stored under ``runs.<run>.control``."""
+
+
+def control_subject(run: str) -> str:
+    """Where the control of a run is stored."""
+    return f"runs.{token(run, 'run')}.control"
+
+
+def settable(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, if users may set all of them.
+
+    Raises:
+        UsageError: one has another name.
+    """
+    for name in settings:
+        if name not in SETTABLE:
+            raise UsageError(f"'{name}' cannot be set for a run: use one of {', '.join(SETTABLE)}")
+    return settings
+
+
+def changed(control: RunControl, settings: dict[str, Any]) -> RunControl:
+    """A control with other settings; None for one is what the run was published with.
+
+    Raises:
+        UsageError: a value is wrong.
+    """
+    fields = msgspec.structs.asdict(control) | settings
+    try:
+        return msgspec.convert(fields, RunControl)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{error}".replace(" - at `$.", ", in '").replace("`", "'")) from error
+
+
+def own_queue(run: str, agent: str) -> tuple[str, str]:
+    """The subject of a run's own queue for an agent, and the name of its consumer."""
+    run, agent = token(run, "run"), token(agent, "agent")
+    return f"task.{OWN}.{agent}.{run}", f"run-{run}-{agent}"
+
+
+def agent_of(subject: str) -> str:
+    """The agent for which a task waits under a subject."""
+    _, agent, following, *_ = subject.split(".")
+    return following if agent == OWN else agent
+
+
+def is_own(subject: str) -> bool:
+    """Whether a task waits in its run's own queue."""
+    return subject.startswith(f"task.{OWN}.")

@@ -1,0 +1,235 @@
+"""Runs that are paused, go on, and are changed while they go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import anyio
+import pytest
+from gym_runtime import UsageError
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
+from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_control import RunControl, control_subject, encode_control
+from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.workers.run_controls import LOOK_S
+from gym_testing.small_system import Engine, SmallSystem, answer, function_call, rollout_spec, row
+from runtime.workers.agent_worker.agents import fault_of, row_of
+
+pytestmark = pytest.mark.anyio
+
+TURNS = 4
+
+
+class Slow(Engine):
+    """Each answer takes a second; the last of `TURNS` ends the rollout.
+
+    Attributes:
+        asked: how often each rollout was asked for each turn.
+        at_work: calls in progress.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = Counter[tuple[str, int]]()
+        self.at_work = self.most = 0
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        turn = sum(b"function_call_output" in bytes(item) for item in call.input)
+        self.asked[context.rollout, turn] += 1
+        self.at_work += 1
+        self.most = max(self.most, self.at_work)
+        try:
+            await anyio.sleep(1)
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.put(context)
+            raise
+        finally:
+            self.at_work -= 1
+        if turn < TURNS - 1:
+            return answer(function_call("work", call_id=f"c{turn}"))
+        return answer("done")
+
+
+async def published(system: SmallSystem, count: int, run: str = "run", **more: object) -> list[RolloutSpec]:
+    tasks = [rollout_spec(row(), run=run, task=task, **more) for task in range(count)]
+    await system.client.driver.open_run(RunInfo(run=run, total=count, agents=["tool_loop"]))
+    await system.enqueue(*tasks)
+    return tasks
+
+
+@pytest.fixture
+async def engine(system: SmallSystem) -> Slow:
+    engine = Slow()
+    await system.add_model(engine)
+    return engine
+
+
+def assert_each_turn_once(engine: Slow, count: int, run: str = "run") -> None:
+    assert not engine.cancelled.items
+    turns = {key: asked for key, asked in engine.asked.items() if key[0].startswith(f"{run}.")}
+    assert turns == {(f"{run}.{task}.0", turn): 1 for task in range(count) for turn in range(TURNS)}
+
+
+async def idle(engine: Slow) -> None:
+    """The engine has nothing to do for long."""
+    while engine.at_work:
+        await anyio.sleep(0.5)
+    asked = engine.asked.total()
+    await anyio.sleep(60)
+    assert engine.asked.total() == asked
+
+
+async def all_done(system: SmallSystem, count: int, run: str = "run") -> list[RolloutRecord]:
+    records = await system.records(count, run)
+    assert [record.outcome for record in records] == [Completed()] * count
+    assert len({record.rollout_id for record in records}) == count
+    return records
+
+
+async def test_a_paused_run_stops_at_its_turns_and_goes_on_there(system: SmallSystem, engine: Slow) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 10)
+    await anyio.sleep(1.5)
+    for _ in range(3):
+        assert (await system.client.pause("run")).paused
+        await idle(engine)
+        # Nobody is delivered anything: a pause costs nothing.
+        assert (await system.bus.depth("agent-tool_loop")).waiting == 0
+        assert not (await system.client.resume("run")).paused
+        await anyio.sleep(2.5)
+    records = await all_done(system, 10)
+    assert_each_turn_once(engine, 10)
+    assert all(record.attempt <= 4 for record in records)
+    assert any(row_of(record)["_gym"]["resumed_turns"] for record in records)
+
+
+async def test_another_run_goes_on_while_one_is_paused(system: SmallSystem, engine: Slow) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 50)
+    await anyio.sleep(0.5)
+    await system.client.pause("run")
+    await published(system, 8, "other")
+    await all_done(system, 8, "other")
+    assert_each_turn_once(engine, 8, "other")
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+async def test_a_pause_outlives_the_workers(system: SmallSystem, engine: Slow, when: str) -> None:
+    await system.add_agent(name="one", slots=4)
+    await published(system, 10)
+    await anyio.sleep(1.5)
+    await system.client.pause("run")
+    if when == "before":
+        await idle(engine)
+    system.kill("one")
+    await system.add_agent(name="two", slots=4)
+    await idle(engine)
+    await system.client.resume("run")
+    await all_done(system, 10)
+    if when == "before":  # a killed worker's turn that was not stored is asked again
+        assert_each_turn_once(engine, 10)
+
+
+async def test_a_worker_that_missed_the_signal_looks(system: SmallSystem, engine: Slow) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 10)
+    await anyio.sleep(1.5)
+    await system.bus.append(control_subject("run"), encode_control(RunControl(run="run", paused=True)))
+    await anyio.sleep(LOOK_S)
+    await idle(engine)
+    await system.client.resume("run")
+    await all_done(system, 10)
+    assert_each_turn_once(engine, 10)
+
+
+async def test_the_time_of_a_pause_does_not_count(system: SmallSystem, engine: Slow) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 4, timeout_s=30.0)
+    await anyio.sleep(1.5)
+    await system.client.pause("run")
+    await anyio.sleep(3600)
+    await system.client.resume("run")
+    await all_done(system, 4)
+
+
+async def test_a_rollout_without_a_journal_is_finished(system: SmallSystem, engine: Slow) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 8, durability="result")
+    await anyio.sleep(1.5)
+    await system.client.pause("run")
+    await all_done(system, 4)
+    await idle(engine)
+    await system.client.resume("run")
+    await all_done(system, 8)
+    assert_each_turn_once(engine, 8)
+
+
+async def test_the_concurrency_of_a_run_holds_over_all_workers(system: SmallSystem, engine: Slow) -> None:
+    await system.client.driver.open_run(RunInfo(run="run", total=60, agents=["tool_loop"]))
+    await system.client.set_run("run", concurrency=3)
+    for name in ("one", "two"):
+        await system.add_agent(name=name, slots=8)
+    await published(system, 60)
+    await anyio.sleep(20)
+    assert engine.most == 3
+    await system.client.set_run("run", concurrency=6)
+    await anyio.sleep(10)
+    assert engine.most == 6
+    await system.client.set_run("run", concurrency=None)
+    await all_done(system, 60)
+    assert engine.most > 6
+    assert_each_turn_once(engine, 60)
+
+
+async def test_limits_hold_for_rollouts_that_start_later(system: SmallSystem, engine: Slow) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 8)
+    await anyio.sleep(1.5)
+    await system.client.set_run("run", timeout_s=2.5, max_attempts=1)
+    records = await system.records(8)
+    outcomes = Counter(record.outcome == Completed() for record in records)
+    assert outcomes == {True: 4, False: 4}
+    assert fault_of(next(one for one in records if one.outcome != Completed()))[0] == "deadline"
+
+
+async def test_a_paused_run_can_be_cancelled(system: SmallSystem, engine: Slow) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 10)
+    await anyio.sleep(1.5)
+    await system.client.pause("run")
+    await idle(engine)
+    await system.client.cancel("run")
+    await anyio.sleep(5)
+    assert not await system.bus.counts("task.>")
+    assert not await system.bus.latest("runs.run.control")
+    with pytest.raises(UsageError, match="run 'run' is cancelled, and nothing can be changed"):
+        await system.client.resume("run")
+
+
+async def test_what_cannot_be_set_is_refused(system: SmallSystem) -> None:
+    await published(system, 1)
+    for wrong, message in (
+        ({"concurrncy": 1}, "'concurrncy' cannot be set for a run: use one of concurrency, max_attempts"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"timeout_s": -1}, "timeout_s"),
+        ({"concurrency": 2, "max_turns": 0}, "max_turns"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            await system.client.set_run("run", **wrong)
+    assert await system.client.control_of("run") == RunControl(run="run")
+    with pytest.raises(UsageError, match="there is no run 'other'"):
+        await system.client.pause("other")
+
+
+async def test_two_clients_that_change_a_run_at_once_lose_nothing(system: SmallSystem) -> None:
+    await published(system, 1)
+    async with anyio.create_task_group() as tasks:
+        for name in ("concurrency", "max_attempts", "max_turns"):
+            tasks.start_soon(lambda name=name: system.client.set_run("run", **{name: 7}))
+        tasks.start_soon(system.client.pause, "run")
+    found = await system.client.control_of("run")
+    assert (found.concurrency, found.max_attempts, found.max_turns, found.paused) == (7, 7, 7, True)
+    with suppress(UsageError):
+        assert await system.client.pause("run") == found
