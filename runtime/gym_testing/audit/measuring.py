@@ -31,7 +31,7 @@ from gym_runtime.errors import (
     leaf,
 )
 
-from gym_testing.audit import exploits, mutations
+from gym_testing.audit import exploits, mutations, program_exploits, same_answers
 from gym_testing.audit.artifact import (
     Artifact,
     AuditFinding,
@@ -51,6 +51,8 @@ from gym_testing.audit.target import Target
 from gym_testing.checks.contract import SILENCE, Subject
 
 TOLERANCE = 1e-9
+OWN = [str(module.__file__) for module in (exploits, program_exploits, mutations, same_answers)]
+"""The files of this package's makers."""
 SWEEP_SHARE = 0.4
 """Of the time, for the perfect rollouts and for silence on rows that were not drawn."""
 STABILITY_SHARE = 0.2
@@ -105,6 +107,7 @@ class _Row:
         self.silence: Outcome | None = None
         self.near_miss: bytes | None = None
         self.found: dict[Class, bool] = {}
+        self.either = Counter[str]()
         self.tried, self.judged = Counter[Expect](), Counter[Expect]()
 
     def decided(self, *kinds: Expect) -> bool:
@@ -284,7 +287,7 @@ class Auditor:
 
     def _planned(self, rows: Sequence[_Row]) -> list[tuple[_Row, Probe]]:
         """All replies to all rows: a few of each row in turn, in an order by the seed, slow ones last."""
-        known = makers(exploits.__file__, mutations.__file__, str(self._environment.source))
+        known = makers(*OWN, str(self._environment.source))
         first: list[list[tuple[_Row, Probe]]] = []
         last: list[tuple[_Row, Probe]] = []
         for place, row in enumerate(rows):
@@ -312,6 +315,10 @@ class Auditor:
                 self._note(row, "false_negative", probe.source, "full", outcome, suspect=probe.suspect)
         elif outcome.reward is None or self._pays_silence:
             return
+        elif probe.either:
+            row.either[probe.source] += self._full(outcome)
+            if row.either[probe.source] == 2:
+                self._note(row, "false_positive", probe.source, "less", outcome, detail="so is its opposite")
         elif self._full(outcome):
             self._note(row, "false_positive", probe.source, probe.expect, outcome, suspect=probe.suspect)
         elif probe.expect == "nothing" and outcome.reward > silence + TOLERANCE:

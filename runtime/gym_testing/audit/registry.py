@@ -21,10 +21,15 @@ Expect = Literal["nothing", "less", "full"]
 Reply = str | list[list[Any]]
 """A final text, or turns as in an example row's ``gold``."""
 
-Suspect = tuple[Reply, Literal["suspect"]]
+Doubt = Literal["suspect", "either"]
+Suspect = tuple[Reply, Doubt]
 Make = Callable[[Target], Iterable[Reply | Suspect]]
-"""Makes replies to a row. One whose outcome the maker cannot be sure of is paired with ``"suspect"``: it is
-reported, and not counted."""
+"""Makes replies to a row.
+
+One whose outcome the maker cannot be sure of is paired with ``"suspect"``: it is reported, and not counted.
+Of those that a maker pairs with ``"either"`` a sound verifier pays for one at most, such as for the first or
+for the last of two answers: the second that is paid is counted.
+"""
 
 
 class Maker(msgspec.Struct, frozen=True):
@@ -50,6 +55,7 @@ class Probe(msgspec.Struct, frozen=True):
     turns: list[list[Any]]
     suspect: bool = False
     last: bool = False
+    either: bool = False
 
 
 _makers: dict[str, list[Maker]] = {}
@@ -110,12 +116,14 @@ def probes(target: Target, all_makers: Iterable[Maker]) -> Iterator[Probe]:
             problem = f"{maker.name} made no replies to row {target.example.number}: {error!r}"
             raise UsageError(problem) from error
         for made in replies:
-            reply, suspect = made if isinstance(made, tuple) else (made, None)
+            reply, doubt = made if isinstance(made, tuple) else (made, None)
             turns = [[reply]] if isinstance(reply, str) else reply
             key = _key(turns)
             if key not in seen:
                 seen.add(key)
-                yield Probe(maker.name, maker.expect, turns, suspect is not None, maker.last)
+                yield Probe(
+                    maker.name, maker.expect, turns, doubt == "suspect", maker.last, doubt == "either"
+                )
 
 
 def _key(turns: list[list[Any]]) -> bytes:

@@ -20,6 +20,7 @@ from msgspec import Raw
 
 ANSWER_FIELDS = (
     "expected_answer",
+    "expected",
     "answer",
     "ground_truth",
     "ideal",
@@ -34,6 +35,7 @@ LETTERS = "ABCDEFGHIJ"
 
 _ANSWER_LINE = re.compile(r"(?i)\banswer(?: is)?[:\s*]{1,4}\(?([^\n*)]{1,200}?)[)*.]*[ \t]*$", re.MULTILINE)
 _LATEX_TEXT = re.compile(r"\s*\\text\{([^{}]*)\}\s*")
+_QUERY = re.compile(r"(?i)\s*(SELECT\b[^.]|WITH\s+\w+\s+AS\b)")
 _FENCE = re.compile(r"```([a-zA-Z0-9_+-]*)\n(.*?)\n?```", re.DOTALL)
 _decode_params = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -42,7 +44,7 @@ class Span(msgspec.Struct, frozen=True):
     """Where the answer stands in a text.
 
     Attributes:
-        form: ``boxed``, ``tag``, ``line``, ``code``, ``sql``, ``json``, ``field`` or ``whole``.
+        form: ``boxed``, ``tag``, ``line``, ``code``, ``sql``, ``json``, ``patch``, ``field`` or ``whole``.
         begin, close: where the form begins and ends, such as ``\\boxed{`` and ``}`` round the answer.
     """
 
@@ -129,7 +131,34 @@ class Target:
             found.add("schema")
         if "diff --git" in self.text or "<<<<<<< SEARCH" in self.text:
             found.add("patch")
+        if _is_json(self.answer):
+            found.add("json")
+        if _QUERY.match(self.answer):
+            found.add("sql")
         return frozenset(found)
+
+    @property
+    def structured(self) -> bool:
+        """Whether the answer is no word or number, but JSON, a program, a query or a patch."""
+        return bool(self.kinds & {"json", "code", "sql", "patch"})
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether the row holds this very answer, so that another text is another answer."""
+        own = self.answer.strip()
+        return any(
+            isinstance(value, str | int | float) and str(value).strip() == own for value in self.row.values()
+        )
+
+    @cached_property
+    def schema(self) -> Any:
+        """The JSON schema that the row has; None if it has none."""
+        for name, value in self.row.items():
+            if "schema" in name:
+                read = _read(value) if isinstance(value, str) else value
+                if isinstance(read, dict) and ("properties" in read or "type" in read):
+                    return cast("dict[str, Any]", read)
+        return None
 
     @cached_property
     def expectation(self) -> str:
@@ -208,9 +237,15 @@ def _span(text: str, row: Mapping[str, Any]) -> Span | None:
     found = _boxed(text) or _tagged(text) or _fenced(text)
     if found is None and _is_json(text):
         found = _whole(text, "json")
-    if found is None and re.match(r"(?i)\s*(SELECT\b[^.]|WITH\s+\w+\s+AS\b)", text):
+    if found is None and _QUERY.match(text):
         found = _whole(text, "sql")
-    return found or _of_a_field(text, row) or _answer_line(text)
+    if found is None and text.lstrip().startswith("diff --git"):
+        found = _whole(text, "patch")
+    if found is not None:
+        return found
+    field, line = _of_a_field(text, row), _answer_line(text)
+    alike = field and line and text[field.start : field.end] == text[line.start : line.end]
+    return line if alike and field and field.form == "field" else field or line
 
 
 def _boxed(text: str) -> Span | None:
@@ -238,7 +273,14 @@ def _tagged(text: str) -> Span | None:
 def _fenced(text: str) -> Span | None:
     for block in reversed(list(_FENCE.finditer(text))):
         language = block[1].lower()
-        form = {"python": "code", "py": "code", "sql": "sql", "sqlite": "sql", "json": "json"}.get(language)
+        form = {
+            "python": "code",
+            "py": "code",
+            "sql": "sql",
+            "sqlite": "sql",
+            "json": "json",
+            "diff": "patch",
+        }.get(language)
         if form:
             return Span(*block.span(2), form, *block.span())
     return None
@@ -247,11 +289,14 @@ def _fenced(text: str) -> Span | None:
 def _is_json(text: str) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
+    return _read(text) is not None
+
+
+def _read(text: str) -> Any:
     try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _whole(text: str, form: str) -> Span:

@@ -25,7 +25,7 @@ from gym_runtime.messages import Message, decode_items, decode_response
 from rich.table import Table
 
 from gym_testing.audit import artifact as artifacts
-from gym_testing.audit import kept_rates
+from gym_testing.audit import kept_rates, lint
 from gym_testing.audit.artifact import CLASSES, Artifact, Rate
 from gym_testing.audit.measuring import Auditor, Plan
 from gym_testing.checks.contract import Subject
@@ -219,6 +219,7 @@ def _show(found: list[Audited]) -> None:
     measured = [one.artifact for one in found if one.artifact is not None]
     if len(found) == 1 and measured:
         _show_findings(measured[0])
+        _show_source(catalogue.environment(found[0].environment).source)
 
 
 def _show_findings(made: Artifact) -> None:
@@ -243,6 +244,12 @@ def _show_findings(made: Artifact) -> None:
             f"{made.cost.not_reached:,} replies were not judged: the time was over (--seconds)", style="dim"
         )
     console.print(f"unobserved: {', '.join(made.unobserved)}", style="dim", soft_wrap=True)
+
+
+def _show_source(source: Path) -> None:
+    """What in a module is to be looked at."""
+    for place in lint.shown(lint.places(source), source.name):
+        terminal.output().print(f"look at {place}", soft_wrap=True, markup=False)
 
 
 def _cells(made: Artifact) -> list[str]:

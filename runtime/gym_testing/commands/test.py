@@ -17,6 +17,12 @@ from rich.console import Console
 from gym_testing.checks import contract
 from gym_testing.checks.contract import Finding
 
+AUDIT_S = 2.0
+AUDITED = {
+    "false_positive": "wrong replies are not paid for",
+    "false_negative": "right replies in other forms are paid for",
+}
+
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What the contract says of one environment; ``skipped`` is why it could not be asked."""
@@ -30,6 +36,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def test(*names: str, everything: Everything = False, json: AsJson = False) -> int:  # noqa: PT028 - a command
     """Check an environment against the contract that all of them keep; needs no model and no broker.
 
+    Environments that are named are also audited for two seconds, and their modules looked through for what
+    often pays for wrong replies: these are warnings.
+
     Args:
         names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between;
             also paths of agents' modules.
@@ -42,7 +51,10 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
 
     async def check() -> None:
         for subject in subjects:
-            reports.append(await _check(subject))
+            report = await _check(subject)
+            if isinstance(subject, LoadedEnvironment) and report.passed:
+                report = msgspec.structs.replace(report, findings=[*report.findings, *await _audit(subject)])
+            reports.append(report)
         for name in catalogue.names("environments") if everything else ():
             reports.append(await _check_if_runnable(name))
 
@@ -79,6 +91,27 @@ async def _check(subject: LoadedEnvironment | ModuleType) -> Report:
         passed=all(finding.passed for finding in findings),
         findings=findings,
     )
+
+
+async def _audit(environment: LoadedEnvironment) -> list[Finding]:
+    """What the quick part of an audit finds, and what its module looks like: warnings."""
+    from gym_testing.audit import lint
+    from gym_testing.audit.measuring import Auditor, Plan
+
+    name = str(environment.source)
+    found = [
+        Finding("no rule pays for what it does not know", True, place, warning=True)
+        for place in lint.shown(lint.places(environment.source), environment.source.name)
+    ]
+    plan = Plan(seconds=AUDIT_S, rows=5, repeats=1, elsewhere=False, slow=False)
+    made = await Auditor(name, environment, plan).measure()
+    for kind, rate in made.rates.items():
+        if kind in ("false_positive", "false_negative") and rate.found:
+            sources = formatting.listed(sorted(rate.by))
+            where = f"{rate.found} of {counted(rate.rows, 'row')}"
+            detail = f"{where} ({sources}); gym-runtime audit shows the replies"
+            found.append(Finding(AUDITED[kind], True, detail, warning=True))
+    return found
 
 
 async def _check_if_runnable(name: str) -> Report:

@@ -1,11 +1,16 @@
-"""A sum to work out: the answer's last word must be the number that the row expects.
+"""A sum to work out: the answer must end with the number that the row expects, after "is" or alone.
 
-Change the task's fields and the rule, write your rows beside it; `gym-runtime test` says what is missing.
+Change the task's fields and the rule, write your rows beside it; `gym-runtime test` says what is missing. It
+tries wrong replies, too, those of `off_by_one` among them; `gym-runtime audit` tries many more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gym_runtime import Environment, Reply, Task, Verdict
+
+from gym_testing.audit import Target, near_miss
 
 
 class SumTask(Task):
@@ -13,9 +18,15 @@ class SumTask(Task):
 
 
 async def verify(task: SumTask, reply: Reply) -> Verdict:
-    words = reply.text.split()
-    said = words[-1].rstrip(".") if words else ""
+    before, _, last = reply.text.rstrip(" .\n").rpartition(" ")
+    said = last if not before or before.endswith(" is") else ""
     return Verdict(float(said == str(task.expected)), fields={"said": said})
+
+
+@near_miss()
+def off_by_one(target: Target) -> Iterator[str]:
+    """A wrong reply that is nearly right, for the audit."""
+    yield f"It is {target.row['expected'] + 1}"
 
 
 environment = Environment(resource=verify, description="Work out a sum.", domain="math")
