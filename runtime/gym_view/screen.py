@@ -142,10 +142,15 @@ class Top(App[None]):
 
     async def look(self) -> None:
         """Ask once and show the answer."""
+        status, problem = None, ""
         try:
             status = await self._system.status()
         except GymError as error:
-            self._say(f"the system does not answer: {error}")
+            problem = f"the system does not answer: {error}"
+        if not self.query("#title"):
+            return  # the screen was closed meanwhile
+        if status is None:
+            self._say(problem)
             return
         now = Reading(clock.monotonic(), status)
         self._view = view(now, self._before)

@@ -125,7 +125,7 @@ def test_a_broken_rule_is_shown_and_status_1(capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert main.run(["test", "broken_rule"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "✗ broken_rule: 1 of 10 rules broken"
+    assert lines[0] == "✗ broken_rule: 1 of 11 rules broken"
     where = "5 rows: first at broken_rule.jsonl:1"
     assert f"  ✗ silence scores nothing: {where}: scores 1 instead of 0" in lines
     assert any(line == "  ✓ bad rows are refused" for line in lines)
