@@ -150,7 +150,7 @@ def test_collected_rows_are_never_appended_to_those_of_another_run(
     [
         ("run no_such_environment --json", 2),
         ("run --no-such-flag --json", 2),
-        ("status --json --nats nats://127.0.0.1:1", 1),
+        ("status --json --nats nats://127.0.0.1:1", 2),
     ],
 )
 def test_errors_are_documents_for_programs(
