@@ -216,8 +216,8 @@ def test_once_is_for_programs_and_pipes(
 def test_it_is_typed_in_a_terminal(started: Started, tmp_path: Path) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed: apt-get install tmux")
-    rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "mcqa.jsonl"
-    published = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--agent", "rewoo"]
+    rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "xstest.jsonl"
+    published = [SCRIPT, "publish", str(rows), "--environment", "xstest"]
     published += ["--nats", started.url]
     run = subprocess.run(published, capture_output=True, text=True, check=True).stdout.strip()
     tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", "/dev/null"]
@@ -241,7 +241,7 @@ def test_it_is_typed_in_a_terminal(started: Started, tmp_path: Path) -> None:
         subprocess.run([*tmux, "send-keys", *keys], check=True)
 
     try:
-        until("No worker serves agent 'rewoo'")
+        until("No worker serves environment 'xstest'")
         until("scripted/message")
         press("2")
         until(run)
