@@ -125,8 +125,8 @@ class ModelError(GymError):
 class ModelRefused(ModelError):
     """The engine refused the request for good; asking again changes nothing.
 
-    ``any_call``: any other call would be refused as well, because the URL, the key or the model's name is wrong;
-    only the process that asked the engine knows this.
+    ``any_call``: any other call would be refused as well, because the URL, the key or the model's name is
+    wrong; only the process that asked the engine knows this.
     """
 
     def __init__(self, message: str = "", *, stage: str = "", any_call: bool = False) -> None:

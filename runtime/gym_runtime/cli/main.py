@@ -1,7 +1,7 @@
 """``gym-runtime``: the console script, and the one place where errors become lines and exit statuses.
 
-0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file, a broker that does not
-answer or refuses the password); 130 Ctrl-C.
+0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file, a broker that does
+not answer or refuses the password); 130 Ctrl-C.
 An error that the runtime knows is one line on standard error. An error that it does not know keeps its
 traceback. Nothing heavy is imported here or in `app`: help is shown at once.
 """
