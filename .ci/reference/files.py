@@ -10,7 +10,8 @@ from gym_runtime.messages.calls import WeightSpan
 
 INTRODUCTION = """# File formats
 
-`run` and `collect` write these beside each other. JSONL files hold one JSON object per line, and every line
+`run` writes these beside each other. `collect` writes the rollouts, the failures and the aggregate metrics;
+`merge` writes all but the labels and the manifest. JSONL files hold one JSON object per line, and every line
 that is on disk is whole. New versions add fields and never change the meaning of old ones.
 
 | file | what |
@@ -98,6 +99,11 @@ METRICS = """## Aggregate metrics
 
 A list with one object per agent: `agent_ref`; `agent_metrics` (`mean/FIELD`, `max/FIELD`, `min/FIELD`,
 `median/FIELD`, `std/FIELD` of every numeric field, and `pass@K`); `key_metrics`; `group_level_metrics`.
+
+pass@K of a task whose rewards are all 0 or 1 is the chance that one of K of its rollouts is right, estimated
+from all of them; of a task with other rewards it is the best reward of its first K rollouts, as NeMo Gym
+defines it. So pass@1 of fractional rewards is the mean reward of repeat 0 alone; `mean/reward` is over all.
+
 `standard_errors` has those of the means and of pass@k, clustered by task; `tasks` says how many tasks there
 are (`all`), how many have a reward (`rated`), and over how many each pass@k is: those with K rewards. A value
 that is undefined, or larger than a double, is `null`. With `--failures-as-zero` failed rollouts count with a

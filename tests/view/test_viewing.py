@@ -34,6 +34,7 @@ def row(task: int, rollout: int, reward: float, **changes: Any) -> dict[str, Any
         "reward_components": {"format": 1.0},
         "extracted_answer": "4",
         "expected_answer": str(2 * task),
+        "options": ["\x1b[2J" + "x" * 500],
         "judge_evaluations": [{"verdict_label": "[[A!=B]]", "response": {"output": [{"content": "No."}]}}],
         "_ng_task_index": task,
         "_ng_rollout_index": rollout,
@@ -81,6 +82,10 @@ def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.Ca
         assert expected.split() in lines
     assert "What is 2 + 2?" in said
     assert "\x1b" not in said
+    (options,) = (line for line in said.splitlines() if line.startswith("options "))
+    assert options.endswith("xxx...")
+    assert len(options) < 230
+    assert "judge_evaluations" not in said
 
 
 def test_show_a_failure(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import msgspec
 from cyclopts import Parameter
 from gym_runtime import assets as cache
-from gym_runtime.cli import AT_LEAST_ONE, DATA, FLAT, AsJson, Output, shown_name, terminal
+from gym_runtime.cli import AT_LEAST_ONE, DATA, FLAT, AsJson, Output, note_names, shown_name, terminal
 from gym_runtime.environment import Split, catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import read_prompt
@@ -38,6 +38,7 @@ class PrepareOptions:
         seed: Of the blend, of samples and of generated rows.
         size: Rows in all, before repeats; by default all.
         settings: KEY=VALUE, a setting of the environment's generator.
+        skip_unknown: Leave out rows whose agent_ref names no environment that is installed, and list them.
         overwrite_metrics_conflicts: Accept data that differs from its stored metrics, and replace these.
         assets: Fetch the files that rows of NAME need, but no rows.
     """
@@ -52,6 +53,7 @@ class PrepareOptions:
     seed: int = 0
     size: Annotated[int | None, AT_LEAST_ONE] = None
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = ()
+    skip_unknown: Annotated[bool, Parameter(negative="")] = False
     overwrite_metrics_conflicts: bool = False
     assets: bool = False
     json: AsJson = False
@@ -96,9 +98,10 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PREPARE) -> 
         seed=options.seed,
         size=options.size,
         overwrite_conflicts=options.overwrite_metrics_conflicts,
+        skip_unknown=options.skip_unknown,
     )
     settings = {key: _value(text) for key, text in (_pair(given, "--set") for given in options.settings)}
-    with Collation(recipe, terminal.downloading) as collation:
+    with Collation(recipe, terminal.downloading, note_names) as collation:
         for split in splits:
             wanted = [
                 Wanted(

@@ -16,7 +16,7 @@ import math
 import os
 import random
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -227,6 +227,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         weights: by name as asked; either none or one for each.
         repeats: how often each row of a name is written, one directly after the other; 1 by default.
         size: rows in all, before repeats.
+        skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is.
     """
 
     output: Path
@@ -237,13 +238,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     size: int | None = None
     overwrite_conflicts: bool = False
+    skip_unknown: bool = False
 
 
 class Collation:
-    """Splits, checked and then written. Use it in a ``with``: `check` all of them, then `write` each."""
+    """Splits, checked and then written. Use it in a ``with``: `check` all of them, then `write` each.
 
-    def __init__(self, recipe: Recipe, downloading: Downloading) -> None:
-        self._recipe = recipe
+    Args:
+        note: called with the rows of each file, for a word on those that were left out.
+    """
+
+    def __init__(
+        self, recipe: Recipe, downloading: Downloading, note: Callable[[Dataset], None] = lambda dataset: None
+    ) -> None:
+        self._recipe, self._note = recipe, note
         self._downloading = downloading
         self._stack = ExitStack()
         self._splits: dict[Split, _Checked] = {}
@@ -371,11 +379,13 @@ class Collation:
                     [Source(str(path), wanted.module)],
                     rewrite=prompt.fill if prompt else None,
                     max_listed=MAX_LISTED,
+                    skip_unknown=self._recipe.skip_unknown,
                 )
             )
         except UsageError as error:
             problems.append(error.message)
             return None
+        self._note(dataset)
         own = wanted.environment.name
         if set(dataset.environments) == {own}:
             return dataset

@@ -29,3 +29,4 @@ from .remote import ask as ask
 from .remote import run_async as run_async
 from .remote import unserved as unserved
 from .rows import DATA as DATA
+from .rows import note_names as note_names

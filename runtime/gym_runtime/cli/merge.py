@@ -25,8 +25,9 @@ def merge(
 ) -> int:
     """Put the parts of a run, in several result files, together: one row per rollout, with new metrics.
 
-    The failures and inputs beside each file come along. Rollouts are told apart by their numbers, so two
-    different rows with the same numbers are refused.
+    The failures and inputs beside each file come along, but for failures of rollouts that have a row in
+    another file. Labels stay where they are, and there is no manifest: what is merged cannot be resumed.
+    Rollouts are told apart by their numbers, so two different rows with the same numbers are refused.
 
     Args:
         rollouts: Result files, such as A.jsonl B.jsonl.

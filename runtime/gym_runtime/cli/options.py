@@ -79,9 +79,9 @@ class BrokerOptions:
     Attributes:
         nats: The broker of a running system: a join file of 'gym-runtime broker', or a URL, or several of a
             cluster separated by commas. 'run' starts its own workers there, and without --model uses the
-            model that the system serves. Put a URL with a password into the variable, not on the command
-            line. GYM_NATS_CREDENTIALS names a file with an NKey seed or a
-            .creds file, GYM_NATS_CA the certificate authority of tls:// URLs.
+            model that the system serves; other commands start none. Put a URL with a password into the
+            variable, not on the command line. GYM_NATS_CREDENTIALS names a file with an NKey seed or a .creds
+            file, GYM_NATS_CA the certificate authority of tls:// URLs.
         prefix: Tells systems that share a broker apart.
     """
 

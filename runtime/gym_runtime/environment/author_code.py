@@ -151,7 +151,7 @@ def importing(kind: str, name: str, *, installed: bool) -> Generator[None]:
         yield
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing.startswith("gym_"):
+        if missing.startswith("gym_") and installed:  # a bug of ours keeps its traceback
             raise
         wanted = f'"gym-runtime[{name.replace("_", "-")}]"' if installed else missing.partition(".")[0]
         package = missing.partition(".")[0]
@@ -161,7 +161,8 @@ def importing(kind: str, name: str, *, installed: bool) -> Generator[None]:
         raise UsageError(f"{kind} '{name}' {lacks}: pip install {wanted}") from error
     except UsageError:
         raise
-    except Exception as error:
+    # Also where the module ends its process (`sys.exit`): each worker would be started again and again.
+    except (Exception, SystemExit) as error:
         what = str(error)
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename}:{last.lineno}"

@@ -200,7 +200,7 @@ def _spool(stream: IO[bytes]) -> IO[bytes]:
     return copy
 
 
-MAX_LISTED = 20
+MAX_LISTED = 5
 
 
 class _Part(NamedTuple):
@@ -493,7 +493,7 @@ def open_dataset(
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
-            ``file:line:column: what``, for the first 20, and the number of the others.
+            ``file:line:column: what``, for the first `MAX_LISTED`, and the number of the others.
     """
     return Dataset(
         [given if isinstance(given, Source) else Source(str(given), environment) for given in sources],

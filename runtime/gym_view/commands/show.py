@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +13,15 @@ from cyclopts import Parameter
 from gym_runtime.cli import AsJson, formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.messages import ReadableItem, readable_items
+from gym_runtime.messages import ReadableItem, as_text, readable_items
 from rich.console import Console
 from rich.text import Text
 
 from gym_view.find import find_rollout
-from gym_view.row import Card, card
+from gym_view.row import OWN, Card, card
 
 MAX_CHARACTERS = 4000
+FIELD_CHARACTERS = 200
 RESULTS = Path("results")
 
 
@@ -74,6 +76,7 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
         lines += [(one.role, f"was asked: {one.question}")] if one.question else []
         lines.append((one.role, f"{label}{one.answer}"))
     lines += [(name, said) for name, said in about.judged.items()]
+    lines += [(name, formatting.shorten(said, FIELD_CHARACTERS)) for name, said in _rest(row, about)]
     lines += [("limit", limit) for limit in about.limits]
     if about.tool_error is not None:
         lines.append(("tool error", f"turn {about.tool_error.turn}: {about.tool_error.error}"))
@@ -84,7 +87,17 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
     if about.facts:
         lines.append(("", about.facts))
     for name, said in lines:
-        console.print(Text(f"{name[:16]:<12} ", style="dim") + _plain(said), soft_wrap=True)
+        console.print(Text(f"{shown(name)[:16]:<12} ", style="dim") + _plain(said), soft_wrap=True)
+
+
+def _rest(row: Mapping[str, Any], about: Card) -> list[tuple[str, str]]:
+    """The row's other fields, besides the conversation: the reward may rest on any of them."""
+    known = {*OWN, *about.found, *about.expected, *about.judged, *(one.role for one in about.asked)}
+    return [
+        (name, as_text(value))
+        for name, value in row.items()
+        if not {name, name.replace("_", " ")} & known and value is not None
+    ]
 
 
 def _print_item(console: Console, item: ReadableItem) -> None:

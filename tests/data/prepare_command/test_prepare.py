@@ -46,6 +46,13 @@ def test_what_was_prepared_is_what_run_reads(prepare: Prepare) -> None:
         assert dataset.environments == {"apples_env": 5}
 
 
+def test_rows_of_no_environment_are_left_out_where_that_is_asked_for(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1), row(2, agent_ref={"name": "alien_agent"}), row(3)])
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out")[0] == 2
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out", "--skip-unknown")[0] == 0
+    assert [one["number"] for one in read("out/train.jsonl")] == [1, 3]
+
+
 def test_every_bad_row_is_named_and_nothing_is_written(prepare: Prepare, write: Write) -> None:
     write("apples.jsonl", [row(1), {"number": 2}, row(3), '{"number":', {**row(4), "number": "many"}])
     write("pears.jsonl", [row(1, agent_ref={"name": "apples_env"})])

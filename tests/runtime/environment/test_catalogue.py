@@ -106,6 +106,12 @@ def test_a_package_that_is_missing_or_of_another_version_is_named(workdir: Path)
     (workdir / "newer.py").write_text("import msgspec.no_such_part\n")
     with pytest.raises(UsageError, match=r"'msgspec\.no_such_part', which the version of 'msgspec' that"):
         catalogue.environment("newer")
+    (workdir / "older.py").write_text("import gym_runtime.no_such_part\n")
+    with pytest.raises(UsageError, match=r"'gym_runtime\.no_such_part', which the version of 'gym_runtime'"):
+        catalogue.environment("older")
+    (workdir / "ending.py").write_text("import sys\nsys.exit('no key')\n")
+    with pytest.raises(UsageError, match=r"cannot be imported: SystemExit: no key \(.*ending\.py:2\)"):
+        catalogue.environment("ending")
 
 
 def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
