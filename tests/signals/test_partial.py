@@ -70,7 +70,7 @@ async def test_unfinished_rollouts_stop_at_a_turn_between_two_steps() -> None:
                 resumed += sum(row["_gym"].get("resumed_turns", 0) > 0 for row in rows_)
                 await anyio.sleep(10)  # a turn takes at most five
                 asked = policy.asked.total()
-                await anyio.sleep(600)  # the trainer's step
+                await anyio.sleep(60)  # the trainer's step
                 assert policy.asked.total() == asked
             assert resumed, "some were carried over"
             assert not policy.cancelled.items

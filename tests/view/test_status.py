@@ -183,6 +183,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
             assert shown.split()[1] == "paused", looked
         goes_on = f"run {waiting} goes on, with concurrency=2, timeout_s=60\n"
         assert output(capsys, "resume", waiting) == goes_on
+        assert json.loads(output(capsys, "retry-failed", waiting, "--json")) == {"run": waiting, "retried": 0}
         assert main.run(["pause", run]) == 2
         assert f"run '{run}' is finished, and nothing can be changed" in capsys.readouterr().err
 

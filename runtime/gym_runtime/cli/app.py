@@ -24,6 +24,7 @@ COMMANDS = {
         "cancel": "Stop a run, one of its tasks, or one rollout.",
         "pause": "Pause a run: nothing of it starts, and its rollouts stop before their next turn.",
         "resume": "Let a run go on that 'gym-runtime pause' has paused.",
+        "retry-failed": "Run the failed rollouts of a published run again, before they are collected.",
         "set": "Change a run while it goes on, such as its concurrency.",
         "drain": "Ask workers to leave: they take no new work, and finish what they have or give it back.",
         "weights": "Pause a serving model, change its weights, and resume: rollouts wait meanwhile, and "

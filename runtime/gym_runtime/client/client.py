@@ -565,6 +565,16 @@ class Client:
         """
         return await self.driver.set_control(run, lambda before: changed(before, settable(settings)))
 
+    async def retry_failed(self, run: str) -> int:
+        """Run the failed rollouts of a published run again, before they are collected; returns how many.
+
+        The new attempts have the run's limits once more. Rollouts that are compared with others are left out.
+
+        Raises:
+            UsageError: there is no such run, it is over, or a client has its failures already.
+        """
+        return await self.driver.retry_failed(run)
+
     async def control_of(self, run: str) -> RunControl:
         """What `pause` and `set_run` have set for a run."""
         return await self.driver.control(run)

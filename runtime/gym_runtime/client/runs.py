@@ -27,23 +27,24 @@ from gym_runtime.errors import (
 )
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.logs import logger
-from gym_runtime.messages.names import token
-from gym_runtime.messages.outcomes import RESULTS, RolloutRecord, rollout_of
+from gym_runtime.messages.names import rollout_token, token
+from gym_runtime.messages.outcomes import RESULTS, Failed, RolloutRecord, rollout_of
 from gym_runtime.messages.responses import NULL
-from gym_runtime.messages.rollout_spec import RolloutSpec, encode_spec
+from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, encode_spec
 from gym_runtime.messages.run_control import CONTROLS, OWN, RunControl, control_subject, encode_control
 from gym_runtime.messages.stored_records import (
     CLOSED,
     RUNS,
     Asked,
     RunInfo,
+    Stored,
     asked_here,
     encode_asked,
     encode_run,
     leave_out,
     read_asked,
 )
-from gym_runtime.rollout.journal import Sweep
+from gym_runtime.rollout.journal import FAILED_TASK, Sweep, journal_subject
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.task_pool import TaskPool
 from gym_runtime.timing import CLIENT_ANSWER_S, JOURNAL_READ_S
@@ -63,6 +64,10 @@ TIDIED_S = 60.0
 broker remembers, which costs as much as several rollouts."""
 LATE_RUNS = 16
 """How many of the runs that ended last are checked for records that arrived after their end."""
+
+
+TASKS = Stored(decode_spec)
+"""Reads the tasks of failed rollouts."""
 
 
 def tasks_of(run: str) -> tuple[str, str]:
@@ -323,6 +328,29 @@ class Runs:
             if await self.bus.append(subject, encode_control(after), expect=sequence) is not None:
                 await self.bus.publish(f"cancel.{token(run, 'run')}.control", b"")
                 return after
+
+    async def retry_failed(self, run: str) -> int:
+        """See `Client.retry_failed`. If it is interrupted, another call does the rest."""
+        info = await self.stored_run(run)
+        if info.state != "active" or info.attached or await self.answers(f"follow.{token(run, 'run')}"):
+            raise UsageError(
+                f"run '{run}' is {info.state}, and a client has its failures already: 'gym-runtime run "
+                "--resume --retry-failed' runs those of a file again"
+            )
+        again = 0
+        for stored in TASKS.read_all(await self.bus.latest(f"journal.{run}.*.*.*.{FAILED_TASK}")):
+            key = rollout_token(stored.rollout_id)
+            journal = journal_subject(run, stored.task_index, stored.rollout_index)
+            result = await first_result(self.bus, f"rollout.{key}")
+            if result is not None and isinstance(result.outcome, Failed):
+                # The result first, or the new attempt would find it. The task last: it is what a repeated
+                # call begins with.
+                for pattern in (f"rollout.{key}", journal, f"{journal}.spent", f"{journal}.role.*"):
+                    await self.bus.forget(pattern)
+                await self.publish_one(msgspec.structs.replace(stored, attempt_base=result.attempt))
+                again += 1
+            await self.bus.forget(f"{journal}.{FAILED_TASK}")
+        return again
 
     async def finish_run(self, run: RunInfo, *, state: str = "finished") -> None:
         """Say that a run is over. It is closed now, or by the last of the other clients that follow it.

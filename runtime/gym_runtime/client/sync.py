@@ -250,6 +250,7 @@ class SyncClient:
     pause = _waited(Client.pause)
     resume = _waited(Client.resume)
     set_run = _waited(Client.set_run)
+    retry_failed = _waited(Client.retry_failed)
     control = _waited(Client.control)
     update_weights = _waited(Client.update_weights)
     weights_paused = _held(Client.weights_paused, _nothing)

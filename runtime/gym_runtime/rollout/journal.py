@@ -33,6 +33,9 @@ from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 BLOCK = 64
 """How many tasks' journals are deleted together, once all of their rollouts are committed."""
 
+FAILED_TASK = "task"
+"""The last token of the subject, beside the journal, where the task of a failed rollout is kept."""
+
 # 72 bits: enough to tell the calls of one rollout apart, and short in each record.
 DIGEST_BYTES = 9
 

@@ -27,6 +27,7 @@ from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, as_taken_up, decode_spec, unread_spec
 from gym_runtime.messages.run_control import agent_of, own_queue
+from gym_runtime.rollout.journal import FAILED_TASK
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.answer import Service
@@ -241,6 +242,7 @@ class AgentWorker:
             else:
                 record = fate.attempts.failed(refusal)
             _note(record, self.worker)
+            await self._keep_failed(fate, record)
             cancelled = isinstance(record.outcome, Cancelled)
             if cancelled and fate.instead is not None:
                 return fate.instead
@@ -255,6 +257,12 @@ class AgentWorker:
             tracing.fail(type(error).__name__, error.message)
             return Abandon(error.message)
         return Commit.of(fate.task, record)
+
+    async def _keep_failed(self, fate: Fate, record: RolloutRecord) -> None:
+        """Keep the task of a failed rollout of a published run, for `Client.retry_failed`."""
+        task = fate.task
+        if isinstance(record.outcome, Failed) and not (task.attached or task.group or task.candidates):
+            await self._bus.append(f"{fate.journal_at}.{FAILED_TASK}", fate.delivery.payload)
 
     async def _settle(self, delivery: Delivery, verdict: Verdict) -> None:
         """Carry out the verdict on a task that is not run."""

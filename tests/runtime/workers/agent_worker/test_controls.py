@@ -9,6 +9,7 @@ import anyio
 import pytest
 from gym_runtime import UsageError
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
+from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_control import RunControl, control_subject, encode_control
@@ -221,6 +222,25 @@ async def test_what_cannot_be_set_is_refused(system: SmallSystem) -> None:
     assert await system.client.control_of("run") == RunControl(run="run")
     with pytest.raises(UsageError, match="there is no run 'other'"):
         await system.client.pause("other")
+
+
+async def test_failed_rollouts_of_a_published_run_are_run_again(system: SmallSystem) -> None:
+    refuses = Engine(ModelRefused("no such model"))
+    await system.add_model(refuses, name="bad")
+    await system.add_agent(slots=4)
+    await published(system, 5)
+    failed = await system.records(5)
+    assert all(fault_of(record)[0] == "model" for record in failed)
+    system.stop("bad")
+    await system.add_model(Engine(answer("done")), name="good")
+    assert await system.client.retry_failed("run") == 5
+    records = await all_done(system, 5)
+    assert {record.attempt for record in records} == {2}
+    assert await system.client.retry_failed("run") == 0
+    assert not await system.bus.latest("journal.run.*.*.*.task")
+    async with system.client.driver.followed("run"):
+        with pytest.raises(UsageError, match="a client has its failures already"):
+            await system.client.retry_failed("run")
 
 
 async def test_two_clients_that_change_a_run_at_once_lose_nothing(system: SmallSystem) -> None:
