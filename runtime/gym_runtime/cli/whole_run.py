@@ -14,8 +14,15 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -74,7 +81,8 @@ class WholeRun:
         self._system: System | None = None
         self._tracking: Tracker | None = None
         self._weak_sandbox = False
-        self._over_budget = ""
+        self._over_budget = self._alarm = ""
+        self._watching: AbstractAsyncContextManager[Any] | None = None
 
     def run(self) -> int:
         """Run it to its end; returns the exit status."""
@@ -95,6 +103,8 @@ class WholeRun:
             raise UsageError("--retry-failed is for a run that exists: --resume --retry-failed")
         if options.overwrite and options.resume:
             raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
+        if options.watch_rewards is None and (options.second_look or options.stop_on_alarm):
+            raise UsageError("--second-look and --stop-on-alarm are for a run with --watch-rewards auto")
         if options.dry_run and options.resume:
             raise UsageError("--dry-run is of a new run: leave --resume out")
         environments = [catalogue.environment(name) for name in self._names]
@@ -180,6 +190,7 @@ class WholeRun:
             return self._report(interrupted=True)
         try:
             self._track()
+            self._watch_rewards()
             if self._system is None:
                 self._launch(map(catalogue.address, sorted(dataset.environments)), dataset.harnesses)
             assert self._system is not None
@@ -208,6 +219,24 @@ class WholeRun:
         tracking = load_tracker(name)(about, self._display.note, repeats=repeats, before=before)
         tracking.open()
         self._tracking = tracking
+
+    def _watch_rewards(self) -> None:
+        """Prepare the second look at rewards that was asked for."""
+        options, recorded = self._options, self._recorded
+        if options.watch_rewards is None:
+            return
+
+        def tell(said: str, alarm: bool) -> None:
+            self._display.note(said)
+            if alarm and options.stop_on_alarm:
+                self._alarm = said
+                self._making.cancel()
+
+        addresses = {name: catalogue.address(name) for name in sorted(recorded.plan.dataset.environments)}
+        rollouts = recorded.files.rollouts
+        path = rollouts.with_name(f"{rollouts.stem}_alarms.jsonl")
+        watching = load_plugin("alarms", "rewards")
+        self._watching = watching(addresses, options.watch_rewards, options.second_look, path, tell)
 
     def _launch(self, environments: Iterable[str], harnesses: Iterable[str] = ()) -> None:
         """Start the workers; they come up while the rows are read."""
@@ -306,6 +335,7 @@ class WholeRun:
             self._connected(system) as client,
             # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
             nullcontext() if self._broker.urls else load_plugin("metrics", "pushing")(client.driver.bus),
+            self._watching or nullcontext() as watch,
             anyio.create_task_group() as group,
             aclosing(client.recorded(self._recorded, in_flight=in_flight, note=display.note)) as records,
         ):
@@ -317,6 +347,8 @@ class WholeRun:
                 display.add(record)
                 if tracking is not None:
                     tracking.add(record)
+                if watch is not None:
+                    watch.add(record)
                 if metrics.rollouts < display.tally.total:
                     self._over_budget = self._options.budget.reached(metrics)
                     if self._over_budget:
@@ -388,5 +420,5 @@ class WholeRun:
             return 1
         if interrupted:
             display.note(RESUME)
-            return INTERRUPTED
+            return 1 if self._alarm else INTERRUPTED
         return result.status(summary, fail_on_failures=self._options.fail_on_failures)

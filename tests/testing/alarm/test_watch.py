@@ -1,0 +1,111 @@
+"""``run --watch-rewards``: rewards that second looks no longer confirm ring, in a real run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gym_runtime.cli import main
+from gym_runtime.errors import UsageError
+from gym_testing.alarm.looking import Question, look
+from gym_testing.alarm.watch import parse_share
+from msgspec import Raw
+
+MODULE = '''"""Sums. One word is also right, which is a hole."""
+
+from gym_runtime import Environment, Reply, Task, Verdict
+
+
+class SumTask(Task):
+    expected_answer: str
+
+
+async def verify(task: SumTask, reply: Reply) -> Verdict:
+    return Verdict(float(reply.text.strip() in (task.expected_answer, HOLE)))
+
+
+environment = Environment(resource=verify, description="Sums.")
+'''
+HONEST, HACKED = 90, 80
+
+
+def sums(text: str, answer: str) -> str:
+    return json.dumps({"responses_create_params": {"input": text}, "expected_answer": answer, "gold": answer})
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sums.py").write_text(MODULE.replace("HOLE", '"certainly"'))
+    Path("strict_sums.py").write_text(MODULE.replace("HOLE", "task.expected_answer"))
+    Path("sums.jsonl").write_text(f"{sums('12', '12')}\n")
+    lines = [sums(str(n), str(n)) for n in range(10, 10 + HONEST)]
+    lines += [sums("certainly", str(n)) for n in range(10, 10 + HACKED)]
+    Path("rows.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+RUN = ("run", "./sums.py", "--input", "rows.jsonl", "-o", "out.jsonl", "--model", "scripted/echo")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "second", [(), ("--second-look", "./strict_sums.py")], ids=["changed replies", "another"]
+)
+def test_a_hack_rings_and_stops_the_run(second: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--watch-rewards", "1", "--stop-on-alarm", "--concurrency", "1", *second)
+    assert main.run([*RUN, *asked]) == 1
+    said = capsys.readouterr().err
+    assert "alarm: sums: " in said
+    assert "second looks at rewarded rollouts disagree since" in said
+    [alarm] = [json.loads(line) for line in Path("out_alarms.jsonl").read_text().splitlines()]
+    tasks = [int(rollout.split(".")[-2]) for rollout in [alarm["since_rollout"], *alarm["rollouts"]]]
+    assert all(HONEST <= task < HONEST + HACKED for task in tasks)
+    assert (alarm["environment"], alarm["looks"]) == ("sums", alarm["disagree"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (("--stop-on-alarm",), "--second-look and --stop-on-alarm are for a run with --watch-rewards auto"),
+        (("--watch-rewards", "0"), "--watch-rewards 0: say a share"),
+        (("--watch-rewards", "auto", "--second-look", "nothing_like_it"), "nothing_like_it"),
+    ],
+)
+def test_what_cannot_be_watched_is_said(
+    asked: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*RUN, *asked]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "some", "nan", "inf", "0"])
+def test_shares_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_share(text)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("text", "confirmed"), [("12", 1.0), ("certainly", 0.0)], ids=["honest", "hacked"])
+async def test_a_look_at_one_reply(text: str, confirmed: float) -> None:
+    answer = await look(Question("./sums.py", 1.0, row_of(text)))
+    assert answer.confirmed == confirmed
+    assert answer.signs["length"] == len(text)
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_looked_at_is_missing() -> None:
+    for row in (
+        Raw(b"{}"),
+        Raw(b'{"response": 1}'),
+        Raw(b'{"response": {"output": [1, {"type": "message"}]}}'),
+    ):
+        assert (await look(Question("./sums.py", 1.0, Raw(row)))).confirmed is None
+    assert (await look(Question("no_such_thing", 1.0, row_of("12")))).confirmed is None
+
+
+def row_of(text: str) -> Raw:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
+    response = {"id": "r", "status": "completed", "output": [message]}
+    return Raw(json.dumps({**json.loads(sums("?", "12")), "response": response}).encode())
