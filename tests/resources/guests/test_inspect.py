@@ -155,3 +155,15 @@ def test_what_is_refused() -> None:
     ]:
         with pytest.raises(UsageError, match=problem):
             catalogue.environment(f"inspect:{TASKS}{address}")
+
+
+async def test_a_command_of_the_model_reaches_no_stream_of_its_judge() -> None:
+    """It runs as the same user in the same sandbox: it must not write what the worker takes for the verdict."""
+    name = f"inspect:{TASKS}@local"
+    forge = "for f in /proc/[0-9]*/fd/* /proc/[0-9]*/mem; do echo x >$f; done; ls /proc/$PPID/fd"
+    shell = answer(function_call("shell", msgspec.json.encode({"command": forge}).decode(), "1"))
+    async with guest(name, shell, answer("wrong")) as system:
+        (record,) = await made(system, name, own_rows(name, 1), max_attempts=1)
+    assert (record.outcome, record.reward) == (Completed(), 0.0), record.outcome
+    ((_, output),) = [one for one in said(record) if one[0] == "function_call_output"]
+    assert "Permission denied" in output
