@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = sorted([README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+SKILLS = ROOT / "runtime" / "gym_testing" / "skills"
+PAGES = sorted([README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *SKILLS.glob("*.md")])
 GENERATED = "<!-- Written by"
 
 _BLOCK = re.compile(

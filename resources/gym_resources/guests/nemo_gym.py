@@ -6,8 +6,9 @@ each request. The agent, the journal, retries and what a failure means are this 
 goes to the model as it is, with any status below 502; a verdict has to come with status 200.
 
 The server keeps the state. When it cannot be reached, the session counts as lost, and the rollout starts
-again. ``GYM_SERVER_KEY`` is sent as a bearer's token, for a ``gym-runtime gym-server`` with a key. Servers
-whose tools are offered over MCP only, and those with ``/reset`` and ``/step``, are not supported.
+again. ``GYM_SERVER_KEY`` is sent as a bearer's token, for a ``gym-runtime gym-server`` with a key. A server
+that offers its tools over MCP is ``nemo-gym:URL?mcp=true``: `/seed_session` says where, with a secret of the
+session. Servers with ``/reset`` and ``/step`` are not supported.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ from gym_runtime import (
 from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
+from gym_resources.guests.played import named_code
+from gym_resources.mcp_tools import McpEpisode, McpServer
+
 MAX_BYTES = 32 * 2**20
 CONNECT_S = 10.0
+_PATH = re.compile(r"/[\w/.-]*")
 _TOOL = re.compile(r"\w[\w-]{0,127}")
 _RESERVED = frozenset(
     {"seed_session", "close_session", "verify", "run", "aggregate_metrics", "reverify_mode", "reset", "step"}
@@ -64,7 +69,19 @@ class _Judged(msgspec.Struct):
     reward_components: dict[str, float] | None = None
 
 
+class _Mcp(msgspec.Struct):
+    """Where a session's tools are; ``headers`` name the session, and are secret."""
+
+    url_path: str = "/mcp"
+    headers: dict[str, str] = {}
+
+
+class _Seeded(msgspec.Struct):
+    mcp: _Mcp | None = None
+
+
 _decode_judged = msgspec.json.Decoder(_Judged).decode
+_decode_seeded = msgspec.json.Decoder(_Seeded).decode
 
 
 class ResourcesServer(Session[Task]):
@@ -84,7 +101,7 @@ class ResourcesServer(Session[Task]):
             auto_decompress=False,  # a small answer may decompress to gigabytes
             headers={**_HEADERS, **({"authorization": f"Bearer {key}"} if key else {})},
         )
-        self._accepted(await self._post("seed_session", self.row), "seed_session")
+        self.seeded = self._accepted(await self._post("seed_session", self.row), "seed_session").body
 
     async def close(self) -> None:
         await self._http.close()
@@ -155,6 +172,32 @@ class ResourcesServer(Session[Task]):
         return error
 
 
+class McpResources(McpEpisode[Task]):
+    """A session that the server at `url` keeps, and whose tools it offers over MCP."""
+
+    url = ""
+
+    async def open(self) -> None:
+        self._session = type("Session", (ResourcesServer,), {"url": self.url})(self.task)
+        self._session.row = self.row
+        await self._session.open()
+        try:
+            mcp = _decode_seeded(self._session.seeded).mcp
+        except UNREADABLE as error:
+            raise ResourceError(f"{self.url}/seed_session does not say where its tools are") from error
+        if mcp is None or not _PATH.fullmatch(mcp.url_path):
+            raise ResourceError(f"{self.url} offers no tools over MCP: leave out mcp=true")
+        self.server = McpServer(url=f"{self.url}{mcp.url_path}", headers=tuple(mcp.headers.items()))
+        await super().open()
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return await self._session.verify(reply)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._session.close()
+
+
 def _complete(reply: Reply) -> dict[str, Any]:
     """The response with what NeMo Gym's servers demand of it and engines may leave out."""
     fields = _decode_fields(reply.raw)
@@ -182,12 +225,22 @@ def environment(address: str) -> Environment:
     Raises:
         UsageError: it is no address.
     """
+    address, settings = named_code.parse(address)
+    over_mcp = settings.pop("mcp", False)
+    if settings or not isinstance(over_mcp, bool):
+        raise UsageError(f"nemo-gym:{address} is not of the form nemo-gym:http://HOST:PORT or …?mcp=true")
     parts = urlsplit(address)
     if parts.username is not None:
         raise UsageError("the address of nemo-gym: holds a user or a password; set GYM_SERVER_KEY instead")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UsageError(f"nemo-gym:{address} is not of the form nemo-gym:http://HOST:PORT")
     url = address.rstrip("/")
+    if over_mcp:
+        return Environment(
+            resource=type("McpResources", (McpResources,), {"url": url}),
+            description=f"The NeMo Gym resources server at {url}, with its tools over MCP",
+            replayable=False,
+        )
     return Environment(
         resource=type("ResourcesServer", (ResourcesServer,), {"url": url}),
         description=f"The NeMo Gym resources server at {url}",

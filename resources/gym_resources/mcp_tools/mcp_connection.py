@@ -50,6 +50,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
         folders: what the program may read, besides `/usr` and Python.
         packages: distributions that its Python can import, if they are installed.
         key_variable: the environment variable of this worker that holds the key of `url`.
+        headers: of each request to `url`; secrets, which no error shows.
     """
 
     url: str = ""
@@ -57,6 +58,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     key_variable: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -257,6 +259,7 @@ class _Http:
     def __init__(self, server: McpServer) -> None:
         self._server = server
         headers = {"accept": "application/json, text/event-stream", "accept-encoding": "identity"}
+        headers |= dict(server.headers)
         if server.key_variable:
             if not (key := os.environ.get(server.key_variable, "")):
                 raise UsageError(f"{server.key_variable} is not set: it holds the key of {server.url}")

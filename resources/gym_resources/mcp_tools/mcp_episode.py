@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64decode
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from gym_runtime import Episode, Image, Reply, ResourceError, Step, Task
@@ -25,7 +25,7 @@ from gym_resources.mcp_tools.mcp_connection import Connection, McpResult, McpSer
 
 T = TypeVar("T", bound=Task)
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-_listed: dict[McpServer, str] = {}
+_listed: dict[str, str] = {}
 """The digest of each server's tools, as the first session of this worker found them."""
 
 
@@ -38,7 +38,7 @@ class McpEpisode(Episode[T]):
         digest: of these tools.
     """
 
-    server: ClassVar[McpServer]
+    server: McpServer
     tools: dict[str, McpTool] = {}  # noqa: RUF012 - replaced, never changed
     digest: str = ""
     _connection: Connection | None = None
@@ -65,7 +65,7 @@ class McpEpisode(Episode[T]):
             for name, one in self.tools.items()
         ]
         self.digest = hashlib.sha256(msgspec.json.encode(self.offered_tools)).hexdigest()[:16]
-        if _listed.setdefault(self.server, self.digest) != self.digest:
+        if _listed.setdefault(self.server.name, self.digest) != self.digest:
             raise ResourceError(f"{self.server.name} lists other tools than in the rollouts before")
         return None
 

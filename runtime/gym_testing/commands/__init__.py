@@ -10,6 +10,8 @@ COMMANDS = {
         "no model.",
         "reverify": "Compute the rewards of stored rollouts again, without a model, and compare them with "
         "the recorded ones.",
+        "skills": "List guides that a coding assistant can follow: new environment, new judge, audit, port "
+        "from NeMo Gym.",
         "bench": "Measure what environments cost, on their example rows: verifying, tools, sessions. Needs "
         "no model.",
     },

@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from aiohttp import web
+from gym_data.web.listener import serving
 from gym_resources.mcp_tools import mcp_connection, mcp_episode
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -249,3 +250,55 @@ async def test_a_key_is_named_and_must_be_set(monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setenv("OWN_KEY", "s3cret")
             (record,) = await made(system, name, [choice()])
     assert texts(bytes(record.row)) == ["Bearer s3cret"]
+
+
+class NemoServer:
+    """A resources server of NeMo Gym that offers its tools over MCP, each session by its header."""
+
+    def __init__(self, *, tools: bool = True) -> None:
+        self.counts: dict[str, int] = {}
+        self._tools = tools
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_post("/seed_session", self._seed)
+        app.router.add_post("/mcp", self._mcp)
+        app.router.add_post("/verify", self._verify)
+        return app
+
+    async def _seed(self, request: web.Request) -> web.Response:
+        token = f"secret-{len(self.counts)}"
+        self.counts[token] = 0
+        about = {"url_path": "/mcp", "transport": "http", "headers": {"X-NeMo-Gym-Session-Token": token}}
+        answer = web.json_response({"mcp": about} if self._tools else {})
+        answer.set_cookie("session", token)
+        return answer
+
+    async def _mcp(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        token = request.headers["x-nemo-gym-session-token"]
+        if asked["method"] == "tools/list":
+            return said(asked, {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]})
+        if asked["method"] == "tools/call":
+            self.counts[token] += asked["params"]["arguments"]["amount"]
+            return said(asked, {"content": [{"type": "text", "text": str(self.counts[token])}]})
+        return said(asked, {}) if "id" in asked else web.Response(status=202)
+
+    async def _verify(self, request: web.Request) -> web.Response:
+        return web.json_response({"reward": float(self.counts[request.cookies["session"]])})
+
+
+async def test_a_server_of_nemo_gym_with_its_tools_over_mcp() -> None:
+    add = answer(function_call("add", '{"amount": 2}', "1"))
+    row = {"responses_create_params": {"input": "Add."}}
+    async with serving(NemoServer(), stop_s=0.1) as url:
+        name = f"nemo-gym:{url}?mcp=true"
+        async with guest(name, add, add, answer("done")) as system:
+            records = await made(system, name, [row] * 2)
+    assert [record.reward for record in records] == [4.0, 4.0]
+    assert texts(bytes(records[0].row)) == ["2", "4"]
+    async with serving(NemoServer(tools=False), stop_s=0.1) as url:
+        name = f"nemo-gym:{url}?mcp=true"
+        async with guest(name, add) as system:
+            (record,) = await made(system, name, [row], max_attempts=1)
+    assert "offers no tools over MCP" in record.ending
