@@ -3,13 +3,15 @@ r"""Needles in long texts and questions about them, of RULER's second version.
 ``expected_answer`` lists what a reply must name, in any case. ``match_type`` says how: ``all``, the reward is
 the share that occurs; ``part``, it is 1 if one occurs. That is our reading: ``2steps``, which falls back to a
 rate of wrong words that is not described, is refused. Of a row whose ``eval_type`` is ``multichoice``, the
-expected answer is a letter: that in the last ``\boxed{}`` or behind the last ``Answer:`` decides. The score is the mean, and the same by task.
+expected answer is a letter: that in the last ``\boxed{}`` or behind the last ``Answer:``, else the last one
+of the last line. The score is the mean, and the same by task.
 
 Rows are those of NeMo Gym's environment of this name; the example rows are our own.
 """
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Literal
 
@@ -17,6 +19,9 @@ from gym_runtime import Benchmark, Environment, Reply, Task, Verdict
 
 from gym_resources.benchmarks.scoring.shares import by_category
 from gym_resources.extract.letters import in_box_or_after_answer
+from gym_resources.judging.labels import counted
+
+_ALONE = re.compile(r"\b[A-Z]\b")
 
 
 class Ruler2Task(Task):
@@ -36,8 +41,9 @@ class Ruler2Task(Task):
 
 async def verify(task: Ruler2Task, reply: Reply) -> Verdict:
     if task.eval_type == "multichoice":
-        letter = in_box_or_after_answer(reply.joined_text)
-        return Verdict(float(letter in task.expected_answer), fields={"extracted_answer": letter})
+        alone = _ALONE.findall(counted(reply.joined_text))
+        letter = in_box_or_after_answer(reply.joined_text) or next(reversed(alone), None)
+        return Verdict(float([letter] == task.expected_answer), fields={"extracted_answer": letter})
     said = reply.joined_text.casefold()
     found = [one.casefold() in said for one in task.expected_answer]
     return Verdict(float(any(found)) if task.match_type == "part" else sum(found) / len(found))

@@ -51,6 +51,7 @@ RULES: list[tuple[str, dict[str, Any], str, float]] = [
     ("ruler2", {"expected_answer": ["1", "2"]}, "2", 0.5),
     ("ruler2", {"expected_answer": "C", "eval_type": "multichoice"}, "A cat. Answer: C", 1.0),
     ("ruler2", {"expected_answer": "C", "eval_type": "multichoice"}, "A cat. Answer: B", 0.0),
+    ("ruler2", {"expected_answer": "C", "eval_type": "multichoice"}, "Question 1: A?\nIt is C.", 1.0),
     ("hotpotqa_qa", WHO, '{"answer": "beatles."}', 1.0),
     ("hotpotqa_qa", WHO, '{"answer": "the fab four"}', 1.0),
     ("hotpotqa_qa", WHO, "the Beatles", 1.0),
