@@ -58,11 +58,12 @@ class RolloutKeywords(SamplingKeywords, total=False):
     max_staleness: int | None
     max_turns: int | None
     model_pool: str
-    repeats: int | None
+    repeats: int | Mapping[str, int] | None
     return_token_ids: bool
     role_sampling: Mapping[str, Mapping[str, Any]]
     roles: Mapping[str, str]
     sampling: Mapping[str, Any]
     seed_repeats: bool
+    skip_verification: float | None
     timeout: float | None
     timeout_s: float | None
