@@ -228,7 +228,9 @@ class RunModels:
         if missing and self.broker.urls:
             workers = ask(self.broker, lambda gym: gym.workers())
             pools |= {name: name for name in missing if served_model(workers, name)}
-        require_roles(environments, pools, _how_to_name)
+        skipped = self.settings.skip_verification is not None
+        asking = [name for name in environments if not (skipped and _asks_to_judge_only(name))]
+        require_roles(asking, pools, _how_to_name)
         self.settings = replace(self.settings, roles=pools)
         if any(model.provider == "embedded" for model in self._role_models.values()):
             self.concurrency = min(self.concurrency, EMBEDDED_CONCURRENCY)
@@ -245,6 +247,10 @@ class RunModels:
             return f"{model.provider}/{model.name}"
         own = self.settings.roles[role] == self.settings.model_pool
         return POLICY if own else f"pool {self.settings.roles[role]}"
+
+
+def _asks_to_judge_only(name: str) -> bool:
+    return catalogue.environment(name).definition.shape == "verify"
 
 
 def _declared(environments: Iterable[str]) -> set[str]:

@@ -190,9 +190,11 @@ ROLE_POOLS = RolePoolOptions()
 
 _Settings = Annotated[
     RolloutSettings,
-    # The sampling, the roles and the agent's options have flags of their own.
+    # The sampling, the roles, the agent's options and the repeats have flags of their own.
     Parameter(
-        name="*", group=ROLLOUTS_GROUP, parse=re.compile("^(?!(sampling|roles|role_sampling|agent_options)$)")
+        name="*",
+        group=ROLLOUTS_GROUP,
+        parse=re.compile("^(?!(sampling|roles|role_sampling|agent_options|repeats)$)"),
     ),
 ]
 _SETTINGS, _SAMPLING = RolloutSettings(), Sampling()
@@ -207,6 +209,8 @@ class RolloutOptions:
             repeatable. It replaces the environment's setting.
         agent_options: NAME=VALUE, an option of the agent, such as max_time_s=600; repeatable. It replaces
             the environment's setting.
+        repeats: N or NAME=N, rollouts per row, of all environments or of one; repeatable. By default 1, or as
+            many as a benchmark's authors use.
     """
 
     settings: _Settings = _SETTINGS
@@ -217,6 +221,7 @@ class RolloutOptions:
     agent_options: Annotated[
         tuple[str, ...], Parameter(name="--agent-set", group=ROLLOUTS_GROUP, show_default=False)
     ] = ()
+    repeats: Annotated[tuple[str, ...], Parameter(group=ROLLOUTS_GROUP, show_default=False)] = ()
 
     def chosen(self, **changes: Any) -> RolloutSettings:
         """The settings of the rollouts, all flags included; ``changes`` are further fields.
@@ -246,8 +251,21 @@ class RolloutOptions:
             sampling=sampling,
             role_sampling=roles,
             agent_options=parse_row_fields(self.agent_options, "--agent-set"),
+            repeats=_repeats(self.repeats),
             **changes,
         )
+
+
+def _repeats(given: tuple[str, ...]) -> int | dict[str, int] | None:
+    """``N``, or ``NAME=N`` s.
+
+    Raises:
+        UsageError: it is neither, or both.
+    """
+    if len(given) == 1 and given[0].isascii() and given[0].isdigit():
+        return int(given[0])
+    found = parse_row_fields(given, "--repeats", "N, or NAME=N for each of some environments")
+    return found or None
 
 
 RolloutsAsked = Annotated[RolloutOptions, FLAT]

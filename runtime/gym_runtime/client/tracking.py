@@ -111,7 +111,7 @@ async def track_rollouts(
     )
     failed = True
     async with aclosing(records):
-        tracker = load_tracker(name)(about, logger().warning, repeats=settings.repeats or 1)
+        tracker = load_tracker(name)(about, logger().warning, repeats=settings.repeats_of("", 1))
         await to_thread.run_sync(tracker.open)
         try:
             async for record in records:

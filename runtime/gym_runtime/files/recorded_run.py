@@ -151,6 +151,7 @@ def _settings(plan: RunPlan, model: str) -> dict[str, Any]:
         "seed_repeats": settings.seed_repeats,
         "max_turns": settings.max_turns,
         "return_token_ids": settings.return_token_ids,
+        "skip_verification": settings.skip_verification,
         "settings": None,
     }
 
@@ -322,7 +323,7 @@ class RunPlan:
     def repeats(self) -> dict[str, int]:
         """The rollouts per row of each environment that the rows are of."""
         return {
-            name: self.settings.repeats or self._definition(name).repeats
+            name: self.settings.repeats_of(name, self._definition(name).repeats)
             for name in sorted(self.dataset.environments)
         }
 
@@ -343,18 +344,25 @@ class RunPlan:
         return sorted(pools)
 
     def require_runnable(self) -> None:
-        """Refuse rows whose rollouts are to be compared with each other, where each has one; and rows for a
-        harness that no agent here is named after, unless the run names an agent.
+        """Refuse rows whose rollouts are to be compared with each other, where each has one; rows for a
+        harness that no agent here is named after, unless the run names an agent; and repeats of an
+        environment of which there are no rows.
 
         Raises:
             UsageError: there are such rows.
         """
+        known, given = sorted(self.dataset.environments), self.settings.repeats
+        for name, times in () if given is None or isinstance(given, int) else given.items():
+            if name not in known:
+                there = catalogue.unknown(name, known)
+                raise UsageError(f"--repeats {name}={times}: no row is of this environment{there}")
         if self.settings.agent is None:
             require_harnesses(sorted(self.dataset.harnesses))
         if self.dataset.repeats_rows:
             return
         for name, repeats in self.repeats.items():
-            if repeats == 1 and self._definition(name).compare is not None:
+            compared = self._definition(name).compare is not None and self.settings.skip_verification is None
+            if repeats == 1 and compared:
                 raise UsageError(f"{alone(name)} (--repeats N)")
 
     def _definition(self, name: str) -> Environment:

@@ -183,9 +183,9 @@ def expand(
             "attached": attached,
         }
         spec["return_tokens"] = spec["packed_tokens"] = settings.return_token_ids
-        repeats = settings.repeats or definition.repeats
+        repeats = settings.repeats_of(row.environment.name, definition.repeats)
         task_index, first = numbering.number(row, repeats)
-        if definition.compare is not None:
+        if definition.compare is not None and settings.skip_verification is None:
             times = numbering.occurrences(row)
             spec["group"] = GroupSpan(first if times == 1 else 0, times * repeats)
         for rollout_index in range(first, first + repeats):

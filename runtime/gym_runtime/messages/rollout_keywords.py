@@ -63,6 +63,7 @@ class GroupKeywords(SamplingKeywords, total=False):
     roles: Mapping[str, str]
     sampling: Mapping[str, Any]
     seed_repeats: bool
+    skip_verification: float | None
     timeout: float | None
     timeout_s: float | None
 
@@ -70,4 +71,4 @@ class GroupKeywords(SamplingKeywords, total=False):
 class RolloutKeywords(GroupKeywords, total=False):
     """Fields of `RolloutSettings`, some also under the names of their flags; and those of the sampling."""
 
-    repeats: int | None
+    repeats: int | Mapping[str, int] | None

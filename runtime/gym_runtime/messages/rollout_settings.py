@@ -257,7 +257,8 @@ class RolloutSettings:
             here.
         role_sampling: How models in roles sample, such as ``{"judge": {"temperature": 0}}``: fields of
             ``responses_create_params``, which replace the environment's settings.
-        repeats: Rollouts per row; by default 1, or as many as a benchmark's authors use.
+        repeats: Rollouts per row, one number, or one for some of the environments by their names; by default
+            1, or as many as a benchmark's authors use.
         seed_repeats: Give each repeat of a row a different seed (NeMo Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
         timeout_s: Seconds that all attempts of a rollout together may take; by default the environment's.
@@ -268,6 +269,8 @@ class RolloutSettings:
             a rollout starts again.
         return_token_ids: Put token ids and log-probabilities on the rows, for training.
         max_staleness: Re-run rollouts whose weights are more than N versions old.
+        skip_verification: Do not judge the rollouts, and write this reward; 'gym-runtime reverify' judges
+            them later. Roles that only judge need no model.
         sampling: Fields that replace those of each row's ``responses_create_params``.
 
     Raises:
@@ -279,7 +282,7 @@ class RolloutSettings:
     model_pool: str = "policy"
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     role_sampling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    repeats: AtLeastOne | None = None
+    repeats: AtLeastOne | Mapping[str, AtLeastOne] | None = None
     seed_repeats: bool = False
     max_turns: AtLeastOne | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None
@@ -288,6 +291,7 @@ class RolloutSettings:
     durability: Durability = "turn"
     return_token_ids: bool = False
     max_staleness: Annotated[int, Meta(ge=0)] | None = None
+    skip_verification: float | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
@@ -297,11 +301,20 @@ class RolloutSettings:
                 msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name} is {value!r}; it must be {_expected(str(error), kind)}") from None
+        if self.skip_verification is not None and not math.isfinite(self.skip_verification):
+            raise UsageError(f"skip_verification is {self.skip_verification}; it must be a finite number")
 
     @property
     def return_tokens(self) -> bool:
         """The former name of ``return_token_ids``."""
         return self.return_token_ids
+
+    def repeats_of(self, environment: str, own: int) -> int:
+        """Rollouts per row of an environment, whose own number is ``own``."""
+        given = self.repeats
+        if given is None or isinstance(given, int):
+            return given or own
+        return given.get(environment, own)
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> RolloutSettings:
         """These settings with some changed; keywords that are not settings are added to ``sampling``.

@@ -71,6 +71,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         packed_tokens: the client puts them there: the record has them packed.
         max_staleness: how many versions older than the newest, at the end of the rollout, the weights may be
             that sampled any of its tokens; None for no limit.
+        skip_verification: the reward of a rollout that is not judged; None for one that is.
         attempt_base: attempts already spent on this rollout in interrupted runs.
         taken_up: an earlier client of this run may have left a journal of this rollout, or its result.
         group: the rollouts that it is compared with, if its environment compares; itself included.
@@ -106,6 +107,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     agent_options: dict[str, Any] = {}
     packed_tokens: bool = False
     call_timeout_s: float | None = None
+    skip_verification: float | None = None
 
     @property
     def rollout_id(self) -> str:

@@ -333,7 +333,9 @@ class Rollout:
 
     async def verify(self) -> JudgedVerdict | JudgedPending:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
-        environment = self.task.environment
+        environment, skipped = self.task.environment, self.task.skip_verification
+        if skipped is not None:
+            return JudgedVerdict(skipped, fields={"verification_skipped": True})
         with tracing.span(f"verify {environment}", {"gym.environment": environment}):
             with self.times.hop("verify"):
                 answer = await self._session.ask(calls.Verify(response=Raw(_encode(self.response()))))

@@ -155,3 +155,102 @@ PUBLISHED: dict[str, Any] = {
         ]
     },
 }
+
+
+def needle(file: str) -> list[dict[str, Any]]:
+    said = [{"role": "user", "content": "Again."}]
+    return [
+        {
+            "prompt": json.dumps(said),
+            "answer": "x1Poem",
+            "random_string_to_prepend": "x1",
+            "n_needles": int(file[0]),
+            "n_chars": 9,
+        }
+    ]
+
+
+def arena(file: str) -> list[dict[str, Any]]:
+    categories = {"1": "hard_prompt", "2": "creative_writing"}
+    if file.endswith("question.jsonl"):
+        return [{"uid": uid, "category": of, "prompt": "Why?"} for uid, of in categories.items()]
+    said = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": {"answer": file}}]
+    return [{"uid": uid, "messages": said} for uid in categories]
+
+
+def leveled(file: str) -> list[dict[str, Any]]:
+    return [{"id": file, "question": "Find $n$.", "answer": 3}]
+
+
+def segment(file: str) -> list[dict[str, Any]]:
+    return [
+        {"source": "Rain.", "target": file, "is_bad_source": bad, "lp": file, "domain": "news"}
+        for bad in (False, True)
+    ]
+
+
+PUBLISHED |= {
+    "graphwalks": {
+        "graphwalks_128k_and_shorter.parquet": [
+            {"prompt": "Walk.", "answer_nodes": ["a", "b"], "problem_type": "bfs", "prompt_chars": 5}
+        ]
+    },
+    "mrcr": needle,
+    "arena_judge": arena,
+    "wmt_translation": segment,
+    "hotpotqa_qa": {
+        "distractor/validation-00000-of-00001.parquet": [
+            {"id": "h", "question": "Who?", "answer": "She", "type": "bridge", "level": "hard"}
+        ]
+    },
+    "longmemeval": {
+        "longmemeval_oracle.json": [
+            {
+                "question_id": "q_abs",
+                "question_type": "multi-session",
+                "question": "Who?",
+                "answer": 4,
+                "question_date": "2025/01/02",
+                "haystack_dates": ["2025/01/01"],
+                "haystack_sessions": [[{"role": "user", "content": "Hi.", "has_answer": True}]],
+            }
+        ]
+    },
+    "structeval": {
+        "data/test-00000-of-00001.parquet": [
+            {
+                "task_id": "1",
+                "task_name": "Text to JSON",
+                "input_type": "Text",
+                "output_type": kind,
+                "query": "Write.",
+                "raw_output_metric": ["a.b"],
+                "rendering": kind == "HTML",
+            }
+            for kind in ("JSON", "HTML")
+        ]
+    },
+    "imo_answerbench": {
+        "answerbench.csv": [
+            {
+                "Problem ID": "p",
+                "Problem": "Find $n$.",
+                "Short Answer": "3",
+                "Category": "Algebra",
+                "Subcategory": "",
+                "Source": "",
+            }
+        ]
+    },
+    "polymath": leveled,
+    "frontierscience_judge": {
+        "olympiad/test.jsonl": [{"problem": "Why?", "answer": "So.", "subject": "physics"}],
+        "research/test.jsonl": [{"problem": "Why?", "answer": "Points: 1", "subject": "physics"}],
+    },
+}
+THEIRS = (
+    *("aalcr", "bird_sql", "bunsenbench_chemistry_mcq", "imo_gradingbench", "imo_proofbench_judge"),
+    *("math_proof_judgement", "math_with_autograder", "omniscience", "physics_judge"),
+    *("proof_genselect", "ragtruth", "rolemrc", "ruler", "ruler2", "spartqa", "ugphysics_judge"),
+)
+"""Benchmarks whose rows are NeMo Gym's."""

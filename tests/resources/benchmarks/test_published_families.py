@@ -108,3 +108,31 @@ def test_translated_problems_have_the_tests_of_their_originals() -> None:
     with pytest.raises(ValueError, match="the problem q2025 is in none of"):
         list(livecodebench_x.rows(*map(iter, files[:4]), iter([problem("2024")])))
     assert json.dumps(rows)
+
+
+def test_what_is_compared_by_rules_comes_with_its_answers(tmp_path: Path) -> None:
+    [walk] = prepared("graphwalks", tmp_path)
+    assert (asked(walk), walk["expected_answer"]) == ("Walk.", ["a", "b"])
+    assert [row["n_needles"] for row in prepared("mrcr", tmp_path)] == [2, 2, 4, 4, 8, 8]
+    [short] = prepared("hotpotqa_qa", tmp_path)
+    assert (short["expected_answer"], '{"answer": "<your answer>"}' in asked(short)) == ("She", True)
+    [named] = prepared("structeval", tmp_path)
+    assert (asked(named), named["output_type"]) == ("Write.", "JSON")
+    segments = prepared("wmt_translation", tmp_path)
+    assert len(segments) == 9
+    assert segments[0]["translation"] == "en-de_DE.jsonl"
+
+
+def test_what_is_judged_comes_with_its_references(tmp_path: Path) -> None:
+    [memory] = prepared("longmemeval", tmp_path)
+    assert (memory["verifier_metadata"]["answer"], memory["verifier_metadata"]["abstention"]) == ("4", True)
+    assert 'Chat of 2025/01/01:\n[{"role": "user", "content": "Hi."}]\n\nToday is' in asked(memory)
+    hard, creative = prepared("arena_judge", tmp_path)
+    assert "o3-mini" in hard["baseline_answer"]
+    assert "gemini" in creative["baseline_answer"]
+    [problem_] = prepared("imo_answerbench", tmp_path)
+    assert (problem_["expected_answer"], problem_["category"]) == ("3", "Algebra")
+    rows = prepared("polymath", tmp_path)
+    assert (len(rows), rows[3]["weight"], rows[3]["language"]) == (72, 8.0, "ar")
+    assert prepared("frontierscience_judge", tmp_path)[0]["grading"] == "answer"
+    assert prepared("frontierscience_judge", tmp_path, "research")[0]["grading"] == "rubric"

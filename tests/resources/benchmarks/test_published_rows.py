@@ -19,6 +19,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.files import PromptTemplate, checked_prompt
+from resources.benchmarks.published_families import THEIRS
 from resources.benchmarks.published_records import CASES, FUNCTION, PUBLISHED, hidden, problem
 
 BENCHMARKS = [
@@ -83,7 +84,9 @@ def prepared(name: str, folder: Path, dataset: str = "") -> list[dict[str, Any]]
 
 
 def test_every_benchmark_is_here() -> None:
-    assert set(PUBLISHED) == set(BENCHMARKS)
+    assert {*PUBLISHED, *THEIRS} == set(BENCHMARKS)
+    for name in THEIRS:
+        assert not catalogue.environment(name).definition.datasets
 
 
 def test_problems_of_a_competition(tmp_path: Path) -> None:

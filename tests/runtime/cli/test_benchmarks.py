@@ -38,3 +38,26 @@ def test_prepared_rows_are_run_with_the_published_repeats_and_scored(tmp_path: P
     assert "gpqa: example rows only, whose score means nothing" in said
     assert "gym-runtime prepare gpqa" in said
     assert "score                accuracy 0  Biology 0  Chemistry 0  Physics 0" in document["text"]
+
+
+def test_rollouts_that_are_not_judged_need_no_judge_and_get_the_reward_that_is_named(tmp_path: Path) -> None:
+    repeats = ("--repeats", "gpqa=2", "--repeats", "simpleqa=1", "--limit", "2")
+    command = [
+        SCRIPT,
+        "run",
+        "gpqa",
+        "simpleqa",
+        "--model",
+        "scripted/message",
+        "--skip-verification",
+        "0.25",
+    ]
+    ended = subprocess.run([*command, *repeats], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    rows = [json.loads(line) for line in (tmp_path / "results/gpqa-simpleqa.jsonl").read_text().splitlines()]
+    names = [row["agent_ref"]["name"] for row in rows]
+    assert (names.count("gpqa"), names.count("simpleqa")) == (4, 2)
+    assert {(row["reward"], row["verification_skipped"]) for row in rows} == {(0.25, True)}
+    wrong = [*command, "--repeats", "mcqa=2", "--overwrite"]
+    refused = subprocess.run(wrong, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert "--repeats mcqa=2: no row is of this environment; there are: gpqa, simpleqa" in refused.stderr

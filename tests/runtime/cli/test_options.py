@@ -8,7 +8,7 @@ import pytest
 from gym_runtime.cli.app import application
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.models import parse_model
-from gym_runtime.cli.options import BROKER, BrokerOptions, ModelOptions, parse_urls
+from gym_runtime.cli.options import BROKER, BrokerOptions, ModelOptions, RolloutOptions, parse_urls
 from gym_runtime.cli.run import RunOptions
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_settings import Sampling
@@ -119,3 +119,19 @@ def test_the_command_line_wins_over_the_file(file: Path) -> None:
 def test_several_brokers_are_separated_by_commas() -> None:
     assert parse_urls("nats://a:1, nats://b:2,") == ("nats://a:1", "nats://b:2")
     assert parse_urls("") == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "repeats"),
+    [((), None), (("3",), 3), (("mcqa=4", "gpqa=8"), {"mcqa": 4, "gpqa": 8})],
+)
+def test_repeats_are_of_all_environments_or_of_each(given: tuple[str, ...], repeats: object) -> None:
+    settings = RolloutOptions(repeats=given).chosen()
+    assert settings.repeats == repeats
+    assert settings.repeats_of("other", 5) == (3 if repeats == 3 else 5)
+
+
+@pytest.mark.parametrize("given", [("0",), ("x",), ("3", "4"), ("mcqa=0",), ("mcqa=x",), ("mcqa=1", "3")])
+def test_repeats_of_another_form_are_refused(given: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="repeats"):
+        RolloutOptions(repeats=given).chosen()

@@ -72,6 +72,20 @@ def by_truth(rollouts: Sequence[ScoredRollout], field: str, names: tuple[str, st
     return dict(zip(names, (mean(by_task(part)) for part in parts), strict=True)) if all(parts) else {}
 
 
+def found_and_missed(rollouts: Sequence[ScoredRollout], said: str, truth: str) -> dict[str, float]:
+    """``f1``, ``precision`` and ``recall`` of what a field ``said`` where the field ``truth`` is true.
+
+    A rollout that said nothing found nothing. Each rollout counts once.
+    """
+    found = [one for one in rollouts if one.fields[said]]
+    right = sum(bool(one.fields[truth]) for one in found)
+    there = sum(bool(one.fields[truth]) for one in rollouts)
+    precision, recall = right / len(found) if found else 0.0, right / there if there else 0.0
+    both = precision + recall
+    f1 = 2 * precision * recall / both if both else 0.0
+    return {"f1": 100 * f1, "precision": 100 * precision, "recall": 100 * recall}
+
+
 def _vote(task: Sequence[ScoredRollout]) -> float:
     answers: dict[Any, list[float]] = defaultdict(list)
     for rollout in task:
