@@ -8,8 +8,9 @@ around them, as text or else as decimal numbers; values by `gym_resources.code.o
 The reward is 1 if all tests pass, each within 10 seconds, all n within 11 n + 5. A text with ``<think>`` or
 ``</think>`` in it (reasoning that the engine did not separate) scores 0.
 
-Rows, limits and rewards are those of NeMo Gym's environment of this name. Here the program runs in a sandbox,
-each test in its own process, which cannot see the effects of another; it runs as a script, so that global
+Rows, limits and rewards are those of NeMo Gym's environment of this name. Here the program runs in a sandbox.
+A process runs several tests, as a new program each; a test that fails there decides nothing, and is repeated
+in a process of its own, so that no effect of another test can fail it. It runs as a script, so that global
 variables, `sys.stdout.buffer`, threads and exit handlers work; without a sandbox the rollout fails.
 Source: the rule of NeMo Gym's ``code_gen``, after LiveCodeBench (MIT); the rows are our own.
 """

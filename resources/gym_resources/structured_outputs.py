@@ -115,6 +115,7 @@ environment = Environment(
     domain="instruction_following",
     agent="single_turn",
     isolated=True,
+    shares_process=True,
     imports=("jsonschema", "yaml", "xmltodict"),
     extra="structured-outputs",
     datasets=published(

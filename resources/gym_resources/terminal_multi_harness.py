@@ -141,6 +141,7 @@ environment = Environment(
     domain="agent",
     agent="single_turn",
     isolated=True,
+    shares_process=True,
     imports=("jsonschema",),
     extra="structured-outputs",
     agent_refs=tuple(f"{NAME}_{harness}_agent" for harness in HARNESSES),

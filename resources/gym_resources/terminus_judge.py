@@ -120,6 +120,7 @@ environment = Environment(
     domain="coding",
     data_license="Apache-2.0 (own rows)",
     isolated=True,
+    shares_process=True,
     roles=(Role(name="judge", optional=True),),
     review=review,
     agent_settings={f"{NAME}_string_only": {"threshold": 0.9, "enable_llm_judge": False}},

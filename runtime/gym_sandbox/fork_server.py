@@ -12,6 +12,9 @@ change its limits or priority (`gym_sandbox.seccomp`).
 While a fork lives, the fork server waits for its end. So the worker watches the fork, and kills both if it
 takes too long; the kernel kills a fork that takes much too long.
 
+Where requests may share a fork (`gym_sandbox.frames.Start`), it reads and answers up to `SHARED_AT_MOST` of
+them by itself, and the fork server waits for its end.
+
 The fork server passes bytes on without decoding them, in memory that it gives back before the next fork
 (`gym_sandbox.mapped_buffer`). Nor does it read the names of what a fork has started or left. So the memory
 from which the next fork starts has nothing of the one before it.
@@ -46,7 +49,9 @@ from gym_sandbox.processes import tree
 from gym_sandbox.scratch_folder import ScratchFolder
 
 CPU_SLACK_S = 2
+SHARED_AT_MOST = 256
 NO_ANSWER = 70  # the exit code of a fork that could not report its error
+NO_REQUESTS = 71  # and of one that is shared, and found that the worker has closed the pipe
 
 
 def main() -> None:
@@ -67,17 +72,20 @@ def main() -> None:
         if not first.fill(requests):
             return
         start = frames.decode_start(first.pages[:])
-    explain, function = frames.explained, None
+    explain, function, shared = frames.explained, None, False
     try:
         explain = frames.find(start.explain)
-        function = _prepared(start)
-        ready = frames.encode_answer(frames.CallDone(msgspec.Raw(b"null")))
+        function, shared = _prepared(start)
+        ready = frames.encode_answer(frames.CallDone(msgspec.Raw(frames.encode_result(shared))))
     except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
         ready = _failed(explain, error)
     _write(answers, _head(0, frames.ANSWERED, function is None, len(ready)) + ready)
     if function is None:
         return
     folders = [ScratchFolder(path) for path in _scratch(start)]
+    if shared:
+        _share(function, explain, folders, (requests, answers))
+        return
     while size := _next_size(requests):
         # Without a name, where the file system can: so no other process finds it.
         with MappedBuffer(size) as request, TemporaryFile(buffering=0, dir=folders[0].path) as file:
@@ -97,20 +105,23 @@ def main() -> None:
                 _write(answers, _head(number, how, last, len(why)) + why)
 
 
-def _prepared(start: frames.Start) -> Callable[..., Any]:
-    """Import and prepare everything that forks should inherit; return the function to call."""
+def _prepared(start: frames.Start) -> tuple[Callable[..., Any], bool]:
+    """Import and prepare everything that forks should inherit.
+
+    Returns:
+        The function to call, and whether calls may share a fork.
+    """
     for setting in frames.LARGE_PAGES:  # not for programs that are started here
         os.environ.pop(setting.partition("=")[0], None)
     os.environ.update(start.variables)
-    if start.prepare:
-        frames.find(start.prepare)(*start.arguments)
+    shared = bool(start.prepare) and frames.find(start.prepare)(*start.arguments) is True
     function = frames.find(start.function)
     # Made here, so that forks find it in the cache.
     frames.argument_decoder(function)
     # A collection in a fork would write to every object, and so copy every page.
     gc.collect()
     gc.freeze()
-    return function
+    return function, shared
 
 
 def _called(
@@ -125,15 +136,10 @@ def _called(
 
     The fork is over, and so are all processes that it has started.
     """
-    parent = os.getpid()
-    pid = fork()
+    pid = _fork()
     if pid == 0:
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent:
-            os._exit(1)
         for descriptor in not_for_it:
             os.close(descriptor)
-        outlive_sigterm()
         _work(function, explain, request, answer, cpu_limit)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     _end_orphans()
@@ -142,9 +148,73 @@ def _called(
         return frames.DIED, f"an answer of {size} bytes, more than {frames.ANSWER_BYTES}".encode()
     if code == 0 and size:
         return frames.ANSWERED, b""
-    if code == -signal.SIGXCPU:
+    return _died(code)
+
+
+def _died(code: int) -> tuple[int, bytes]:
+    if -code in (signal.SIGXCPU, signal.SIGPROF):
         return frames.OVERRAN, b""
     return frames.DIED, (f"signal {-code}" if code < 0 else f"exit code {code}").encode()
+
+
+def _fork() -> int:
+    """Fork a process that ends with this one; 0 in it."""
+    parent = os.getpid()
+    pid = fork()
+    if pid == 0:
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:
+            os._exit(1)
+        outlive_sigterm()
+    return pid
+
+
+def _share(
+    function: Callable[..., Any],
+    explain: frames.Explain,
+    folders: list[ScratchFolder],
+    pipes: tuple[int, int],
+) -> None:
+    """Let one fork after the other serve requests, until they end."""
+    last = False
+    while not last:
+        pid = _fork()
+        if pid == 0:
+            _serve(function, explain, pipes)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _end_orphans()
+        if code == NO_REQUESTS:
+            return
+        # A fork that left more than files leaves a process that takes no further requests.
+        last = not all(folder.clean() for folder in folders)
+        if code:
+            how, why = _died(code)
+            _write(pipes[1], _head(0, how, last, len(why)) + why)
+
+
+def _serve(function: Callable[..., Any], explain: frames.Explain, pipes: tuple[int, int]) -> NoReturn:
+    """Runs in a fork that is shared."""
+    try:
+        requests, answers = pipes
+        for _ in range(SHARED_AT_MOST):
+            if not (size := _next_size(requests)):
+                os._exit(NO_REQUESTS)
+            with MappedBuffer(size) as request:
+                if not request.fill(requests):
+                    os._exit(NO_REQUESTS)
+                number, cpu_s = frames.REQUEST.unpack_from(request.pages)
+                # It ends this process, which runs no code that would stop it.
+                signal.setitimer(signal.ITIMER_PROF, cpu_s if math.isfinite(cpu_s) else 0)
+                data = _result(function, explain, request)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+            size = len(data)
+            if size > frames.ANSWER_BYTES:
+                data = f"an answer of {size} bytes, more than {frames.ANSWER_BYTES}".encode()
+            how = frames.DIED if size > frames.ANSWER_BYTES else frames.ANSWERED
+            _write(answers, _head(number, how, False, len(data)) + data)
+        os._exit(0)
+    finally:
+        os._exit(NO_ANSWER)
 
 
 def _work(
@@ -158,16 +228,20 @@ def _work(
     try:
         prctl(PR_SET_DUMPABLE, 1)
         resource.setrlimit(resource.RLIMIT_CPU, cpu_limit)
-        try:
-            arguments = frames.argument_decoder(function)(memoryview(request.pages)[frames.REQUEST.size :])
-            result = frames.encode_result(function(*arguments))
-            data = frames.encode_answer(frames.CallDone(msgspec.Raw(result)))
-        except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
-            data = _failed(explain, error)
-        _write(answer, data)
+        _write(answer, _result(function, explain, request))
         os._exit(0)
     finally:
         os._exit(NO_ANSWER)
+
+
+def _result(function: Callable[..., Any], explain: frames.Explain, request: MappedBuffer) -> bytes:
+    try:
+        with memoryview(request.pages) as pages, pages[frames.REQUEST.size :] as data:
+            arguments = frames.argument_decoder(function)(data)
+        result = frames.encode_result(function(*arguments))
+        return frames.encode_answer(frames.CallDone(msgspec.Raw(result)))
+    except BaseException as error:  # noqa: BLE001 - the error goes to the worker, which raises it
+        return _failed(explain, error)
 
 
 def _end_orphans() -> None:

@@ -27,7 +27,7 @@ LENGTH = struct.Struct("!Q")
 REQUEST = struct.Struct("!Qd")
 """A request's number; the seconds of processor time that it may take, infinity for no limit."""
 ANSWER = struct.Struct("!QBB")
-"""The request's number; how it ended; whether the process takes no further requests."""
+"""The request's number, or 0 if it was not read; how it ended; whether the process takes no further one."""
 ANSWERED, DIED, OVERRAN = 0, 1, 2
 """How a request ends, and its data: `CallDone` or `CallFailed`; the reason of the fork's end; nothing."""
 ANSWER_BYTES = 16 << 20
@@ -50,6 +50,7 @@ class Start(msgspec.Struct, frozen=True):
         function: the function that it calls for each request, in the form of `name`.
         explain: the function that describes the other function's exception, as `explained`.
         prepare: a function that it calls once before, with texts as arguments, for imports; empty for none.
+            If it returns True, a fork serves several requests in turn, because nothing in them is executed.
         variables: its environment variables.
         isolated: it is in namespaces of its sandbox, and not only limited.
     """

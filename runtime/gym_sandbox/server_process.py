@@ -63,6 +63,7 @@ class ServerProcess:
         self._child = process.start(process.Program(program, LIMITS, seen))
         self._own: frozenset[int] = frozenset()
         self._cpu_s = math.inf
+        self._shared = False
         self._lowered: set[int] = set()
         self._yielded = False
         self._yields = spare and priority.weigh(self._child.pid, priority.LEAST)
@@ -95,7 +96,7 @@ class ServerProcess:
                 # At the lowest priority it may get no processor time at all on a busy machine.
                 while self._yields and not await self.answers_within(INSIST_PAUSE_S):
                     self.insist()
-                await self.answer()
+                self._shared = bytes(await self.answer()) == b"true"
         except ProcessDied as error:
             raise NotPrepared("it ended while it imported what it needs") from error
         except TimeoutError as error:
@@ -136,7 +137,7 @@ class ServerProcess:
         # The result may be wrong because the kernel has killed a child for its memory. All else is over.
         self._end_for(self._child.find_kill())
         number, how, last = frames.ANSWER.unpack_from(frame)
-        if number != self._asked:
+        if number != self._asked and (number or how == frames.ANSWERED):
             raise ProcessDied("it answered another request")
         self.reusable = not last
         data = frame[frames.ANSWER.size :]
@@ -173,7 +174,8 @@ class ServerProcess:
             ProcessDied: it exceeded one, and has been killed.
             Overrun: the call took more processor time than it may; it goes on until `close`.
         """
-        if math.isfinite(self._cpu_s):
+        # A shared fork, which has worked for earlier calls, sees to that itself.
+        if math.isfinite(self._cpu_s) and not self._shared:
             forks = (pid for pid in tree.members(self._child.pid) if pid not in self._own)
             if sum(map(tree.cpu_s, forks)) > self._cpu_s:
                 raise Overrun

@@ -261,3 +261,63 @@ def test_no_reply_takes_long_to_read() -> None:
 def test_a_row_whose_tests_do_not_pair_up_is_refused(unit_tests: dict[str, Any]) -> None:
     with pytest.raises(TaskError):
         catalogue.environment("code_gen").resource.task(row(verifier_metadata={"unit_tests": unit_tests}))
+
+
+CHANGES = """
+import atexit, builtins, os, random, signal, sys
+fresh = (
+    "mark" not in globals()
+    and not hasattr(sys, "mark")
+    and os.getcwd() == os.environ["HOME"]
+    and "MARK" not in os.environ
+    and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    and sys.getrecursionlimit() == 50_000
+    and len("ab") == 2
+    and sys.stdin.readline() == "7\\n"
+    and sys.stdin.read() == ""
+)
+print(fresh)
+mark = sys.mark = os.environ["MARK"] = "mark"
+os.mkdir(str(random.random()))
+os.chdir("/")
+signal.signal(signal.SIGALRM, print)
+signal.alarm(1000)
+sys.setrecursionlimit(60)
+builtins.len = None
+atexit.register(print, "end")
+os.close(0)
+sys.stdin = None
+"""
+SEES = """
+import os, math
+print(hasattr(math, "mark"))
+math.mark = True
+"""
+
+
+async def test_what_a_test_changes_is_undone_before_the_next(isolation: None) -> None:
+    outcome = await run(CHANGES, *[("7\n", "True\nend")] * 12)
+    assert outcome == Outcome(passed=12, status="passed"), outcome
+
+
+async def test_what_cannot_be_undone_fails_no_test(isolation: None) -> None:
+    """Each test that sees what one before it left is repeated in a process of its own."""
+    assert await run(SEES, *[("", "False")] * 8) == Outcome(passed=8, status="passed")
+    leaves = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    assert await run(f"{leaves}print(threading.active_count())", *[("", "2")] * 3) == Outcome(
+        passed=3, status="passed"
+    )
+    ends = "import os\nprint(1, flush=True)\nos._exit(0)"
+    assert await run(ends, *[("", "1")] * 3) == Outcome(passed=3, status="passed")
+
+
+@pytest.mark.parametrize("number", [1, 4, 5, 9])
+async def test_the_first_test_that_fails_is_told_wherever_it_is(isolation: None, number: int) -> None:
+    code = (
+        "n = int(input())\nif n == 7: raise ValueError(n)\nif n == 8: import time; time.sleep(60)\nprint(n)"
+    )
+    tests = [(str(one), "0") for one in [0] * number]
+    more = [("0", "0")] * 3
+    for given, status in (("7", "raised"), ("1", "wrong"), ("8", "timeout")):
+        outcome = await run(code, *tests, (given, "0"), *more, limit_s=1 if status == "timeout" else 5)
+        assert (outcome.passed, outcome.status) == (number, status), outcome

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 from gym_sandbox.frames import CallFailed
 
@@ -40,3 +41,23 @@ def kill_itself() -> None:
 
 def wait() -> None:
     threading.Event().wait()
+
+
+def share() -> bool:
+    """A preparation: calls may share a fork."""
+    return True
+
+
+def do(what: str) -> int:
+    """The fork's process, after it has ended, raised, spun or worked; or what is in its folder."""
+    if what == "die":
+        os._exit(3)
+    if what == "raise":
+        raise ValueError(what)
+    begun_s = time.process_time()
+    while what == "spin" or (what == "work" and time.process_time() < begun_s + 0.4):
+        pass
+    if what == "leave a folder":
+        os.makedirs(f"/tmp/{os.getpid()}/left")
+        os._exit(4)
+    return len(os.listdir("/tmp")) if what == "look" else os.getpid()

@@ -60,6 +60,7 @@ def main(arguments: Sequence[str]) -> None:
     except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
         _answer(answers, [_line({"status": "raised", "error": f"{type(error).__name__}: {error}"})])
         return
+    gc.freeze()  # a collection in a fork would write to every object, and so copy every page
     fork = _Fork(program, given["fn_name"], given["limit_s"])
     while request := _next(requests):
         _answer(answers, fork.answers(json.loads(request)))

@@ -216,6 +216,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         isolated: verification evaluates the model's text or may hang, so it runs in a sandboxed process that
             can be killed: without network, environment variables, or files except the code and its
             ``assets``.
+        shares_process: isolated verdicts may share a process, one after the other, which costs a fraction.
+            Only where nothing in a row or a reply can be executed: a reply may make its own verification hang
+            or crash, and must not be able to change another one.
         verify_timeout_s: the processor time that an isolated verification may take, in seconds.
         roles: models that it asks besides the policy, each a name or a `Role`. Those that verify asks are its
             parameters after the first two, a session's are ``self.models``.
@@ -263,6 +266,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     parallel_tools: bool = False
     replayable: bool = True
     isolated: bool = False
+    shares_process: bool = False
     verify_timeout_s: Duration = 30.0
     roles: tuple[Role | str, ...] = ()
     tool_packs: tuple[str, ...] = ()
@@ -383,6 +387,8 @@ def _role_problem(environment: Environment) -> str:
         names.add(declared.name)
     if environment.review is not None and not (environment.isolated and callable(environment.review)):
         return "review=…): it is a function, and the second look at an isolated verification: isolated=True"
+    if environment.shares_process and not environment.isolated:
+        return "shares_process=True): it is about the processes of isolated verifications: isolated=True"
     return ""
 
 

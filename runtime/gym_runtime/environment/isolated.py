@@ -2,9 +2,9 @@
 
 Some libraries execute their input; symbolic mathematics and backtracking regular expressions can run for
 ever; and both hold the interpreter's lock. So code that evaluates a model's text, or may hang on it, runs in
-`gym_sandbox.pool`: no network, no files but the code's own, no environment variables, no
-privileges, a new fork for each verification. An input that has killed `DEATHS_AT_MOST` processes is
-quarantined: this worker refuses it at once from then on.
+`gym_sandbox.pool`: no network, no files but the code's own, no environment variables, no privileges, a new
+fork for each verification unless the environment lets them share one (`shares_process`). An input that has
+killed `DEATHS_AT_MOST` processes is quarantined: this worker refuses it at once from then on.
 """
 
 from __future__ import annotations
@@ -216,12 +216,13 @@ def _import(*modules: str) -> None:
             importlib.import_module(module)
 
 
-def _load(environment: str) -> None:
-    """Runs in the fork server."""
+def _load(environment: str) -> bool:
+    """Runs in the fork server; returns whether verdicts may share a fork."""
     loaded = catalogue.environment(environment)
     _loaded[environment] = loaded.resource
     _import(*loaded.definition.imports)
     _rehearse(environment, loaded)
+    return loaded.definition.shares_process
 
 
 def _rehearse(environment: str, loaded: LoadedEnvironment) -> None:
