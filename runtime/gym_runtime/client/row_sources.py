@@ -175,7 +175,7 @@ class NewRuns:
             environments=[environment] if environment else [],
             created_s=clock.now(),
             model=model,
-            repeats=settings.repeats or 1,
+            repeats=settings.repeats if isinstance(settings.repeats, int) else 1,
         )
 
     async def of_rows(

@@ -315,7 +315,7 @@ class RunPlan:
             agents=sorted(agents),
             created_s=clock.now(),
             model=model or self.settings.model_pool,
-            repeats=self.settings.repeats or 1,
+            repeats=numbers.pop() if len(numbers := {*self.repeats.values()}) == 1 else 1,
             tasks=self.dataset.tasks,
         )
 

@@ -99,7 +99,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         done, failed: when the run is over, how many rollouts have a result, and how many of these are
             failures; None if not known.
         figures: what its last client has counted, when the run is over.
-        repeats: rollouts of each row, where the run's settings say it; else 1.
+        repeats: rollouts of each row, where that is one number for all environments; else 1.
         cancelled_by, cancelled_s: who cancelled it and when, as in `Asked`; empty and 0 if it was not
             cancelled, or if that is not known, as of a run whose client died.
     """
