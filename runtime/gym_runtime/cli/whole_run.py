@@ -196,9 +196,10 @@ class WholeRun:
             assert self._system is not None
             with held_back() as noted:
                 interrupted = run_async(self._make, self._system, noted)
-        except Exception:
+        except BaseException:
             recorded.withdraw()
             raise
+        recorded.begin()
         with terminable():  # the event loop has put SIGTERM back to its default
             return self._report(interrupted=interrupted)
 
@@ -293,6 +294,7 @@ class WholeRun:
                 with self._making:
                     async with anyio.create_task_group() as group:
                         await self._ready(system)
+                        self._recorded.begin()
                         group.start_soon(self._watch_system, system)
                         with self._display:
                             await self._collect(system)

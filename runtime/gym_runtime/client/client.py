@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -167,7 +168,8 @@ class Client:
 
     def _connect(self, bus: Bus, tasks: TaskGroup) -> None:
         runs = Runs(bus, tasks)
-        self._connected = runs, Environments(runs, self.roles)
+        startable = partial(self.new_runs.startable, agents=False)
+        self._connected = runs, Environments(runs, self.roles, startable)
 
     @property
     def driver(self) -> Runs:

@@ -226,14 +226,17 @@ class NewRuns:
         specs = await self.served_only(plan.specs(named.run, attached=True))
         return specs, plan.info(named.run, plan.rollouts, named.model)
 
-    def startable(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
-        """The rollouts, refused if the system that `connect` has started lacks their agent or environment.
+    def startable(self, specs: Iterable[RolloutSpec], *, agents: bool = True) -> Iterator[RolloutSpec]:
+        """The rollouts, refused if the system that `connect` has started lacks their environment or agent.
+
+        Args:
+            agents: False for sessions, which need none.
 
         Raises:
             UsageError: with the names that it has; when the rollout is read.
         """
         for spec in specs:
-            for kind, name in (("agent", spec.agent), ("environment", spec.environment)):
+            for kind, name in (("environment", spec.environment), ("agent", spec.agent))[: 1 + agents]:
                 if self.started is not None and name not in (has := self.started[kind]):
                     raise UsageError(
                         f"this client's workers have no {kind} '{name}'{catalogue.unknown(name, has)}; "

@@ -6,7 +6,7 @@ ends. Nothing is journaled or committed: what the caller does with the answers i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -219,11 +219,16 @@ class Environments:
 
     Args:
         roles: which pool serves which role.
+        startable: refuses what no worker of the system can ever serve.
     """
 
-    def __init__(self, runs: Runs, roles: Mapping[str, str]) -> None:
-        self._runs = runs
-        self._roles = roles
+    def __init__(
+        self,
+        runs: Runs,
+        roles: Mapping[str, str],
+        startable: Callable[[Iterable[RolloutSpec]], Iterable[RolloutSpec]],
+    ) -> None:
+        self._runs, self._roles, self._startable = runs, roles, startable
         self._router: Router | None = None
         self._declared: dict[str, LoadedEnvironment] = {}
         self._sessions_run, self._sessions = new_run_id(), 0
@@ -270,7 +275,7 @@ class Environments:
         """A session that is not open yet, and is closed when the context ends."""
         declared = await self.declared(environment)
         number, self._sessions = self._sessions, self._sessions + 1
-        (task,) = expand(
+        specs = expand(
             [line(row)],
             RolloutSettings(roles=dict(self._roles), timeout_s=timeout_s, durability="result"),
             run=self._sessions_run,
@@ -278,6 +283,7 @@ class Environments:
             numbering=Numbering(number, apart=True),
             declared=declared,
         )
+        (task,) = self._startable(specs)
         known = declared.get(task.environment) or catalogue.known_environment(task.environment)
         session = EnvironmentSession(task, known, self._routed())
         try:

@@ -487,9 +487,8 @@ def open_dataset(
     Args:
         sources: files; ``-`` is standard input, which is copied to a temporary file.
         environment: for sources that name none.
-        limit: take the first rows of each file only; the others are not looked at.
         settings: defaults of row fields, for the environments that have them.
-        shuffle_seed, earlier_rows, declared, skip_unknown, adopt, prompt: as `Dataset` has them.
+        limit, shuffle_seed, earlier_rows, declared, skip_unknown, adopt, prompt: as `Dataset` has them.
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,

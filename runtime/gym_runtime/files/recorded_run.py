@@ -22,7 +22,7 @@ from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.results import Manifest, OutputFiles
-from gym_runtime.files.resume import start_run
+from gym_runtime.files.resume import aside, start_run
 from gym_runtime.files.rows import alone, expand, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary, Table
 from gym_runtime.files.sample import USAGE
@@ -43,7 +43,7 @@ class RecordedRun:
         resume: go on with the rows in the files; without files it is a new run.
         extend: a run that is resumed may have more rows and repeats than before.
         retry_failed: rollouts of a resumed run whose failure would be final are run again.
-        overwrite: the files of an earlier run are removed.
+        overwrite: the files of an earlier run are put aside; `begin` removes them, `withdraw` puts them back.
 
     Attributes:
         run: as given, or another id if the part that was interrupted has left nothing on the broker.
@@ -82,6 +82,7 @@ class RecordedRun:
             started_s=clock.now(),
             version=__version__,
         )
+        self._overwrites = overwrite
         self.progress = start_run(
             self.files,
             self.manifest,
@@ -110,12 +111,24 @@ class RecordedRun:
             self.manifest, cancelled_by=info.cancelled_by, cancelled_s=info.cancelled_s
         )
 
+    def begin(self) -> None:
+        """The run has started: files that it overwrites are removed."""
+        if self._overwrites:
+            for path in self.files.all():
+                aside(path).unlink(missing_ok=True)
+        self._overwrites = False
+
     def withdraw(self) -> None:
-        """The run could not start: remove its manifest if nothing else has been written."""
+        """The run could not start: remove its manifest if nothing else has been written, and put back the
+        files that it would have overwritten.
+        """
         if self.progress.previous is None and not any(
             path.exists() and path.stat().st_size for path in self.files.all() if path != self.files.manifest
         ):
             self.files.manifest.unlink(missing_ok=True)
+            for path in self.files.all() if self._overwrites else ():
+                if aside(path).exists():
+                    aside(path).replace(path)
 
     def summarize(self) -> Summary:
         """Write the run's results so far: metrics, profiles of the rewards, counts in the manifest.

@@ -135,6 +135,11 @@ class Progress:
                 times.put(*sample.key, max(0, times.get(*sample.key) - 1))
 
 
+def aside(path: Path) -> Path:
+    """Where a file that is overwritten stands until the new run has started."""
+    return path.with_name(f".{path.name}.replaced")
+
+
 def start_run(
     files: OutputFiles,
     manifest: Manifest,
@@ -154,7 +159,7 @@ def start_run(
         extend: a run that is resumed may have more rows and repeats than before; needs ``dataset`` (opened
             with the earlier part's ``earlier_rows``) and ``tasks``.
         retry_failed: rollouts whose failure would be final are run again.
-        overwrite: the files of an earlier run are removed.
+        overwrite: the files of an earlier run are put `aside`.
         metrics: gets the rollouts that are settled already.
         dataset, tasks: the rows and their rollouts, to name the rows that changed.
 
@@ -172,7 +177,9 @@ def start_run(
                 "run; choose another -o, or remove it"
             )
         for path in files.all():
-            path.unlink(missing_ok=True)
+            aside(path).unlink(missing_ok=True)
+            if path.exists():
+                path.rename(aside(path))
         previous, filled = None, []
     if filled and not resume:
         raise UsageError(

@@ -263,17 +263,12 @@ async def _fits(subject: Subject, example: Example) -> list[str]:
 
 async def _names_exist(subject: Subject) -> list[str]:
     agents, roles = catalogue.names("agents"), [role.name for role in subject.resource.roles]
-    unknown = [
-        f"there is no agent '{name}'{catalogue.suggest(name, agents, 'agents')}"
-        for name in sorted(subject.environment.definition.agent_names)
-        if not catalogue.exists("agents", name)
-    ]
-    return unknown + subject.placed(
-        (example, f"'gold' answers in the role '{name}'{catalogue.unknown(name, roles)}")
-        for example in subject.examples
-        for name in example.roles
-        if name not in roles
-    )
+    wanted = sorted(subject.environment.definition.agent_names)
+    lacking = [name for name in wanted if not catalogue.exists("agents", name)]
+    said = [f"there is no agent '{name}'{catalogue.suggest(name, agents, 'agents')}" for name in lacking]
+    strange = [(one, name) for one in subject.examples for name in one.roles if name not in roles]
+    what = "'gold' answers in the role '{}'{}"
+    return said + subject.placed((one, what.format(n, catalogue.unknown(n, roles))) for one, n in strange)
 
 
 async def _example_rows(subject: Subject) -> list[str]:

@@ -54,6 +54,13 @@ def test_a_run_that_cannot_start_leaves_no_file(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=80)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert list(tmp_path.iterdir()) == []
+    good = [*command[:6], "scripted/message", *command[7:]]
+    subprocess.run(good, capture_output=True, timeout=80, check=True)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert subprocess.run([*command, "--overwrite"], capture_output=True, timeout=80).returncode == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    subprocess.run([*good, "--overwrite"], capture_output=True, timeout=80, check=True)
+    assert {path.name for path in tmp_path.iterdir()} == {*before}
 
 
 def test_keep_going_lets_every_rollout_fail_by_itself(tmp_path: Path) -> None:

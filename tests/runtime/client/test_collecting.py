@@ -277,6 +277,8 @@ async def test_connect_starts_a_system_whose_errors_come_as_they_are() -> None:
             choice = dict[str, Any](responses_create_params={"input": "?"}, expected_answer="A", options=[])
             with pytest.raises(UsageError, match="workers have no environment 'mcqa'; there are: example_se"):
                 await gym.check([choice], environment="mcqa")
+            with pytest.raises(UsageError, match="workers have no environment 'mcqa'"):
+                await gym.verify(choice, "A", environment="mcqa")
             with pytest.raises(UsageError, match="workers have no agent 'nope'; there are: tool_loop"):
                 await gym.publish(rows(1), environment=NAME, agent="nope")
             async with aclosing(gym.rollouts([{}], environment=NAME)) as broken:
