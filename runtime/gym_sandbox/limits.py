@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         disk_bytes: all files together, in `/tmp` and a container's ``writable`` folders, which are in memory
             and have equal shares; `/dev/shm` may have as much again.
         open_files: descriptors of each process.
-        processes: processes and threads at a time, three of which belong to the sandbox.
+        processes: processes and threads at a time, of which one to three belong to the sandbox.
         output_bytes: how much of its output, and of its errors, is kept; the rest is dropped.
     """
 
