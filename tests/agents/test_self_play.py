@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from agents.exact_engine import Exact, hire, inputs, spec
+from agents.exact_engine import Exact, hire, inputs, recorded, spec
 from gym_resources import nim
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, Truncated
 from gym_runtime.rollout.seats import checked_names
-from gym_testing.small_system import answer, environment, small_system
+from gym_testing.small_system import Hang, answer, environment, small_system
 from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +82,24 @@ async def test_an_illegal_move_loses_and_an_unfinished_game_is_nobodys() -> None
         Truncated(reason="max_turns"),
         {"first": 0.0, "second": 0.0},
     )
+
+
+async def test_a_game_goes_on_where_its_worker_died() -> None:
+    engine = Exact(by_attempt={1: [FIRST, SECOND, Hang()], 2: [LAST]})
+    async with small_system() as system:
+        await system.add_model(engine)
+        await system.add_resource(environment(nim.environment, "nim"))
+        await hire(system, "self_play")
+        await system.enqueue(spec("self_play", ROW, environment="nim"))
+        await engine.calls.until(3)
+        await recorded(system, 2)
+        system.kill("agent-1")
+        await hire(system, "self_play", "agent-2")
+        (record,) = await system.records(1)
+    assert (record.outcome, record.attempt, record.turns) == (Completed(), 2, 3)
+    assert len(engine.calls.items) == 4  # only the move that was on its way is asked for again
+    assert record.rewards == {"first": 1.0, "second": 0.0}
+    assert {one.seat: len(one.turns) for one in record.sequences()} == {"first": 2, "second": 1}
 
 
 async def test_seats_that_are_none_are_refused() -> None:

@@ -265,7 +265,10 @@ def _packed(item: int, tokens: Tokens, prompt: bytes) -> _Call | None:
     """A packed call with its whole prompt; None if nothing was sampled."""
     ids = tokens.generation_ids
     log_probs = tokens.log_probs or NAN * (len(ids) // ID_BYTES)
-    _check(f"output item {item}" if item >= 0 else "a call of _gym.calls", ids, log_probs)
+    where = f"output item {item}" if item >= 0 else "a call of _gym.calls"
+    if (len(prompt) | len(ids)) % ID_BYTES:
+        raise TaskError(f"{where} has token ids that are not of 32 bits")
+    _check(where, ids, log_probs)
     return _Call(item, prompt, ids, log_probs, tokens.weights) if ids else None
 
 
