@@ -76,6 +76,7 @@ GYM = [
         "calls",
         "all calls, if they are not one line: [what is trained on](../explanation/what-is-trained-on.md)",
     ],
+    ["seat, rewards", "of a rollout with several trained seats: the main one, and the reward of each"],
     ["roles", "what the models in roles cost, by role: calls, tokens, seconds"],
     [
         "role_answers",

@@ -7,7 +7,8 @@ from .messages.calls import ModelAnswer as ModelAnswer
 from .messages.calls import ModelCall as ModelCall
 from .rollout.rollout import Agent as Agent
 from .rollout.rollout import Rollout as Rollout
-from .rollout.rollout import Turn as Turn
+from .rollout.seats import Seat as Seat
+from .rollout.turn import Turn as Turn
 from .workers.adapter import Adapter as Adapter
 from .workers.adapter import CallContext as CallContext
 from .workers.adapter import Controllable as Controllable

@@ -1,5 +1,8 @@
 from .openrlhf import GymAgentExecutor as GymAgentExecutor
 from .openrlhf import reward_func as reward_func
+from .seats import SeatBaselines as SeatBaselines
+from .seats import seat_advantages as seat_advantages
+from .seats import seat_samples as seat_samples
 from .skyrl import GymGenerator as GymGenerator
 from .skyrl_environment import GymEnv as GymEnv
 from .training_rollouts import dataset_rows as dataset_rows

@@ -95,6 +95,8 @@ def main_one(found: Sequence[Sequenced]) -> Sequenced:
 def pieces(record: RolloutRecord, credit: Credit = "accepted") -> list[Piece]:
     """The sequences to train on: of each segment and branch; none if the rollout has no reward.
 
+    Of a rollout with several trained seats those of the main one, whose reward the record's is.
+
     Args:
         credit: which branches are trained on.
 
@@ -114,7 +116,7 @@ def pieces(record: RolloutRecord, credit: Credit = "accepted") -> list[Piece]:
             one.kind,
         )
         for one in record.sequences(credit)
-        if one.weight
+        if one.weight and one.seat == record.seat
     ]
 
 

@@ -18,7 +18,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -31,6 +31,7 @@ from gym_runtime.logs import logger
 from gym_runtime.statistics import bounded, deviation, mean
 from gym_runtime.training import Credit
 
+from gym_trainers.seats import seats_of
 from gym_trainers.training_rollouts import why_failed
 from gym_trainers.trl_weights import Weights, write_shards
 
@@ -85,6 +86,7 @@ class RolloutWorker:
         credit: Credit = "accepted",
     ) -> None:
         self._credit: Credit = credit
+        self._apart = {role for role, pool in settings.roles.items() if pool != settings.model_pool}
         self.rollout_buffer = _Buffer()
         self.metrics_queue: queue.Queue[Any] = queue.Queue()
         self._gym = gym
@@ -180,7 +182,9 @@ class RolloutWorker:
             self._look_again()
         from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # pyright: ignore
 
-        for fields in sample_fields(records, group=number, version=version, credit=self._credit):
+        for fields in sample_fields(
+            records, group=number, version=version, credit=self._credit, apart=self._apart
+        ):
             self.rollout_buffer.put_nowait(RolloutSample(**fields, enqueued_at=time.time()))
             self._made_s = time.monotonic()
 
@@ -192,7 +196,12 @@ def _epochs(rows: Sequence[str], seed: int) -> Iterator[str]:
 
 
 def sample_fields(
-    records: Sequence[RolloutRecord], *, group: int, version: int, credit: Credit = "accepted"
+    records: Sequence[RolloutRecord],
+    *,
+    group: int,
+    version: int,
+    credit: Credit = "accepted",
+    apart: Container[str] = (),
 ) -> list[dict[str, Any]]:
     """The samples of a group, each as the fields of TRL's ``RolloutSample``.
 
@@ -201,6 +210,7 @@ def sample_fields(
     Args:
         version: of the weights when the group began, for engines that do not say theirs.
         credit: which sequences are samples; a sample's advantage is multiplied by its weight.
+        apart: the roles that another model has: what such a seat sampled is not the trainer's.
 
     Raises:
         UsageError: the engine gives no log-probabilities, or numpy is not installed.
@@ -212,17 +222,24 @@ def sample_fields(
         failed = next(record for record in records if record.reward is None)
         counts = {"count": len(records) - len(scored), "of": len(records)}
         logger().warning("rollouts without a reward", **counts, why=why_failed(failed))
-    rewards = [record.reward for record in scored if record.reward is not None]
-    center = mean(rewards) or 0.0
-    spread = deviation(rewards, ddof=0) or 0.0
+    spreads: dict[str, tuple[float, float]] = {}
+    for seat in {"", *seats_of(scored)}:
+        rewards = [reward for one in scored if (reward := one.reward_of(seat)) is not None]
+        spreads[seat] = mean(rewards) or 0.0, deviation(rewards, ddof=0) or 0.0
     found: list[dict[str, Any]] = []
-    for record, reward in zip(scored, rewards, strict=True):
+    for record in scored:
         messages = record.messages
         prompted = sum(1 for _ in takewhile(lambda one: one["role"] != "assistant", messages))
-        metrics = {"reward": reward, "reward_std": spread, "rewards/gym_reward": reward}
+        metrics = {
+            "reward": record.reward,
+            "reward_std": spreads[""][1],
+            "rewards/gym_reward": record.reward,
+        }
         for one in record.sequences(credit):
-            if not one.weight:
+            reward = record.reward_of(one.seat)
+            if not one.weight or reward is None or one.seat.partition("/")[0] in apart:
                 continue
+            center, spread = spreads[one.seat]
             if np.isnan(one.log_probs).any():
                 raise UsageError("the engine gives no log-probabilities, and AsyncGRPOTrainer needs them")
             before = np.zeros(len(one.prompt_ids))

@@ -9,7 +9,7 @@ from typing import Any
 from gym_runtime import Failed, RolloutRecord, Truncated
 from gym_runtime.errors import NoWorker
 from gym_runtime.logs import logger
-from gym_runtime.training import Credit
+from gym_runtime.training import Credit, TokenSequence
 
 from gym_trainers.training_rollouts import main_one, why_failed
 
@@ -57,7 +57,7 @@ class Batch:
 
     def _line(self, record: RolloutRecord) -> tuple[Any, ...]:
         scored = record.reward is not None
-        sequences = [one for one in record.sequences(self._credit) if one.weight] if scored else []
+        sequences = _trained(record, self._credit) if scored else []
         if sequences:
             last = main_one(sequences)
             self._rewritten += len(sequences) > 1
@@ -68,6 +68,10 @@ class Batch:
         if not scored:
             self._failures[why_failed(record)] += 1
         return (*values, record.reward, _outcome(record), record.numbers, versions)
+
+
+def _trained(record: RolloutRecord, credit: Credit) -> list[TokenSequence]:
+    return [one for one in record.sequences(credit) if one.weight and one.seat == record.seat]
 
 
 def found_no_engine(record: RolloutRecord) -> bool:

@@ -3,7 +3,7 @@
 A harness does not say so; its calls do. A call that is not of the main conversation is
 
 1. ``parallel``, if one with the same conversation was asked before its answer came, or it before theirs;
-2. ``compaction``, if a later conversation quotes its answer in a user's or system's message, or repeats its
+2. ``compaction``, if a later conversation quotes its answer in a user's message, or repeats its
    items in another history; and so are the later call, and those that it continued itself;
 3. ``subagent``, if its conversation begins with a text of another call's arguments, or a tool's output quotes
    an answer of its conversation;
@@ -20,7 +20,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from contextlib import suppress
+from itertools import accumulate, islice
 from typing import Any, cast
 
 import msgspec
@@ -28,11 +29,15 @@ from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import Kind, as_text, content_text
 
 SHORTEST = 16
-QUOTED_CHARS = 400
+QUOTED_CHARS = 200
 """So much of a text's beginning is looked for."""
-SEARCHED_CHARS = 200_000
-"""So much of a call's new items is searched, for the texts of `SEARCHED_CALLS` calls: 10 ms at most."""
-SEARCHED_CALLS = 64
+SEARCHED_CHARS = 30_000
+"""So much of a call's new user messages, outputs and arguments is read. A search holds the event loop, and a
+model's text may make it slow: with these limits it takes 40 ms at most, and less than 1 ms otherwise."""
+SEARCHED_CALLS = 24
+"""Texts of so many calls before it are looked for."""
+SPAWNED = 8
+"""So many texts of a call's arguments may be a sub-agent's task."""
 
 
 class CallFacts(msgspec.Struct):
@@ -71,21 +76,21 @@ def look(
         added: its conversation's items that the call before it has not.
         answer: its own items.
     """
-    said = [item for item in answer if item.get("type") == "function_call"]
-    facts.spawned = [text for one in said[:SEARCHED_CALLS] for text in _texts_of(one)][:SEARCHED_CALLS]
+    facts.spawned = [*islice(_texts_of(answer), SPAWNED)]
     facts.said = _needle("".join(content_text(one.get("content")) for one in answer if _is_message(one)))
     told, outputs = "", ""
     for item in added:
-        if _is_message(item) and item.get("role") != "assistant" and len(told) < SEARCHED_CHARS:
-            told += content_text(item.get("content"))[:SEARCHED_CHARS]
+        if item.get("role") == "user" and len(told) < SEARCHED_CHARS:
+            told += content_text(item.get("content"))[: SEARCHED_CHARS - len(told)]
         elif item.get("type") == "function_call_output" and len(outputs) < SEARCHED_CHARS:
-            outputs += content_text(item.get("output"))[:SEARCHED_CHARS]
+            outputs += content_text(item.get("output"))[: SEARCHED_CHARS - len(outputs)]
     earlier = range(max(0, len(calls) - SEARCHED_CALLS), len(calls))
     others = [number for number in earlier if calls[number].said and number != facts.before]
     facts.quotes |= {number for number in others if calls[number].said in told}
     facts.reports |= {number for number in others if calls[number].said in outputs}
     if facts.before < 0:
-        facts.is_started = any(text in told for number in earlier for text in calls[number].spawned)
+        spawned = (text for number in reversed(earlier) for text in calls[number].spawned)
+        facts.is_started = any(text in told for text in islice(spawned, SEARCHED_CALLS))
 
 
 def _is_message(item: Mapping[str, Any]) -> bool:
@@ -97,13 +102,18 @@ def _needle(text: str) -> str:
     return text if len(text) >= SHORTEST else ""
 
 
-def _texts_of(call: Mapping[str, Any]) -> Iterator[str]:
-    """The long texts in a call's arguments, at any depth."""
-    arguments = as_text(call.get("arguments"))
-    try:
-        rest: list[Any] = [msgspec.json.decode(arguments)] if len(arguments) < SEARCHED_CHARS else []
-    except UNREADABLE:
-        return
+def _texts_of(answer: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The long texts in the arguments of an answer's calls, at any depth."""
+    rest, room = list[Any](), SEARCHED_CHARS
+    for item in answer:
+        if item.get("type") != "function_call":
+            continue
+        arguments = as_text(item.get("arguments"))
+        room -= len(arguments)
+        if room < 0:
+            break
+        with suppress(*UNREADABLE):
+            rest.append(msgspec.json.decode(arguments))
     while rest:
         one = rest.pop()
         if isinstance(one, str):

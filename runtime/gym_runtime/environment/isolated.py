@@ -246,12 +246,13 @@ class _Judged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reward: float | None = None
     components: dict[str, float] = {}
     fields: dict[str, Any] = {}
+    rewards: dict[str, float] = {}
     features: Any = None
 
     def judgement(self) -> Verdict | Pending:
         if self.reward is None:
             return Pending(self.features)
-        return Verdict(self.reward, self.components, self.fields).checked()
+        return Verdict(self.reward, self.components, self.fields, self.rewards).checked()
 
 
 def _judge(environment: str, row: bytes, response: bytes) -> _Judged:
@@ -259,7 +260,9 @@ def _judge(environment: str, row: bytes, response: bytes) -> _Judged:
     judged = _run(rejudge, _loaded[environment], row, response)
     if isinstance(judged, Pending):
         return _Judged(features=judged.features)
-    return _Judged(reward=judged.reward, components=judged.components, fields=judged.fields)
+    return _Judged(
+        reward=judged.reward, components=judged.components, fields=judged.fields, rewards=judged.rewards
+    )
 
 
 def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:

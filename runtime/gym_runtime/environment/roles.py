@@ -279,6 +279,7 @@ class RoleLog:
             reward=verdict.reward,
             components=verdict.components,
             fields=verdict.fields,
+            rewards=verdict.rewards,
             role_use=self.use,
             role_answers=self.answers,
         )

@@ -32,19 +32,21 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         components: named parts of a composed reward.
         fields: further top-level fields of the result row, such as ``extracted_answer``; metrics are computed
             of numeric ones. Values must be JSON-serialisable.
+        rewards: of each trained seat, by its name, if there are several; ``reward`` is the main one's.
     """
 
     reward: float
     components: dict[str, float] = {}
     fields: dict[str, Any] = {}
+    rewards: dict[str, float] = {}
 
     def checked(self) -> Verdict:
         """This verdict.
 
         Raises:
-            ResourceError: the reward or a component is not a finite number.
+            ResourceError: a reward or a component is not a finite number.
         """
-        for name, value in [("reward", self.reward), *self.components.items()]:
+        for name, value in [("reward", self.reward), *self.components.items(), *self.rewards.items()]:
             if not is_reward(value):
                 raise ResourceError(
                     f"the verifier returned {name} = {value!r}; it must be a finite number: float(...)",

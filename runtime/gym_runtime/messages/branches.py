@@ -48,12 +48,14 @@ class BranchCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         parent: the number, in this list, of the call that it continues; -1 if it continues none.
         item: the index, in the response's output, of its last item; -1 if it is not in the transcript.
         tokens: of a call that is not in the transcript: short on the parent's prompt and completion.
+        seat: who sampled it, of a rollout with several trained seats.
     """
 
     kind: str = "main"
     parent: int = -1
     item: int = -1
     tokens: Tokens | None = None
+    seat: str = ""
 
 
 class Branches(NamedTuple):
@@ -107,7 +109,7 @@ class CallTree:
 
     def branches(self) -> Branches:
         """The calls, if any but the transcript's one line are among them, and what was resampled."""
-        told = any(call.kind != "main" or call.tokens is not None for call in self._calls)
+        told = any(call.kind != "main" or call.tokens is not None or call.seat for call in self._calls)
         return Branches(tuple(self._calls) if told else (), self._resampled)
 
 

@@ -62,7 +62,9 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             failed rollout's row has no reward; it has the transcript up to the failure.
         tokens: of each model call that reported them. The broker's ``row`` is without them; `read_record`
             writes them into it.
-        reward: None exactly when no verifier returned one.
+        reward: None exactly when no verifier returned one. Of a rollout with several seats the main one's.
+        seat: the main one, of a rollout with several trained seats.
+        rewards: of each seat that the verifier named.
         numbers: the row's numeric top-level fields, for metrics without decoding the row.
         roles: what models in roles cost, by role.
         turns, tool_calls: how many model calls and tool calls the counted attempt made.
@@ -90,6 +92,13 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     waiting: Waiting | None = None
     comparison: Comparison | None = None
     tokens: list[CallTokens] = []
+    seat: str = ""
+    rewards: dict[str, float] = {}
+
+    def reward_of(self, seat: str) -> float | None:
+        """The reward of a seat: what the verifier named for it, or `reward` for the main one; else None."""
+        own = self.reward if seat in ("", self.seat) else None
+        return None if self.reward is None else self.rewards.get(seat, own)
 
     @property
     def rollout_id(self) -> str:

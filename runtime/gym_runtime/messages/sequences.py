@@ -97,6 +97,7 @@ class TokenSequence:
         parent: the number of the sequence that it leaves; -1 if it leaves none.
         leaves_at: how many ids, from the first one on, it has in common with the parent.
         weight: of its advantage, by the rule that was asked for; 0.0 if it is not trained on.
+        seat: who sampled it, of a rollout with several trained seats: see `RolloutRecord.reward_of`.
     """
 
     prompt_ids: NDArray[np.int64]
@@ -113,6 +114,7 @@ class TokenSequence:
     parent: int = -1
     leaves_at: int = 0
     weight: float = 1.0
+    seat: str = ""
 
     @property
     def versions(self) -> list[str]:
@@ -133,8 +135,9 @@ class _Call(msgspec.Struct, frozen=True):
 class _Segment:
     """A sequence that is being put together."""
 
-    def __init__(self, prompt: bytes, kind: str, parent: int, leaves_at: int) -> None:
+    def __init__(self, prompt: bytes, kind: str, seat: str, parent: int, leaves_at: int) -> None:
         self.prompt = prompt
+        self.seat = seat
         self.kind = kind
         self.parent = parent
         self.leaves_at = leaves_at
@@ -175,13 +178,13 @@ class _Tree:
         segment, end = self.ends[number]
         return bytes(memoryview(self.segments[segment].whole)[: min(end, count * ID_BYTES)])
 
-    def add(self, call: _Call, kind: str, parent: int) -> None:
+    def add(self, call: _Call, kind: str, parent: int, seat: str = "") -> None:
         """Add a call, behind the one that it continues; -1 if it continues none."""
         place, end = self.ends[parent] if parent >= 0 else (-1, 0)
         old = self.segments[place] if place >= 0 else None
         if (
             old is not None
-            and old.kind == kind
+            and (old.kind, old.seat) == (kind, seat)
             and end == len(old.whole)
             and call.prompt.startswith(old.whole)
         ):
@@ -189,7 +192,7 @@ class _Tree:
             self.ends.append((place, len(old.whole)))
             return
         leaves_at = 0 if old is None else min(shared_ids(call.prompt, old.whole), end // ID_BYTES)
-        segment = _Segment(call.prompt, kind, place, leaves_at)
+        segment = _Segment(call.prompt, kind, seat, place, leaves_at)
         self._room -= len(call.prompt)
         if self._room < 0:
             most = PROMPT_BYTES // ID_BYTES
@@ -262,7 +265,10 @@ def _packed(item: int, tokens: Tokens, prompt: bytes) -> _Call | None:
     """A packed call with its whole prompt; None if nothing was sampled."""
     ids = tokens.generation_ids
     log_probs = tokens.log_probs or NAN * (len(ids) // ID_BYTES)
-    _check(f"output item {item}" if item >= 0 else "a call of _gym.calls", ids, log_probs)
+    where = f"output item {item}" if item >= 0 else "a call of _gym.calls"
+    if (len(prompt) | len(ids)) % ID_BYTES:
+        raise TaskError(f"{where} has token ids that are not of 32 bits")
+    _check(where, ids, log_probs)
     return _Call(item, prompt, ids, log_probs, tokens.weights) if ids else None
 
 
@@ -293,7 +299,7 @@ def _tree(calls: Iterable[_Call], branches: Sequence[BranchCall]) -> _Tree:
         if call is None:  # it sampled nothing: what continues it continues its parent
             tree.ends.append(tree.ends[branch.parent] if branch.parent >= 0 else (-1, 0))
             continue
-        tree.add(call, branch.kind, branch.parent)
+        tree.add(call, branch.kind, branch.parent, branch.seat)
         if call.item >= 0:
             tree.last = tree.ends[-1][0]
     while following is not None:
@@ -338,6 +344,7 @@ def _sequences(
                 parent=one.parent,
                 leaves_at=one.leaves_at,
                 weight=weight,
+                seat=one.seat,
             )
         )
     return found

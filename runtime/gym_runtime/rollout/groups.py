@@ -76,6 +76,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         """One per rollout; None exactly where `mask` is False."""
         return [rollout.reward for rollout in self.rollouts]
 
+    def rewards_of(self, seat: str) -> list[float | None]:
+        """One per rollout: of a trained seat, where rollouts have several."""
+        return [rollout.reward_of(seat) for rollout in self.rollouts]
+
     @property
     def mask(self) -> list[bool]:
         """Which rollouts have a verdict and may be trained on."""

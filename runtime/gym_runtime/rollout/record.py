@@ -124,6 +124,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         params: ``responses_create_params``, as the model was last asked.
         tokens: the model calls' tokens, by the index of the call's last item in the response's output.
         branches: all model calls, if they are more than one line.
+        seat: the main one of several.
         timing: how long its parts took.
         roles: the answers of models in roles to the agent.
     """
@@ -133,6 +134,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     response: Response | None = None
     tokens: Mapping[int, Tokens] = {}
     branches: Branches = Branches()
+    seat: str = ""
     turns: int = 0
     tool_calls: int = 0
     resumed_turns: int = 0
@@ -212,6 +214,7 @@ def make_record(
         "rebuilt_sessions": facts.rebuilt_sessions,
         "duration_s": round(duration_s, 4),
         **_where_known(task, facts, tokens, roles, started_anew),
+        **({"rewards": verdict.rewards} if verdict is not None and verdict.rewards else {}),
     }
     return RolloutRecord(
         run=task.run,
@@ -234,6 +237,8 @@ def make_record(
         if pending is None
         else Waiting(features=pending.features, task=msgspec.structs.replace(task, row=NULL)),
         tokens=tokens if task.packed_tokens else [],
+        seat=facts.seat,
+        rewards={} if verdict is None else verdict.rewards,
     )
 
 
@@ -281,6 +286,7 @@ def _where_known(
         "token_segments": tokens[-1].segment + 1 if tokens else 0,
         "tokens_resampled": facts.branches.resampled,
         "calls": facts.branches.calls,
+        "seat": facts.seat,
         "timing": facts.timing,
         "roles": roles.use,
         "role_answers": roles.answers if roles.use else (),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import anyio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE, ConversationUnknown, DeadlineExceeded, ModelUnavailable, leaf
@@ -104,6 +105,11 @@ class RemoteModel:
     _params: Raw = field(default_factory=lambda: NULL)
     _items: list[Raw] = field(default_factory=list[Raw])
     _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=DIGEST_BYTES))
+
+    def another(self, pool: str, name: str) -> RemoteModel:
+        """Another model of this attempt, whose conversation workers keep under a name of its own."""
+        task, conversation = replace(self._task, model=pool), f"{self._conversation}.{name}"
+        return RemoteModel(task, conversation, self._actors, self._budget, self._journal, self._envelope)
 
     async def ask(self, params: Raw, items: Sequence[Raw]) -> Answered:
         """The model's answer to a conversation: from the journal, or from a worker and then journaled.

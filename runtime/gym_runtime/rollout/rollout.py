@@ -7,7 +7,7 @@ all of them, and does not depend on how an agent decides.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -24,20 +24,20 @@ from gym_runtime.messages.responses import (
     NULL,
     CreateParams,
     FunctionCall,
-    Item,
-    Message,
     Response,
     Usage,
-    decode_items,
     decode_params,
     tool_output,
 )
+from gym_runtime.messages.rollout_settings import lay_over
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.record import Facts, RolloutTimes
 from gym_runtime.rollout.remote_model import Answered, Envelope, RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession, ToolCalls, ToolFailure, tool_failure
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
+from gym_runtime.rollout.seats import Seat, checked_names
+from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
 
@@ -49,35 +49,6 @@ _decode_pending = msgspec.json.Decoder(JudgedPending).decode
 _decode_comparison = msgspec.json.Decoder(Comparison).decode
 # One for the process: a role's limit covers the questions of all rollouts.
 _limits = RoleLimits()
-
-
-class Turn:
-    """One answer of the model."""
-
-    def __init__(self, response: Response, tokens: calls.Tokens | None, before: Ids = ()) -> None:
-        self.response = response
-        self._tokens, self._before = tokens, before
-        self.items: list[Item] = decode_items(response.output)
-
-    @property
-    def tokens(self) -> calls.Tokens | None:
-        """What the engine saw and produced, with the whole prompt; None if it was not asked for."""
-        return None if self._tokens is None else lengthened(self._tokens, self._before)
-
-    @property
-    def function_calls(self) -> list[FunctionCall]:
-        return [item for item in self.items if isinstance(item, FunctionCall)]
-
-    @property
-    def messages(self) -> list[Message]:
-        """The assistant's messages."""
-        return [item for item in self.items if isinstance(item, Message) and item.role == "assistant"]
-
-    @property
-    def incomplete(self) -> str | None:
-        """Why the answer is incomplete (``max_output_tokens``, ``content_filter``), or None."""
-        details = self.response.incomplete_details
-        return None if details is None else details.reason or "incomplete"
 
 
 class Rollout:
@@ -93,6 +64,7 @@ class Rollout:
         tokens: the tokens of each model call that reported them, by the index of its last item in ``output``.
             A prompt may leave out the tokens of the previous call; `Turn.tokens` has the whole prompt.
         truncated: which limit ended the rollout, or None.
+        seat: the main one of several; empty if there is one.
         branches: what the row says of the calls; an agent that keeps conversations of its own replaces it.
         notes: texts by name, for the response's ``metadata``.
         weight_versions: the versions of the weights that gave the answers, if the engine reports them.
@@ -129,6 +101,7 @@ class Rollout:
         self.notes: dict[str, str] = {}
         self.weight_versions: list[str] = []
         self.last_response: Response | None = None
+        self.seat = ""
         self._tree = CallTree()
         self._line = -1  # the last call of `respond`
         self.branches: Callable[[], Branches] = self._tree.branches
@@ -255,6 +228,39 @@ class Rollout:
             self._take(answered, kind, -1, conversation[-1:])[0]
             for conversation, answered in zip(conversations, answers, strict=True)
         ]
+
+    def take_seats(self, *names: str) -> list[Seat]:
+        """The trained seats of this rollout, of which the first is the main one; see `Seat`.
+
+        Raises:
+            UsageError: they are no different names.
+        """
+        self.seat, *_ = names = checked_names(names)
+        return [self._seat(name, f"seat{number}") for number, name in enumerate(names)]
+
+    def _seat(self, name: str, conversation: str) -> Seat:
+        role, params = name.partition("/")[0], self._call_params
+        pool = self.task.roles.get(role, self.task.model)
+        if sampling := self.task.role_sampling.get(role):
+            params = Raw(_encode(lay_over(_fields(params), sampling)))
+        return Seat(name, pool, self._model.another(pool, conversation), params, self._respond_in)
+
+    async def _respond_in(self, seat: Seat, ask: Callable[[], Awaitable[Answered]]) -> Turn:
+        with tracing.span("turn", {"gym.turn": self.turns, "gym.seat": seat.name}), self.times.hop("model"):
+            answered = await ask()
+        parent, versions = seat.last if answered.before else -1, list(self.weight_versions)
+        if seat.name == self.seat:
+            turn, seat.last = self._take(answered, "main", parent, seat=seat.name)
+        else:
+            turn, tokens = self._count(answered), answered.answer.tokens
+            if tokens is not None and parent < 0:
+                tokens = lengthened(tokens, answered.before)
+            call = BranchCall(parent=parent, tokens=tokens, seat=seat.name)
+            # A call that sampled nothing is not stored, so the next one cannot be short on it.
+            seat.last = self._tree.add(tokens, call) if tokens and tokens.generation_ids else -1
+        if seat.pool != self.task.model:
+            self.weight_versions = versions  # they are compared with those of the rollout's own pool
+        return turn
 
     async def respond_to(self, items: Sequence[Raw], params: Raw, prefix: calls.Prefix | None = None) -> Turn:
         """Have the model answer a conversation that the caller keeps, such as a harness.
@@ -393,6 +399,7 @@ class Rollout:
             response=self.response(),
             tokens=self.tokens,
             branches=self.branches(),
+            seat=self.seat,
             turns=self.turns,
             tool_calls=self._tools.begun,
             resumed_turns=self._journal.turns,
@@ -408,7 +415,7 @@ class Rollout:
             self._call_params = _without_input(self.params)
 
     def _take(
-        self, answered: Answered, kind: str, parent: int, asked: Sequence[Raw] = ()
+        self, answered: Answered, kind: str, parent: int, asked: Sequence[Raw] = (), seat: str = ""
     ) -> tuple[Turn, int]:
         """Count a turn, and append the question items and the answer to the transcript.
 
@@ -423,7 +430,7 @@ class Rollout:
             item, named = len(self.output) - 1, None
             if not output:
                 item, named = -1, lengthened(tokens, answered.before)
-            call = BranchCall(kind=kind, parent=parent, item=item, tokens=named)
+            call = BranchCall(kind=kind, parent=parent, item=item, tokens=named, seat=seat)
             number = self._tree.add(tokens, call)
         if tokens is not None and output:
             newest = next(reversed(self.tokens.values()), None)

@@ -108,12 +108,13 @@ class Read(NamedTuple):
         fields |= {"reward": verdict.reward, **verdict.fields}
         if verdict.components:
             fields["reward_components"] = verdict.components
+        own: dict[str, Any] = {"rewards": verdict.rewards} if verdict.rewards else {}
         if self.answers.asked or compared is not None:
             log = RoleLog(self.answers.log.answers, self.answers.log.use)
             log.extend(compared or RoleLog())
-            own: dict[str, Any] = dict(_decode_fields(fields.get("_gym", b"{}")))
             own |= {"roles": log.use, "role_answers": log.answers}
-            fields["_gym"] = own
+        if own:
+            fields["_gym"] = {**_decode_fields(fields.get("_gym", b"{}")), **own}
         previous = self.stored.reward
         fields["_previous_reward"] = previous
         return ReverifiedRow(row=Raw(_encode(fields)), reward=verdict.reward, previous_reward=previous)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gym_runtime.messages import outcomes
 from gym_runtime.messages import rollout_spec as tasks
+from gym_runtime.messages.branches import BranchCall
 from gym_runtime.messages.call_tokens import CallTokens, Tokens
 from gym_runtime.messages.calls import ComparedVerdict, Comparison, RoleAnswer, RoleUse
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
@@ -200,6 +201,29 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'"roles":{"judge":{"calls":2,"input_tokens":30,"output_tokens":4,"seconds":0.5}},"turns":3,'
         b'"tool_calls":4,"duration_s":1.25,"worker":"agent-1",'
         b'"tokens":[{"item":0,"tokens":{"generation_ids":"AgAAAA=="}}]}',
+    ),
+    (
+        outcomes.decode_record,
+        RolloutRecord(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="e",
+            outcome=Completed(),
+            row=Raw(b"{}"),
+            reward=1.0,
+            seat="first",
+            rewards={"first": 1.0, "second": -1.0},
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","outcome":{"type":"completed"},'
+        b'"row":{},"reward":1.0,"seat":"first","rewards":{"first":1.0,"second":-1.0}}',
+    ),
+    (
+        decoder(BranchCall),
+        BranchCall(
+            kind="retry", parent=0, item=2, tokens=Tokens(same=1, rest=b"\x02\x00\x00\x00"), seat="second"
+        ),
+        b'{"kind":"retry","parent":0,"item":2,"tokens":{"same":1,"rest":"AgAAAA=="},"seat":"second"}',
     ),
 ]
 """(decode, message, its bytes)."""

@@ -50,10 +50,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             0.5,
             components={"a": 0.5},
             fields={"b": "c"},
+            rewards={"first": 0.5},
             role_use={"judge": RoleUse(calls=1)},
             role_answers=[RoleAnswer(role="judge", digest="0a", response=Raw(b"{}"))],
         ),
-        b'{"reward":0.5,"components":{"a":0.5},"fields":{"b":"c"},"role_use":{"judge":{"calls":1,'
+        b'{"reward":0.5,"components":{"a":0.5},"fields":{"b":"c"},"rewards":{"first":0.5},"role_use":{"judge":{"calls":1,'
         b'"input_tokens":0,"output_tokens":0,"seconds":0.0}},'
         b'"role_answers":[{"role":"judge","digest":"0a","response":{}}]}',
     ),

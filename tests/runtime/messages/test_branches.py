@@ -174,6 +174,10 @@ def packed(**fields: Any) -> dict[str, Any]:
             "call 1 repeats more ids than its parent has",
         ),
         ([{"item": 0}, {"tokens": {"log_probs": "AAAAAA=="}}], "a call of _gym.calls has 0 generated"),
+        ([{"item": 0}, {"tokens": {"generation_ids": "AAA=", "log_probs": "AAA="}}], "not of 32 bits"),
+        ([{"item": 0}, {"tokens": packed(prompt_ids=b"abc")}], "not of 32 bits"),
+        ([{"item": 0}, {"parent": 0, "tokens": packed(same=-1)}], "call 1 repeats more ids than its"),
+        ([{"item": 0, "tokens": {"generation_ids": "!"}}], "not a result row"),
         ([{"item": "0"}], "not a result row"),
     ],
 )

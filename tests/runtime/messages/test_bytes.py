@@ -14,6 +14,7 @@ from gym_runtime.environment import roles as role_models
 from gym_runtime.environment.roles import Role
 from gym_runtime.errors import Fault
 from gym_runtime.messages import (
+    branches,
     call_tokens,
     calls,
     outcomes,
@@ -72,7 +73,7 @@ def structs(module: ModuleType) -> set[type]:
 def test_every_message_has_golden_bytes() -> None:
     modules = (
         *(calls, outcomes, responses, role_models, tasks),
-        *(stored_records, run_control, call_tokens, errors),
+        *(stored_records, run_control, branches, call_tokens, errors),
     )
     there = set[type]().union(*map(structs, modules))
     elsewhere = {Figures, Heartbeat}
