@@ -157,6 +157,8 @@ class NewRuns:
             created_s=clock.now(),
             model=model,
             repeats=settings.repeats or 1,
+            share=settings.share,
+            priority=settings.priority,
         )
 
     async def of_rows(

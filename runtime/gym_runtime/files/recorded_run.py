@@ -308,6 +308,8 @@ class RunPlan:
             created_s=clock.now(),
             model=model or self.settings.model_pool,
             repeats=self.settings.repeats or 1,
+            share=self.settings.share,
+            priority=self.settings.priority,
         )
 
     @property

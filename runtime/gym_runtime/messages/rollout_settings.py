@@ -266,6 +266,9 @@ class RolloutSettings:
             a rollout starts again.
         return_token_ids: Put token ids and log-probabilities on the rows, for training.
         max_staleness: Re-run rollouts whose weights are more than N versions old.
+        share: The run's weight among the runs of a system; agent workers divide their slots by it. Runs
+            without one have the weight 1 together.
+        priority: No rollout of a run of lower priority starts where one of this run waits; by default 0.
         sampling: Fields that replace those of each row's ``responses_create_params``.
 
     Raises:
@@ -286,6 +289,8 @@ class RolloutSettings:
     durability: Durability = "turn"
     return_token_ids: bool = False
     max_staleness: Annotated[int, Meta(ge=0)] | None = None
+    share: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:

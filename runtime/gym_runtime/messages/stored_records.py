@@ -98,6 +98,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         done, failed: when the run is over, how many rollouts have a result, and how many of these are
             failures; None if not known.
         figures: what its last client has counted, when the run is over.
+        share, priority: what it was begun with, as in `gym_runtime.messages.run_control.RunControl`.
         repeats: rollouts of each row, where the run's settings say it; else 1.
         cancelled_by, cancelled_s: who cancelled it and when, as in `Asked`; empty and 0 if it was not
             cancelled, or if that is not known, as of a run whose client died.
@@ -118,6 +119,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancelled_by: str = ""
     cancelled_s: float = 0.0
     repeats: int = 1
+    share: float | None = None
+    priority: int | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
