@@ -63,7 +63,7 @@ async def test_a_kill_during_a_pause_loses_and_repeats_nothing(victim: str) -> N
                 (view,) = (await gym.progress([info])).values()
                 assert view.control is not None
                 assert view.control.paused
-                own = await gym.driver.bus.counts(f"task.=.*.{info.run}")
+                own = await gym.driver.bus.counts(f"task.=.*.{info.run}.>")
                 assert sum(own.values()) == min(IN_FLIGHT, ROLLOUTS - kept)
                 await gym.resume(info.run)
 

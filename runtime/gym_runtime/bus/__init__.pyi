@@ -13,6 +13,7 @@ from .interface import Record as Record
 from .interface import Stop as Stop
 from .interface import Stopped as Stopped
 from .nats import connect as connect
+from .pull import Rank as Rank
 from .pull import Slots as Slots
 from .wire import Names as Names
 from .wire import checked as checked

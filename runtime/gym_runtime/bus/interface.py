@@ -47,7 +47,7 @@ from typing import Literal, Protocol
 import anyio
 import msgspec
 
-from gym_runtime.bus.pull import Slots
+from gym_runtime.bus.pull import Rank, Slots
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 HEADER_BYTES = 64 * 1024
@@ -244,13 +244,14 @@ class Bus(Protocol):
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
         most: int | None = None,
+        rank: Rank | None = None,
     ) -> None:
         """Work on the queue until cancelled: call ``handle`` for each delivery, ``slots`` at a time.
 
         Once ``stop`` is set, nothing new is taken; it returns when what is in flight is finished.
 
         ``slots`` is a number, or `Slots` that several pulls share; these divide them evenly as far as their
-        queues have tasks.
+        queues have tasks; or by ``rank``, where theirs differ.
 
         ``most`` is for a queue that does not stay: so many of its tasks are in flight over all workers, 0 for
         no limit, and its consumer is forgotten a day after the last worker has left. Its tasks stay.

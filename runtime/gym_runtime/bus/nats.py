@@ -21,7 +21,7 @@ from gym_runtime.bus.blobs import Blobs, Damaged, Inline, is_reference
 from gym_runtime.bus.identity import credentials_for, names_file, parse, read_join, trust
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop
 from gym_runtime.bus.link import Link, Role
-from gym_runtime.bus.pull import Slots
+from gym_runtime.bus.pull import Rank, Slots
 from gym_runtime.bus.puller import Puller, open_queue
 from gym_runtime.bus.receiving import Traffic
 from gym_runtime.bus.stream_reader import Reader
@@ -214,6 +214,7 @@ class NatsBus:
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
         most: int | None = None,
+        rank: Rank | None = None,
     ) -> None:
         puller = Puller(
             self._link,
@@ -225,6 +226,7 @@ class NatsBus:
             handle=handle,
             ack_wait_s=ack_wait_s,
             most=most,
+            rank=rank,
         )
         await puller.run(stop)
 

@@ -22,13 +22,16 @@ idle queue would cost a slot for as long as it is asked, and a busy one could ta
    have tasks share the slots evenly.
 8. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task:
    the slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
-9. Behind a slow link only a part of the slots is used: other workers could run the rollouts that would wait
+9. Where pulls that are keen differ in `Rank`, a pull asks for no more than its part: nothing while a pull
+   of a higher priority is keen, else its share of the slots among the keen ones of its priority.
+10. Behind a slow link only a part of the slots is used: other workers could run the rollouts that would wait
    there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -149,11 +152,25 @@ def ask(state: Credit, now_s: float, limit: int) -> tuple[Credit, int]:
     return replace(state, asked=state.asked + free, heard_s=heard_s), free
 
 
+@dataclass
+class Rank:
+    """How a pull stands to the others that use the same slots; it may be changed at any time.
+
+    Attributes:
+        share: its weight among pulls of the same priority; they get slots in this proportion.
+        priority: pulls of a lower one get no slot that it can use.
+    """
+
+    share: float = 1.0
+    priority: int = 0
+
+
 class Share:
     """One pull's share of the slots.
 
     Args:
         wake: makes the pull ask for as much as it may.
+        wants: whether there are tasks for it, where that is known.
 
     Attributes:
         busy: tasks in progress.
@@ -162,7 +179,10 @@ class Share:
         brief: its next request must be answered at once, with a task or without.
     """
 
-    def __init__(self, slots: Slots, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, slots: Slots, wake: Callable[[], None], rank: Rank, wants: Callable[[], bool] | None = None
+    ) -> None:
+        self.rank, self._wants = rank, wants
         self.busy = self.asked = 0
         self.is_open = self.brief = self._fed = False
         self._slots, self._wake = slots, wake
@@ -180,6 +200,8 @@ class Share:
 
     def keen(self, now_s: float) -> bool:
         """Whether there are probably more tasks for it."""
+        if self._wants is not None:
+            return self._wants()
         return self._fed and (not self.asked or now_s - self._fed_s < KEEN_S)
 
     def fed(self, now_s: float) -> None:
@@ -190,12 +212,27 @@ class Share:
         """A request for tasks ended before it was used up."""
         self._fed, self._probed_s = False, now_s
 
+    def part(self, now_s: float) -> int | None:
+        """How many slots it may hold at most because of its rank; None if no other rank wants some."""
+        shares = self._slots.shares
+        keen = [share for share in shares if share is self or (share.is_open and share.keen(now_s))]
+        if all(share.rank == self.rank for share in keen):
+            return None
+        if self.rank.priority < (highest := max(share.rank.priority for share in keen)):
+            return 0
+        alike = sum(share.rank.share for share in keen if share.rank.priority == highest)
+        return max(1, round(self._slots.usable * self.rank.share / alike))
+
     def limit(self, now_s: float) -> int:
         """How much it may hold now; never less than it does where slots are shared."""
         others = [share for share in self._slots.shares if share is not self]
         if not others:
             return self._slots.usable
-        free = self._slots.free
+        free, part = self._slots.free, self.part(now_s)
+        if part is not None:
+            free = min(free, part - self.held)
+            if free <= 0:
+                return self.held
         scarce = free <= len(others)
         if self.keen(now_s):
             self.brief = False
@@ -214,7 +251,8 @@ class Share:
 
     def _is_owed(self, other: Share, now_s: float) -> bool:
         if self.is_open and self.keen(now_s) and not self.asked:
-            return self.held < other.held
+            part = self.part(now_s)
+            return self.held < (other.held if part is None else part)
         return self._may_probe(now_s)
 
     def released(self) -> None:
@@ -251,7 +289,12 @@ class Slots:
         # At least one: a system whose only worker is behind a slow link must go on.
         self.usable = max(1, int(self.total / max(1.0, round_trip_s / SLOW_LINK_S)))
 
-    def join(self, wake: Callable[[], None]) -> Share:
-        """One more pull uses them."""
-        self.shares.append(Share(self, wake))
+    def join(
+        self,
+        wake: Callable[[], None],
+        rank: Rank | None = None,
+        wants: Callable[[], bool] | None = None,
+    ) -> Share:
+        """One more pull uses them; the arguments are those of `Share`."""
+        self.shares.append(Share(self, wake, rank or Rank(), wants))
         return self.shares[-1]

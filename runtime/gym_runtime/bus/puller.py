@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from gym_runtime.bus.blobs import Blobs, pull_terms
 from gym_runtime.bus.interface import Delivery, Headers
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.pull import Command, Credit, Ended, Event, Phase, Slots, ask, step
+from gym_runtime.bus.pull import Command, Credit, Ended, Event, Phase, Rank, Slots, ask, step
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import Stamp, description, is_completed, status
 from gym_runtime.cancellation import contained
@@ -128,6 +128,7 @@ class Puller:
         handle: Callable[[Delivery], Awaitable[None]],
         ack_wait_s: float,
         most: int | None = None,
+        rank: Rank | None = None,
     ) -> None:
         self._link, self._names, self._blobs = link, streams.names, blobs
         self._create = partial(open_queue, streams, pattern, consumer, ack_wait_s, most)
@@ -138,7 +139,7 @@ class Puller:
         heartbeat_s = min(HEARTBEAT_S, expires_s / 2)  # the broker refuses longer ones
         self._request = {"expires": int(expires_s * 1e9), "idle_heartbeat": int(heartbeat_s * 1e9)}
         self._slots = slots
-        self._share = slots.join(self._look)
+        self._share = slots.join(self._look, rank)
         self._credit = Credit(heartbeat_s=heartbeat_s)
         self._in_flight: dict[QueueDelivery, None] = {}
         self._inbox, self._sid, self._numbers = "", 0, itertools.count(1)

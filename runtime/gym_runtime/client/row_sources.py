@@ -176,6 +176,8 @@ class NewRuns:
             created_s=clock.now(),
             model=model,
             repeats=settings.repeats if isinstance(settings.repeats, int) else 1,
+            share=settings.share,
+            priority=settings.priority,
         )
 
     async def of_rows(

@@ -31,7 +31,15 @@ from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import RESULTS, Failed, RolloutRecord, rollout_of
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, encode_spec
-from gym_runtime.messages.run_control import CONTROLS, OWN, RunControl, control_subject, encode_control
+from gym_runtime.messages.run_control import (
+    CONTROLS,
+    OWN,
+    RunControl,
+    changed,
+    control_subject,
+    encode_control,
+    own_subject,
+)
 from gym_runtime.messages.stored_records import (
     CLOSED,
     RUNS,
@@ -104,6 +112,7 @@ class Runs:
         self.sweeps: dict[str, Sweep] = {}
         self.counted: dict[str, Counter] = {}
         self._queues: set[str] = set()
+        self._ranked: set[str] = set()
         self._tidied_s: float | None = None
 
     # -- what is known of runs ------------------------------------------------------------------------
@@ -120,6 +129,11 @@ class Runs:
         for environment in run.environments:
             token(environment, "environment")
         await self.bus.append(f"runs.{token(run.run, 'run')}", encode_run(run))
+        ranked = {"share": run.share, "priority": run.priority}
+        # Once: a run is opened again when its total is known, and may have been changed meanwhile.
+        if run.run not in self._ranked and any(value is not None for value in ranked.values()):
+            self._ranked.add(run.run)
+            await self.set_control(run.run, lambda before: changed(before, ranked))
 
     async def run(self, run: str) -> RunInfo:
         """What is known of a run.
@@ -229,7 +243,10 @@ class Runs:
         await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers(), once=True)
 
     async def _enqueue(self, task: RolloutSpec, inherited: Headers | None = None) -> None:
-        await self.bus.enqueue(queue_of(task), encode_spec(task), headers=tracing.headers() or inherited)
+        queue = queue_of(task)
+        if task.run in self._ranked:  # the workers would move it there
+            queue = own_subject(task)
+        await self.bus.enqueue(queue, encode_spec(task), headers=tracing.headers() or inherited)
 
     def _note_journal(self, task: RolloutSpec) -> None:
         if task.durability == "turn":
@@ -375,6 +392,7 @@ class Runs:
         await self.bus.append(f"runs.{name}", encode_run(info))
         await self.bus.publish(f"cancel.{name}", CLOSED)
         self.sweeps.pop(name, None)
+        self._ranked.discard(name)
         await self._free(name)
         # A finished run has all of its results, so nothing is on its way.
         if state != "finished":

@@ -24,7 +24,7 @@ from gym_runtime.messages.metric_names import Figures, merged
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, rollout_of
 from gym_runtime.messages.rollout_spec import is_comparison
-from gym_runtime.messages.run_control import CONTROLS, RunControl
+from gym_runtime.messages.run_control import CONTROLS, RunControl, own_queue
 from gym_runtime.messages.stored_records import RunInfo, leave_out
 from gym_runtime.rpc.members import all_workers, fresh
 from gym_runtime.rpc.meter import Meter
@@ -197,7 +197,16 @@ async def queues(bus: Bus, workers: Iterable[Heartbeat], runs: Iterable[RunInfo]
     names = list(dict.fromkeys(names))
     if len(names) > QUEUES:
         leave_out("task.>", f"{len(names):,} agents are announced; the queues of {QUEUES} are counted")
-    return {name: await bus.depth(f"agent-{token(name, 'agent')}") for name in sorted(names[:QUEUES])}
+    depths = {name: await bus.depth(f"agent-{token(name, 'agent')}") for name in sorted(names[:QUEUES])}
+    # Runs with a queue of their own; a paused one waits for nothing.
+    going_on = [control.run for control in (await read_controls(bus)).values() if not control.paused]
+    for run in going_on[:QUEUES]:
+        for name, depth in depths.items():
+            own = await bus.depth(own_queue(run, name)[1])
+            depths[name] = QueueDepth(
+                waiting=depth.waiting + own.waiting, in_flight=depth.in_flight + own.in_flight
+            )
+    return depths
 
 
 async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:

@@ -330,6 +330,8 @@ class RunPlan:
             model=model or self.settings.model_pool,
             repeats=numbers.pop() if len(numbers := {*self.repeats.values()}) == 1 else 1,
             tasks=self.dataset.tasks,
+            share=self.settings.share,
+            priority=self.settings.priority,
         )
 
     @property

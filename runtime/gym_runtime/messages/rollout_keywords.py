@@ -58,11 +58,13 @@ class GroupKeywords(SamplingKeywords, total=False):
     max_staleness: int | None
     max_turns: int | None
     model_pool: str
+    priority: int | None
     return_token_ids: bool
     role_sampling: Mapping[str, Mapping[str, Any]]
     roles: Mapping[str, str]
     sampling: Mapping[str, Any]
     seed_repeats: bool
+    share: float | None
     skip_verification: float | None
     timeout: float | None
     timeout_s: float | None

@@ -271,6 +271,9 @@ class RolloutSettings:
         max_staleness: Re-run rollouts whose weights are more than N versions old.
         skip_verification: Do not judge the rollouts, and write this reward; 'gym-runtime reverify' judges
             them later. Roles that only judge need no model.
+        share: The run's weight among the runs of a system; agent workers divide their slots by it. Runs
+            without one have the weight 1 together.
+        priority: No rollout of a run of lower priority starts where one of this run waits; by default 0.
         sampling: Fields that replace those of each row's ``responses_create_params``.
 
     Raises:
@@ -292,6 +295,8 @@ class RolloutSettings:
     return_token_ids: bool = False
     max_staleness: Annotated[int, Meta(ge=0)] | None = None
     skip_verification: float | None = None
+    share: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:

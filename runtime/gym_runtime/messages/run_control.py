@@ -2,7 +2,7 @@
 
 It is stored under ``runs.<run>.control``, so it outlives every process, and announced by an empty
 ``cancel.<run>.control``, on which agent workers look again; workers of earlier versions ignore both. From
-then on the run has a queue of its own for each agent, ``task.=.<agent>.<run>``: what waits in the agent's
+then on the run has a queue of its own for each agent, ``task.=.<agent>.<run>.>``: what waits in the agent's
 queue is moved there by the workers that get it. So a paused run costs nothing, because nothing is pulled from
 its queue, and the broker itself limits how many of its rollouts are in progress.
 """
@@ -35,6 +35,10 @@ class RunControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         concurrency: its rollouts in progress at most, for each of its agents; None for no limit.
         max_attempts, max_turns, timeout_s, call_timeout_s: as in `RolloutSpec`, for rollouts that start, or
             go on, from now on; None for what the run was published with.
+        share: its weight among runs: agent workers divide their slots among runs that have a queue of their
+            own, and all others together, which have the weight 1; None for 1.
+        priority: no rollout of a lower priority starts where one of a higher waits; None for 0, which runs
+            without a queue of their own have.
         by, at_s: who set it last and when, as in `gym_runtime.messages.stored_records.Asked`.
     """
 
@@ -45,6 +49,8 @@ class RunControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_turns: AtLeastOne | None = None
     timeout_s: Seconds | None = None
     call_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
+    share: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] | None = None
     by: str = ""
     at_s: float = 0.0
 
@@ -54,7 +60,7 @@ class RunControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(task, **limits) if limits else task
 
 
-SETTABLE = ("concurrency", *LIMITS)
+SETTABLE = ("concurrency", "share", "priority", *LIMITS)
 
 encode_control = msgspec.json.Encoder().encode
 decode_control = msgspec.json.Decoder(RunControl).decode
@@ -93,9 +99,15 @@ def changed(control: RunControl, settings: dict[str, Any]) -> RunControl:
 
 
 def own_queue(run: str, agent: str) -> tuple[str, str]:
-    """The subject of a run's own queue for an agent, and the name of its consumer."""
+    """The pattern of a run's own queue for an agent, and the name of its consumer."""
     run, agent = token(run, "run"), token(agent, "agent")
-    return f"task.{OWN}.{agent}.{run}", f"run-{run}-{agent}"
+    return f"task.{OWN}.{agent}.{run}.>", f"run-{run}-{agent}"
+
+
+def own_subject(task: RolloutSpec) -> str:
+    """Where a rollout waits in its run's own queue: its own subject, so that it is there once."""
+    run, agent = token(task.run, "run"), token(task.agent, "agent")
+    return f"task.{OWN}.{agent}.{run}.{task.task_index}.{task.rollout_index}"
 
 
 def agent_of(subject: str) -> str:

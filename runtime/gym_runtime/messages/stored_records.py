@@ -100,6 +100,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             failures; None if not known.
         figures: what its last client has counted, when the run is over.
         repeats: rollouts of each row, where that is one number for all environments; else 1.
+        share, priority: what it was begun with, as in `gym_runtime.messages.run_control.RunControl`.
         cancelled_by, cancelled_s: who cancelled it and when, as in `Asked`; empty and 0 if it was not
             cancelled, or if that is not known, as of a run whose client died.
     """
@@ -120,6 +121,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancelled_s: float = 0.0
     repeats: int = 1
     tasks: int = 0
+    share: float | None = None
+    priority: int | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

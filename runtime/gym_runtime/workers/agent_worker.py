@@ -19,14 +19,14 @@ import anyio
 
 from gym_runtime import clock, logs, tracing
 from gym_runtime.bus.interface import Bus, Delivery, Incoming
-from gym_runtime.bus.pull import Slots
+from gym_runtime.bus.pull import Rank, Slots
 from gym_runtime.errors import UNREADABLE, Fenced, GymError, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.metric_names import QUEUE_WAIT
 from gym_runtime.messages.names import token
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec, as_taken_up, decode_spec, unread_spec
-from gym_runtime.messages.run_control import agent_of, own_queue
+from gym_runtime.messages.run_control import agent_of
 from gym_runtime.rollout.journal import FAILED_TASK
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.rollout.rollout import Agent
@@ -142,11 +142,14 @@ class AgentWorker:
 
     async def _pull(self, name: str) -> None:
         name = token(name, "agent")
-        await self._pull_queue(f"task.{name}.>", f"agent-{name}", None, self._stop)
+        await self._pull_queue(f"task.{name}.>", f"agent-{name}", None, Rank(), self._stop)
 
-    async def _pull_queue(self, queue: str, consumer: str, most: int | None, stop: anyio.Event) -> None:
+    async def _pull_queue(
+        self, queue: str, consumer: str, most: int | None, rank: Rank, stop: anyio.Event
+    ) -> None:
+        slots, handle = self._slots, self._handle
         await self._bus.pull(
-            queue, consumer=consumer, slots=self._slots, handle=self._handle, stop=stop, most=most
+            queue, consumer=consumer, slots=slots, handle=handle, stop=stop, most=most, rank=rank
         )
 
     # -- one delivery ---------------------------------------------------------------------------------
@@ -281,22 +284,18 @@ class AgentWorker:
                 await delivery.ack()
             case GiveBack(after_s):
                 await delivery.release(after_s)
-            case Move(begun):
-                await self._move(delivery, begun=begun or delivery.deliveries > 1)
+            case Move(subject, begun):
+                payload = delivery.payload
+                if begun or delivery.deliveries > 1:
+                    payload = as_taken_up(payload)
+                # Once: it may be there already, and only the acknowledgement was lost.
+                await self._bus.enqueue(subject, payload, headers=delivery.headers, once=True)
+                await delivery.ack()
             case Drop():
                 await delivery.ack()
             case Abandon(reason):
                 logger().info("this attempt stops", reason=reason)
                 delivery.abandon()
-
-    async def _move(self, delivery: Delivery, *, begun: bool) -> None:
-        """Put a task into its run's own queue. If the acknowledgement is lost it is delivered twice; the
-        rollout has one result all the same.
-        """
-        subject, _ = own_queue(delivery.subject.split(".")[3], agent_of(delivery.subject))
-        payload = as_taken_up(delivery.payload) if begun else delivery.payload
-        await self._bus.enqueue(subject, payload, headers=delivery.headers)
-        await delivery.ack()
 
     async def _see_to_sessions(self, fate: Fate, verdict: Verdict) -> None:
         """Close the sessions of earlier attempts, or leave this attempt's session to the next attempt."""

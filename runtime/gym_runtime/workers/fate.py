@@ -21,7 +21,7 @@ from gym_runtime.bus.interface import Bus, Delivery
 from gym_runtime.messages.names import rollout_token
 from gym_runtime.messages.outcomes import RolloutRecord, encode_record
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_control import is_own
+from gym_runtime.messages.run_control import is_own, own_subject
 from gym_runtime.rollout.account import Account
 from gym_runtime.rollout.attempts import Attempts
 from gym_runtime.rollout.journal import Journal, journal_subject
@@ -58,8 +58,9 @@ class GiveBack(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Put it into the queue of its run; ``begun``: it has a journal."""
+    """Put it into the queue of its run, under this subject; ``begun``: it has a journal."""
 
+    subject: str
     begun: bool = False
 
 
@@ -131,7 +132,9 @@ class Fate:
     def park(self, *, at_turn: bool) -> None:
         """Stop before the model is asked again, or do not; a rollout without a journal never stops so."""
         # Given back, it is the first that goes on after the pause.
-        parked = GiveBack(PARKED_S) if is_own(self.delivery.subject) else Move(begun=True)
+        parked = (
+            GiveBack(PARKED_S) if is_own(self.delivery.subject) else Move(own_subject(self.task), begun=True)
+        )
         self.journal.before_turn = partial(self._parked, parked) if at_turn and self.journal.bus else None
 
     def _parked(self, verdict: Verdict) -> None:

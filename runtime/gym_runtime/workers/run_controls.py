@@ -13,18 +13,20 @@ import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus, Delivery
+from gym_runtime.bus.pull import Rank
 from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.run_control import CONTROLS, RunControl, is_own, own_queue
+from gym_runtime.messages.run_control import CONTROLS, RunControl, is_own, own_queue, own_subject
 from gym_runtime.workers.fate import Fate, Fates, Move, Verdict
 from gym_runtime.workers.guards import is_over
 
 LOOK_S = 10.0
 """How often the stored controls are read, if a signal was missed."""
 
-Pull = Callable[[str, str, int, anyio.Event], Awaitable[None]]
-"""Works on a queue, given by subject and consumer, with so many tasks over all workers, until stopped."""
+Pull = Callable[[str, str, int, Rank, anyio.Event], Awaitable[None]]
+"""Works on a queue, given by subject and consumer, with so many tasks over all workers, at its rank among the
+others, until stopped."""
 
 
 class RunControls:
@@ -38,6 +40,7 @@ class RunControls:
         self._bus, self._agents, self._fates, self._pull = bus, list(agents), fates, pull
         self._known: dict[str, RunControl] = {}
         self._pulls: dict[str, anyio.Event] = {}
+        self._ranks: dict[str, Rank] = {}
         self._changed = anyio.Event()
         self._ended = False
 
@@ -72,7 +75,9 @@ class RunControls:
             if control == self._known.get(control.run) or not await is_over(self._bus, control.run):
                 found[control.run] = control
         before, self._known = self._known, found
+        self._ranks = {run: self._ranks.get(run, Rank()) for run in found}
         for run, control in found.items():
+            self._ranks[run].share, self._ranks[run].priority = control.share or 1.0, control.priority or 0
             if control.concurrency != before.get(run, control).concurrency:
                 for agent in self._agents:
                     subject, consumer = own_queue(run, agent)
@@ -89,11 +94,11 @@ class RunControls:
             if not control.paused and not self._ended and run not in self._pulls:
                 stop = self._pulls[run] = anyio.Event()
                 for agent in self._agents:
-                    tasks.start_soon(self._work, run, agent, control.concurrency or 0, stop)
+                    tasks.start_soon(self._work, run, agent, control.concurrency or 0, self._ranks[run], stop)
 
-    async def _work(self, run: str, agent: str, most: int, stop: anyio.Event) -> None:
+    async def _work(self, run: str, agent: str, most: int, rank: Rank, stop: anyio.Event) -> None:
         try:
-            await self._pull(*own_queue(run, agent), most, stop)
+            await self._pull(*own_queue(run, agent), most, rank, stop)
         except GymError as error:
             if not stop.is_set():
                 logger().warning("the queue of a run is not served", run=run, error=str(error))
@@ -104,9 +109,10 @@ class RunControls:
         control = self._known.get(task.run)
         if control is None or task.candidates:
             return task, None
-        # While the run is paused a task was on its way; given back it would count as lost with a worker.
-        move = control.paused or not is_own(delivery.subject)
-        return control.applied(task), Move() if move else None
+        if not is_own(delivery.subject):
+            return task, Move(own_subject(task))
+        # One that was on its way when the run was paused stops at its first turn.
+        return control.applied(task), None
 
     def begin(self, fate: Fate) -> None:
         """Have a rollout stop at its next turn if its run is paused, or go on if it is not."""

@@ -20,6 +20,7 @@ from gym_runtime.bus import (
     Incoming,
     Names,
     QueueDepth,
+    Rank,
     Record,
     Slots,
     Stop,
@@ -371,13 +372,14 @@ class MemoryBus:
         ack_wait_s: float = TASK_ACK_WAIT_S,
         stop: anyio.Event | None = None,
         most: int | None = None,
+        rank: Rank | None = None,
     ) -> None:
         _starts_with(pattern, "task", pattern=True)
         await self.line.passable(PATIENCE_S)
         queue = self._broker.queue
         shared = queue.consumer(consumer, pattern, ack_wait_s, most)
         places = Slots(slots) if isinstance(slots, int) else slots
-        puller = Puller(queue, self._broker.carry, self.line, shared, slots=places, handle=handle)
+        puller = Puller(queue, self._broker.carry, self.line, shared, slots=places, handle=handle, rank=rank)
         await puller.run(stop)
 
     async def depth(self, consumer: str) -> QueueDepth:

@@ -16,7 +16,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 from gym_runtime import clock
-from gym_runtime.bus import Delivery, Headers, QueueDepth, Slots
+from gym_runtime.bus import Delivery, Headers, QueueDepth, Rank, Slots
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import BrokerError, RuntimeFault
 from gym_runtime.task_pool import TaskPool
@@ -109,6 +109,11 @@ class Consumer:
     def _may_deliver(self) -> bool:
         again = self._waiting[0].sequence in self._pending
         return not self.most or again or len(self._pending) < self.most
+
+    @property
+    def wants(self) -> bool:
+        """Whether a task could be delivered now."""
+        return bool(self._waiting) and self._may_deliver()
 
     def forget(self, task: Task) -> None:
         """A task is done, or deleted."""
@@ -302,15 +307,16 @@ class Puller:
         *,
         slots: Slots,
         handle: Callable[[Delivery], Awaitable[None]],
+        rank: Rank | None = None,
     ) -> None:
         self.line = line
         self._queue = queue
         self._carry = carry
         self._consumer = consumer
         self._slots = slots
-        self._share = slots.join(consumer.dispatch)
+        self._share = slots.join(consumer.dispatch, rank, lambda: self._open and consumer.wants)
         self._handle = handle
-        self._open = False
+        self._open, self._share.is_open = False, True
         self._in_flight: dict[MemoryDelivery, None] = {}
         self._changed = anyio.Event()
         self._tasks: TaskGroup
@@ -320,7 +326,8 @@ class Puller:
     def free(self) -> int:
         """Free slots as the broker counts them: a slot is taken from dispatch until the broker learns that it
         is free again."""
-        return self._slots.free
+        part = self._share.part(0.0)
+        return self._slots.free if part is None else min(self._slots.free, part - self._share.held)
 
     async def run(self, stop: anyio.Event | None) -> None:
         """Work until cancelled, or until ``stop`` is set and everything in flight is finished.

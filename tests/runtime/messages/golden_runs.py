@@ -143,6 +143,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'"figures":' + FIGURES_JSON + b',"cancelled_by":"ann@node7","cancelled_s":2.5,"tasks":2}',
     ),
     (decode_run, RunInfo(run="r", total=8, repeats=8), b'{"run":"r","total":8,"repeats":8}'),
+    (
+        decode_run,
+        RunInfo(run="r", total=8, share=2.0, priority=1),
+        b'{"run":"r","total":8,"share":2.0,"priority":1}',
+    ),
     (decode_control, RunControl(run="r"), b'{"run":"r"}'),
     (
         decode_control,
@@ -154,11 +159,13 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             max_turns=9,
             timeout_s=1.5,
             call_timeout_s=0.5,
+            share=2.5,
+            priority=-1,
             by="ann@node7",
             at_s=2.5,
         ),
         b'{"run":"r","paused":true,"concurrency":8,"max_attempts":2,"max_turns":9,"timeout_s":1.5,'
-        b'"call_timeout_s":0.5,"by":"ann@node7","at_s":2.5}',
+        b'"call_timeout_s":0.5,"share":2.5,"priority":-1,"by":"ann@node7","at_s":2.5}',
     ),
     (read_asked, Asked(by="ann@node7", at_s=2.5), b'{"by":"ann@node7","at_s":2.5}'),
     (

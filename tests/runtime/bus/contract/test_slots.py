@@ -12,7 +12,7 @@ from gym_runtime.bus.interface import (
     Bus,
     Delivery,
 )
-from gym_runtime.bus.pull import PROBE_S, Slots
+from gym_runtime.bus.pull import PROBE_S, Rank, Slots
 
 if TYPE_CHECKING:
     pass
@@ -149,3 +149,31 @@ async def test_fewer_slots_than_pulls_serve_them_all(bus: Bus, other: Bus) -> No
             await floor.let_go(name)
             await floor.until(**{name: 0})
     assert (floor.most, floor.redelivered) == (1, 0)
+
+
+@pytest.mark.slow
+async def test_pulls_of_different_ranks_get_slots_by_share_and_priority(bus: Bus, other: Bus) -> None:
+    slots, started = Slots(16), Counter[str]()
+    ranks = {"a": Rank(share=3.0), "b": Rank(), "c": Rank(priority=1)}
+    passed = {count: anyio.Event() for count in (100, 700)}
+
+    async def handle(delivery: Delivery) -> None:
+        started[delivery.subject.split(".")[1]] += 1
+        if (event := passed.get(started.total())) is not None:
+            event.set()
+        await anyio.sleep(0.02)
+        await delivery.ack()
+
+    async with AsyncExitStack() as stack:
+        async with anyio.create_task_group() as tasks:
+            for number in range(1200):
+                tasks.start_soon(bus.enqueue, f"task.{'ab'[number % 2]}.x", b"")
+        for name, rank in ranks.items():
+            pull = pulling(other, handle, pattern=f"task.{name}.>", consumer=name, slots=slots, rank=rank)
+            await stack.enter_async_context(pull)
+        with anyio.fail_after(30):
+            await passed[100].wait()
+            before = started.copy()
+            await passed[700].wait()
+        ran = started - before
+        assert abs(ran["a"] / ran.total() - 0.75) < 0.05, ran

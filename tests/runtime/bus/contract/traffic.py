@@ -141,8 +141,8 @@ def pulling(
     consumer: str = "workers",
     slots: int | Slots = 4,
     ack_wait_s: float = ACK_WAIT_S,
+    **more: Any,
 ) -> Any:
     """Pull until the context ends."""
-    return background(
-        partial(bus.pull, pattern, consumer=consumer, slots=slots, handle=handle, ack_wait_s=ack_wait_s)
-    )
+    how: dict[str, Any] = {"slots": slots, "handle": handle, "ack_wait_s": ack_wait_s, **more}
+    return background(partial(bus.pull, pattern, consumer=consumer, **how))

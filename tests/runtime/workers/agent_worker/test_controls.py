@@ -212,7 +212,7 @@ async def test_a_paused_run_can_be_cancelled(system: SmallSystem, engine: Slow) 
 async def test_what_cannot_be_set_is_refused(system: SmallSystem) -> None:
     await published(system, 1)
     for wrong, message in (
-        ({"concurrncy": 1}, "'concurrncy' cannot be set for a run: use one of concurrency, max_attempts"),
+        ({"concurrncy": 1}, "'concurrncy' cannot be set for a run: use one of concurrency, share"),
         ({"concurrency": 0}, "concurrency"),
         ({"timeout_s": -1}, "timeout_s"),
         ({"concurrency": 2, "max_turns": 0}, "max_turns"),
@@ -253,3 +253,32 @@ async def test_two_clients_that_change_a_run_at_once_lose_nothing(system: SmallS
     assert (found.concurrency, found.max_attempts, found.max_turns, found.paused) == (7, 7, 7, True)
     with suppress(UsageError):
         assert await system.client.pause("run") == found
+
+
+async def test_runs_get_slots_by_their_shares_and_priorities(system: SmallSystem, engine: Slow) -> None:
+    driver = system.client.driver
+    for run, count, share in (("one", 150, 3.0), ("two", 150, None), ("first", 20, None)):
+        await driver.open_run(RunInfo(run=run, total=count, agents=["tool_loop"], share=share))
+    await system.client.set_run("first", priority=1)
+    await system.client.set_run("two", share=1)
+    await system.add_agent(slots=20)
+    await driver.publish(rollout_spec(row(), run="one", task=task) for task in range(150))
+    assert sum((await system.bus.counts("task.=.tool_loop.one.>")).values()) == 150
+    await published(system, 150, "two")
+
+    def turns(run: str) -> int:
+        return sum(asked for (rollout, _), asked in engine.asked.items() if rollout.startswith(f"{run}."))
+
+    await anyio.sleep(10)
+    before = turns("one"), turns("two")
+    await anyio.sleep(20)
+    one, two = turns("one") - before[0], turns("two") - before[1]
+    assert abs(one / (one + two) - 0.75) < 0.05
+    (depth,) = (await system.client.status()).queues.values()
+    assert depth.in_flight == 20, "of all queues"
+    await published(system, 20, "first")
+    await anyio.sleep(2 * TURNS)
+    assert turns("first") >= 20, "all of it started as slots became free"
+    await all_done(system, 20, "first")
+    await all_done(system, 150, "one")
+    await all_done(system, 150, "two")
