@@ -132,7 +132,7 @@ def audit(
                     continue
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
                 if keep_rates:
-                    kept_rates.keep(environment.source, made)
+                    kept_rates.keep(environment.source, made, " ".join(row_fields))
                 found.append(Audited(environment=environment.name, artifact=made))
 
     run_async(measure)
