@@ -5,7 +5,7 @@ The verifier reads the texts of all the model's messages, joined. The answer is 
 last capital letter that stands alone in the last ``\boxed{}``, up to its first ``}``, else the letter
 behind the last ``Answer:``, in either case, with up to two signs of space or emphasis before it. It is
 compared with ``expected_answer``. If the row has options, another letter than theirs is not an answer, and
-the search ends there. `mcqa`'s ``grading_mode`` has no effect here.
+the search ends there. `mcqa`'s ``grading_mode`` has no effect here, its ``strict`` has.
 
 Rows and rewards are those of NeMo Gym's environment of this name; a row with a list of expressions is
 refused.
@@ -27,6 +27,7 @@ class GpqaTask(Task):
     options: tuple[dict[str, str | None], ...] = ()
     expected_answer: str = ""
     template_metadata: Template = Template()
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.template_metadata.output_regex, list):
@@ -44,7 +45,10 @@ async def verify(task: GpqaTask, reply: Reply) -> Verdict:
     options, expected = letters.lettered(task.options), task.expected_answer.strip().upper()
     args = (expressions, options)
     answer = await bounded(chosen, reply.joined_text, *args, expressions=expressions)
-    return Verdict(float(bool(expected) and answer == expected), fields={"extracted_answer": answer})
+    right = bool(expected) and answer == expected
+    if task.strict and right:
+        right = letters.alone(reply.joined_text, expected, options)
+    return Verdict(float(right), fields={"extracted_answer": answer})
 
 
 environment = Environment(

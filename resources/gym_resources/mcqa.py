@@ -15,6 +15,9 @@ the option in three steps:
    markup, and takes letters only, also Arabic, Bengali and full-width ones;
 3. the option is compared with ``expected_answer``. A row without one is worth 0, as in NeMo Gym.
 
+With ``strict`` the answer must also be the only option that its last statement names (`letters.alone`): lists
+of options, denials and words among which an option stands are worth 0. NeMo Gym has no such rule.
+
 Options are those with a single letter for their name and with a wording; a row may have none. Fields, modes
 and rewards are those of NeMo Gym's environment of this name. Two things differ: an expression is searched for
 in a process under a time limit (it could block a worker for ever), and an expression with several groups, an
@@ -53,6 +56,7 @@ class McqaTask(Task):
     expected_answer: str = ""
     grading_mode: GradingMode = "strict_single_letter_boxed"
     template_metadata: Template = Template()
+    strict: bool = False
 
 
 def chosen(text: str, expressions: list[str], mode: GradingMode, options: letters.Options) -> str | None:
@@ -65,7 +69,10 @@ async def verify(task: McqaTask, reply: Reply) -> Verdict:
     options, expected = letters.lettered(task.options), task.expected_answer.strip().upper()
     args = (expressions, task.grading_mode, options)
     answer = await bounded(chosen, reply.joined_text, *args, expressions=expressions)
-    return Verdict(float(bool(expected) and answer == expected), fields={"extracted_answer": answer})
+    right = bool(expected) and answer == expected
+    if task.strict and right:
+        right = letters.alone(reply.joined_text, expected, options)
+    return Verdict(float(right), fields={"extracted_answer": answer})
 
 
 def rows(*files: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,9 @@ else the reward is 0. Otherwise, by ``parallel_tool_call_reward_mode``,
 ``fractional``     is the share of these that fit
 ``f1``             is twice the pairs over all calls, expected and made
 
+With ``strict``, which NeMo Gym lacks, a message must share a word of at least four letters with the expected
+one, and there must be as many calls as expected.
+
 ``category`` says how the step compares: ``message``, ``expected calls``, ``other arguments``, ``other tool``,
 ``message instead of call``, ``call instead of message`` or ``no action``.
 
@@ -42,6 +45,7 @@ from gym_resources.expected_calls.expected import (
     decoded,
 )
 from gym_resources.expected_calls.matching import largest_matching
+from gym_resources.expected_calls.messages import has_text, shares_a_word
 
 NAME = "single_step_tool_use_with_argument_comparison"
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -65,19 +69,23 @@ class StepTask(Task):
     allow_subset: bool = False
     allow_superset: bool = False
     word_count_similarity_threshold: float = 0.1
+    strict: bool = False
 
 
 async def verify(task: StepTask, reply: Reply) -> Verdict:
     action, calls = task.expected_action, reply.function_calls
     if isinstance(action, ExpectedMessage):
         right = has_text(reply) and not calls
+        if task.strict:
+            right = right and shares_a_word(reply, str(action.content))
         found = "message" if right else "call instead of message" if calls else "no action"
         return Verdict(float(right), fields={"category": found})
     expected = named(action.calls if isinstance(action, ExpectedBatch) else [action])
     fits = partial(alike, word_similarity=task.word_count_similarity_threshold)
     matched = largest_matching(expected, named(calls), fits)
+    surplus = task.strict and len(calls) != len(expected)
     return Verdict(
-        graded(task, len(expected), len(calls), matched),
+        0.0 if surplus else graded(task, len(expected), len(calls), matched),
         fields={
             "num_expected": len(expected),
             "num_predicted": len(calls),
@@ -100,14 +108,6 @@ def category(reply: Reply, expected: Sequence[dict[str, Any]], matched: int) -> 
 def named(calls: Sequence[ExpectedCall] | Sequence[FunctionCall]) -> list[dict[str, Any]]:
     """Each call as an object that holds its arguments under its name."""
     return [{call.name: decoded(call.arguments)} for call in calls]
-
-
-def has_text(reply: Reply) -> bool:
-    """Whether the model wrote a message with a text, as its content or as a part of it."""
-    return any(
-        isinstance(message.content, str) or any(part.type == "output_text" for part in message.parts)
-        for message in reply.messages
-    )
 
 
 def graded(task: StepTask, expected: int, made: int, matched: int) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue, requirements, with_settings
 from gym_runtime.errors import UsageError
 from gym_testing.audit import kept_rates
 from gym_testing.audit.measuring import Auditor, Plan
@@ -70,6 +70,17 @@ async def test_rates_are_those_that_are_kept(name: str) -> None:
             assert (now.found or 0) <= (before.found or 0), about
         else:
             assert (now.found, now.rows) == (before.found, before.rows), about
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["mcqa", "gpqa_diamond", "single_step_tool_use_with_argument_comparison"])
+async def test_the_strict_rule_is_cheated_on_fewer_rows_and_refuses_no_gold(name: str) -> None:
+    environment = with_settings(catalogue.environment(name), {"strict": True})
+    plan = Plan(seconds=30.0, repeats=1, elsewhere=False, slow=False)
+    strict = kept_rates.kept(await Auditor(name, environment, plan).measure()).rates
+    lenient = kept_rates.read(environment.source.parent)[name].rates
+    assert strict["gold_fails"].found == strict["false_negative"].found == strict["false_positive"].found == 0
+    assert (lenient["false_positive"].found or 0) >= 2
 
 
 def again(name: str) -> str:

@@ -4,7 +4,8 @@ Prompt, answer and score are the authors': five worked examples of the subject f
 the question; the answer is the letter behind the first ``answer is``, else behind ``Answer:`` (the last one
 in the first line that has it), else the last capital from A to J that stands alone. The score is the share
 that is right of all questions, and of each subject. Different on purpose: a reply without any such letter is
-wrong; where the authors read stored replies again, they draw a letter for it.
+wrong; where the authors read stored replies again, they draw a letter for it. With ``strict``, which they do
+not have, the last statement of an answer must name no other letter (`gym_resources.extract.letters.alone`).
 
 Source: Wang et al. 2024, arXiv:2406.01574; github.com/TIGER-AI-Lab/MMLU-Pro, ``evaluate_from_api.py``
 (Apache-2.0), of which the prompt's sentence is; the data is MIT. The example rows are our own.
@@ -20,6 +21,7 @@ from typing import Any
 from gym_runtime import Benchmark, DatasetSource, Environment, Reply, Task, Verdict
 
 from gym_resources.benchmarks.scoring.shares import by_category
+from gym_resources.extract import letters
 from gym_resources.extract.patterns import bounded
 from gym_resources.published_sets.choices import ASKED_FOR_LETTER
 
@@ -40,6 +42,7 @@ _ALONE = re.compile(r"\b[A-J]\b")
 
 class MmluProTask(Task):
     expected_answer: str
+    strict: bool = False
 
 
 def chosen(text: str) -> str | None:
@@ -60,7 +63,10 @@ def chosen(text: str) -> str | None:
 
 async def verify(task: MmluProTask, reply: Reply) -> Verdict:
     answer = await bounded(chosen, reply.joined_text)
-    return Verdict(float(answer == task.expected_answer), fields={"extracted_answer": answer})
+    right = answer == task.expected_answer
+    if task.strict and right:
+        right = letters.alone(reply.joined_text, task.expected_answer, {})
+    return Verdict(float(right), fields={"extracted_answer": answer})
 
 
 def options_text(record: dict[str, Any]) -> str:

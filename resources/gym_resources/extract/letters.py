@@ -24,6 +24,8 @@ _ANSWER_MARK = re.compile(r"answer[*_]{0,2}\s*+:[\s*_]{0,2}", re.IGNORECASE)
 _LAST_CAPITAL = re.compile(r"\b[A-Z]\b")
 _ANSWER_LETTER = re.compile(r"answer[*_]{0,2}\s*+:[\s*_]{0,2}\s*+([A-Z])(?![A-Za-z0-9])", re.IGNORECASE)
 _BESIDE = re.compile(r"\b([A-Z])\b(?=(?:[\s/|&,;]|\b(?i:or|and)\b)++([A-Z])\b)")
+_OTHERWISE = re.compile(r"\b(?:not|n't|or|neither|nor|except)\b", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:an?|the) ")
 _FIRST_LETTER = re.compile(r"([A-Za-z])(?![^\W_])")
 _FOREIGN = str.maketrans("أبجدঅবডঢＡＢＣＤ", "ABCDABCDABCD")
 _AROUND = " \t\r*_`.,;:"
@@ -131,6 +133,28 @@ def in_box_or_after_answer(text: str) -> str | None:
         if found:
             return found[-1].upper()
     return None
+
+
+def alone(text: str, letter: str, options: Options) -> bool:
+    r"""Whether a text's last statement of an answer names this option and says nothing of another one.
+
+    The statement is the content of the last box; else what stands behind the last ``answer``, to the end of
+    the line; else the whole text. It must hold the letter as the only capital that stands alone, and no *not*
+    or *or*; or begin with the option's wording, and have no other option's.
+
+    >>> alone("The answer is (B).", "B", {}), alone("Answer: B or A", "B", {})
+    (True, False)
+    """
+    box = last_boxed(text)
+    _, marked, behind = text.rpartition("nswer")
+    stated = _unwrapped(box) if box is not None else behind.partition("\n")[0] if marked else text
+    stated = stated.translate(_FOREIGN)
+    if _OTHERWISE.search(stated):
+        return False
+    worded = [name for name, wording in options.items() if wording and _plain(wording) in _plain(stated)]
+    if worded == [letter]:
+        return _ARTICLE.sub("", _plain(stated)).startswith(_ARTICLE.sub("", _plain(options[letter])))
+    return set(_LAST_CAPITAL.findall(stated)) == {letter}
 
 
 def captured(candidate: str, options: Options) -> str | None:

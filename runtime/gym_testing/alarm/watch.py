@@ -27,6 +27,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages import RolloutRecord
+from gym_runtime.own_files import open_own, refuse_special
 
 from gym_testing.alarm.drift import Drift
 from gym_testing.alarm.evidence import ALPHA, Alarm, Evidence, Look
@@ -282,16 +283,21 @@ def rewards(
         tell: called with each alarm or notice, and whether it is an alarm.
 
     Raises:
-        UsageError: the share is none, or there is no environment of the name ``second``.
+        UsageError: the share is none, there is no environment of the name ``second``, or the file is no file
+            of its own.
     """
+    refuse_special(path)
     share, each_version = parse_share(asked)
     if second:
         catalogue.environment(second)
 
     def said(what: Alarm | str) -> None:
         if isinstance(what, Alarm):
-            with path.open("ab") as file:
-                file.write(_encode(what) + b"\n")
+            try:
+                with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+                    file.write(_encode(what) + b"\n")
+            except OSError as error:
+                tell(f"the alarm is not in {path}: {error.strerror}", False)
         tell(str(what), isinstance(what, Alarm))
 
     return watching(environments, share=share, each_version=each_version, second=second, tell=said)

@@ -16,6 +16,7 @@ from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import write_whole
 from msgspec import Raw
 
+from gym_testing.audit.duplicates import Duplicates
 from gym_testing.audit.intervals import wilson
 from gym_testing.audit.registry import Expect
 
@@ -122,6 +123,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         environment_sha256: of the environment's module, by which a reader sees that it is another one by now.
         judged: replies that a model in a role decided, so that nothing can be said of them without one.
+        duplicates: prompts that occur twice, of all rows of the file.
         unobserved: what was not measured.
     """
 
@@ -135,6 +137,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     rates: dict[str, Rate]
     stability: Stability
     judged: int
+    duplicates: Duplicates | None = None
     findings: list[AuditFinding]
     unobserved: list[str]
     cost: Cost

@@ -85,13 +85,18 @@ def read(folder: Path) -> dict[str, KeptRates]:
     return {one.environment: one for one in lines}
 
 
-def keep(source: Path, made: Artifact) -> None:
+def keep(source: Path, made: Artifact, settings: str = "") -> None:
     """Keep an environment's rates beside its module, in place of older ones.
+
+    Args:
+        settings: of the rows, such as ``strict=true``: the rates stand beside those without.
 
     Raises:
         UsageError: the file cannot be written, or is not one of rates.
     """
     one = kept(made)
+    if settings:
+        one = msgspec.structs.replace(one, environment=f"{one.environment} {settings}")
     rates: Mapping[str, KeptRates] = {**read(source.parent), one.environment: one}
     lines = (_encode(rates[name]) + b"\n" for name in sorted(rates))
     write_whole(source.parent / NAME, lines)

@@ -29,10 +29,18 @@ def places(path: Path) -> list[Place]:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return []
-    return sorted({Place(line, problem) for node in ast.walk(tree) for line, problem in _of(node)})
+    whole = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_reply(node.value, frozenset())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found = {Place(*one) for node in ast.walk(tree) for one in _of(node, frozenset(whole))}
+    return sorted(found)
 
 
-def _of(node: ast.AST) -> Iterator[tuple[int, str]]:
+def _of(node: ast.AST, whole: frozenset[str]) -> Iterator[tuple[int, str]]:
     match node:
         case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
             last = body[-1]
@@ -41,9 +49,9 @@ def _of(node: ast.AST) -> Iterator[tuple[int, str]]:
         case ast.ExceptHandler(type=kind, body=body) if any(_passes(one) for one in body):
             what = "any error" if kind is None or _name(kind) in BROAD else "a caught error"
             yield node.lineno, f"{what} passes: a failure is no reward"
-        case ast.BoolOp(op=ast.Or(), values=[_, *others]) if any(_is_reply(one) for one in others):
+        case ast.BoolOp(op=ast.Or(), values=[_, *others]) if any(_is_reply(one, whole) for one in others):
             yield node.lineno, "without an answer the whole reply is taken for it: give nothing"
-        case ast.Compare(ops=[ast.In()], comparators=[right]) if _is_reply(right):
+        case ast.Compare(ops=[ast.In()], comparators=[right]) if _is_reply(right, whole):
             yield (
                 node.lineno,
                 "a reply that only contains it passes, such as many guesses: compare the answer",
@@ -68,13 +76,15 @@ def _passes(node: ast.stmt) -> bool:
             return False
 
 
-def _is_reply(node: ast.expr) -> bool:
-    """Whether an expression is all that a reply says, perhaps in small letters."""
+def _is_reply(node: ast.expr, whole: frozenset[str]) -> bool:
+    """Whether an expression is all that a reply says, perhaps in small letters; or a name for that."""
     match node:
         case ast.Call(func=ast.Attribute(value=value, attr="lower" | "casefold" | "strip" | "upper")):
-            return _is_reply(value)
+            return _is_reply(value, whole)
         case ast.Attribute(value=ast.Name(), attr=name):
             return name in TEXTS
+        case ast.Name(id=name):
+            return name in whole
         case _:
             return False
 

@@ -42,6 +42,7 @@ from gym_testing.audit.artifact import (
     StoredReply,
     rate,
 )
+from gym_testing.audit.duplicates import duplicates
 from gym_testing.audit.elsewhere import judge_elsewhere
 from gym_testing.audit.interruption import interrupting
 from gym_testing.audit.pairs import unfair
@@ -64,6 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to measure.
 
     Attributes:
+        against: files of rows whose prompts are looked for in the input.
         rows: at most so many are measured, drawn by ``seed``.
         seconds: no reply is judged after this time.
         repeats: how often the same replies are judged.
@@ -74,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     input: Path | None = None
+    against: tuple[Path, ...] = ()
     rows: int = 200
     seconds: float = 60.0
     repeats: int = 20
@@ -180,6 +183,7 @@ class Auditor:
             rates=rates,
             stability=stability,
             judged=self._judged,
+            duplicates=duplicates(chosen.path, plan.against),
             findings=[reply.finding for reply in self.replies],
             unobserved=self._unobserved(rows, rates),
             cost=Cost(
@@ -427,7 +431,7 @@ class Auditor:
         }
 
     def _unobserved(self, rows: Sequence[_Row], rates: Mapping[str, Rate]) -> list[str]:
-        found = ["difficulty", "duplicates", *(name for name, one in rates.items() if one.found is None)]
+        found = ["difficulty", *(name for name, one in rates.items() if one.found is None)]
         if self._environment.resource.roles:
             found.append("judge")
         if any(not row.has_gold for row in rows):

@@ -27,6 +27,7 @@ from rich.table import Table
 from gym_testing.audit import artifact as artifacts
 from gym_testing.audit import kept_rates, lint
 from gym_testing.audit.artifact import CLASSES, Artifact, Rate
+from gym_testing.audit.duplicates import Duplicates
 from gym_testing.audit.measuring import Auditor, Plan
 from gym_testing.checks.contract import Subject
 
@@ -68,6 +69,7 @@ def audit(
     *names: str,
     everything: Everything = False,
     input: Path | None = None,  # noqa: A002 - the flag's name
+    against: tuple[Path, ...] = (),
     output: Path | None = None,
     replay: str | None = None,
     rows: Annotated[int, AT_LEAST_ONE] = 200,
@@ -90,6 +92,7 @@ def audit(
         everything: Measure every environment that can run here.
         input: Rows to measure in place of the examples, JSONL; a row without "gold" gets its perfect rollout
             from its answer's field, where the verifier pays for that.
+        against: Rows, such as those of a test: which prompts of the input they have is said; repeatable.
         output: Where the artifact goes; by default NAME.audit.json in this folder.
         replay: The id of a finding: judge its reply again and show it.
         rows: On how many rows to try all replies, drawn by the seed; perfect rollouts and empty replies are
@@ -114,7 +117,7 @@ def audit(
     if not everything:
         for name in chosen:
             requirements.require(catalogue.environment(name))
-    plan = Plan(input=input, rows=rows, seconds=seconds, repeats=repeats, seed=seed)
+    plan = Plan(input=input, against=against, rows=rows, seconds=seconds, repeats=repeats, seed=seed)
     found: list[Audited] = []
 
     async def measure() -> None:
@@ -132,7 +135,7 @@ def audit(
                     continue
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
                 if keep_rates:
-                    kept_rates.keep(environment.source, made)
+                    kept_rates.keep(environment.source, made, " ".join(row_fields))
                 found.append(Audited(environment=environment.name, artifact=made))
 
     run_async(measure)
@@ -243,7 +246,23 @@ def _show_findings(made: Artifact) -> None:
         console.print(
             f"{made.cost.not_reached:,} replies were not judged: the time was over (--seconds)", style="dim"
         )
+    if made.duplicates is not None:
+        _show_duplicates(made.duplicates)
     console.print(f"unobserved: {', '.join(made.unobserved)}", style="dim", soft_wrap=True)
+
+
+def _show_duplicates(found: Duplicates) -> None:
+    console = terminal.output()
+    if found.within:
+        first = ", ".join(f"{one} and {other}" for one, other in found.pairs[:3])
+        console.print(f"near-duplicates: {found.within} of {found.prompts} prompts, such as rows {first}")
+    for name, one in found.against.items():
+        rows = f": rows {', '.join(map(str, one.rows[:10]))}" if one.rows else ""
+        console.print(
+            f"against {name}: it has {one.contains} of {found.prompts} prompts, {one.touches} touch it{rows}",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _show_source(source: Path) -> None:

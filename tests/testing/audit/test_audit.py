@@ -90,7 +90,7 @@ def test_what_is_found_is_written_and_can_be_judged_again(capsys: pytest.Capture
     }
     assert not [source for _, _, source in found if source.startswith(("exploits", "mutations"))]
     assert made["stability"]["ways"][-1] == "PYTHONHASHSEED"
-    assert made["unobserved"] == ["difficulty", "duplicates"]
+    assert made["unobserved"] == ["difficulty"]
     one = found["false_positive", 1, "sums:magic_words"]
     assert one["replay"] == f"gym-runtime audit ./sums.py --replay {one['id']}"
     assert main.run([*one["replay"].split()[1:], "--json"]) == 0

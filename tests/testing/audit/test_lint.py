@@ -11,6 +11,7 @@ from gym_testing.audit.lint import places
 
 CASES = {
     "return 1.0 if task.answer in reply.text.lower() else 0.0": "only contains it passes",
+    "said = reply.text.strip()\n    return Verdict(float(task.answer in said))": "only contains it passes",
     "found = search(reply.text) or reply.text": "the whole reply is taken",
     "try:\n        return f()\n    except Exception:\n        return Verdict(1.0)": "any error passes",
     "try:\n        return f()\n    except ValueError:\n        return True": "a caught error passes",

@@ -1,0 +1,169 @@
+"""Prompts that occur twice: within a file of rows, and in another file, such as the rows of a test.
+
+Texts are compared after Unicode normalisation, in small letters, by words. Two prompts of a file are
+near-duplicates if the Jaccard index of their sets of five words in a row is at least 0.8. No pair is left
+to chance: the sets are sorted with the rarest first, and two sets this alike share one of their first
+(1 - 0.8) n + 1 elements (prefix filter), so only pairs that do are compared. Of prompts that share one of
+these with more than `MOST` others, only so many are compared.
+
+A prompt contains another file's text if at least half of its sequences of 13 words occur there; of a prompt
+with fewer than 50 words sequences of 8, and of one with fewer than 8 the whole. Only hashes are kept.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from gym_runtime.errors import UNREADABLE, UsageError
+
+ALIKE = 0.8
+SHINGLE = 5
+LONG, SHORT, SHORT_PROMPT = 13, 8, 50
+CONTAINS = 0.5
+SHOWN = 20
+MOST = 200
+METHOD = (
+    f"within: Jaccard of {SHINGLE} words >= {ALIKE}; against: share of {LONG} words "
+    f"({SHORT} of prompts with fewer than {SHORT_PROMPT}) >= {CONTAINS} contains, any touches"
+)
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a file's prompts another file has.
+
+    Attributes:
+        contains, touches: prompts with at least half of their sequences there; with any.
+        rows: the numbers of the first that contain.
+    """
+
+    contains: int
+    touches: int
+    rows: list[int]
+
+
+class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompts that occur twice.
+
+    Attributes:
+        prompts: that were compared.
+        within: prompts with a near-duplicate in the file.
+        pairs: the numbers of the rows of the first of these.
+        against: by the name of another file.
+    """
+
+    prompts: int
+    within: int
+    pairs: list[list[int]]
+    against: dict[str, Overlap] = {}
+    method: str = METHOD
+
+
+class _Params(msgspec.Struct):
+    input: str | list[dict[str, Any]] = ""
+
+
+class _Row(msgspec.Struct):
+    responses_create_params: _Params
+
+
+_decode = msgspec.json.Decoder(_Row).decode
+
+
+def duplicates(path: Path, against: Sequence[Path] = ()) -> Duplicates:
+    """The duplicates of a file's prompts.
+
+    Raises:
+        UsageError: a file is missing, or has a line that is no row.
+    """
+    prompts = list(_prompts(path))
+    pairs = list(alike([words for _, words in prompts]))
+    numbers = [number for number, _ in prompts]
+    found = {numbers[place] for pair in pairs for place in pair}
+    return Duplicates(
+        prompts=len(prompts),
+        within=len(found),
+        pairs=[[numbers[one], numbers[other]] for one, other in sorted(pairs)[:SHOWN]],
+        against={str(other): _overlap(prompts, other) for other in against},
+    )
+
+
+def alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
+    """Pairs of texts, as words, that are near-duplicates.
+
+    >>> list(alike([["a", "b"], ["c"], ["a", "b"]]))
+    [(0, 2)]
+    """
+    sets = [set(_grams(words, SHINGLE)) for words in texts]
+    counts = Counter(gram for one in sets for gram in one)
+    places: dict[int, list[int]] = {}
+    for place, one in enumerate(sets):
+        ordered = sorted(one, key=lambda gram: (counts[gram], gram))
+        seen: set[int] = set()
+        for gram in ordered[: int((1 - ALIKE) * len(one) + 1e-9) + 1]:
+            others = places.setdefault(gram, [])
+            seen.update(others)
+            if len(others) < MOST:
+                others.append(place)
+        for other in sorted(seen):
+            if len(one & sets[other]) >= ALIKE * len(one | sets[other]):
+                yield other, place
+
+
+def _overlap(prompts: Sequence[tuple[int, list[str]]], path: Path) -> Overlap:
+    index: set[int] = set()
+    for _, words in _prompts(path):
+        for size in (LONG, SHORT):
+            index.update(_grams(words, size))
+    contains: list[int] = []
+    touches = 0
+    for number, words in prompts:
+        grams = _grams(words, SHORT if len(words) < SHORT_PROMPT else LONG)
+        share = sum(gram in index for gram in grams) / len(grams) if grams else 0.0
+        touches += share > 0
+        if share >= CONTAINS:
+            contains.append(number)
+    return Overlap(contains=len(contains), touches=touches, rows=contains[:SHOWN])
+
+
+def _grams(words: Sequence[str], size: int) -> list[int]:
+    """The hashes of all sequences of so many words; of a shorter text, of the whole."""
+    return [hash(tuple(words[start : start + size])) for start in range(max(1, len(words) - size + 1))]
+
+
+def _prompts(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number and the words of each prompt of a file that has any."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}; --against wants rows, JSONL")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                words = _words(_decode(line).responses_create_params.input)
+            except UNREADABLE as error:
+                raise UsageError(f"{path}:{number}: not a row: {error}") from None
+            if words:
+                yield number, words
+
+
+def _words(given: str | list[dict[str, Any]]) -> list[str]:
+    texts = [given] if isinstance(given, str) else _user_texts(given)
+    return unicodedata.normalize("NFKC", " ".join(texts)).casefold().split()
+
+
+def _user_texts(items: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for item in items:
+        content: Any = item.get("content")
+        if item.get("role") != "user":
+            continue
+        if isinstance(content, str):
+            yield content
+        elif isinstance(content, list):
+            for part in cast("list[Any]", content):
+                if isinstance(part, dict):
+                    yield str(cast("dict[str, Any]", part).get("text", ""))
