@@ -5,5 +5,7 @@ COMMANDS = {
         "gateway": "Serve a running system's models to agents that know only OpenAI's or Anthropic's API.",
         "gym-server": "Serve a running system to programs that know NeMo Gym's servers: NeMo RL, TRL, "
         "verifiers, its own.",
+        "openenv-server": "Serve an environment of a running system to clients of OpenEnv: TRL, SkyRL, "
+        "verifiers, its own.",
     },
 }

@@ -158,7 +158,7 @@ def test_what_is_refused() -> None:
 
 
 async def test_a_command_of_the_model_reaches_no_stream_of_its_judge() -> None:
-    """As the same user in the same sandbox, it must not write what the worker takes for the verdict."""
+    """It runs as the same user in the same sandbox, and must not write the verdict."""
     name = f"inspect:{TASKS}@local"
     forge = "for f in /proc/[0-9]*/fd/* /proc/[0-9]*/mem; do echo x >$f; done; ls /proc/$PPID/fd"
     shell = answer(function_call("shell", msgspec.json.encode({"command": forge}).decode(), "1"))

@@ -1,0 +1,247 @@
+"""One environment of a running system behind OpenEnv's API, for clients of OpenEnv.
+
+    GET /health, /metadata, /schema
+    GET /ws             a session: messages ``reset``, ``step``, ``state``, ``close``
+
+``reset`` takes ``index``, the number of a row, or ``seed``, which chooses one. Actions are those of
+OpenEnv's environments with tools: ``{"type": "list_tools"}``, and ``call_tool`` with ``tool_name`` and
+``arguments``. The tool ``submit`` is added: its ``answer`` is the model's final message, in a step-by-step
+environment the next one. The reward comes with ``done``, from the environment's verifier; a failure is an
+error, and never a reward. A session ends with its connection.
+
+Source: the messages of openenv 0.10, ``openenv.core.env_server.types``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Literal
+
+import msgspec
+from aiohttp import WSMsgType, web
+from gym_data.web.listener import own_names
+from gym_runtime.client import Client, EnvironmentSession
+from gym_runtime.environment import LoadedEnvironment
+from gym_runtime.errors import UNREADABLE, GymError, TaskError
+from gym_runtime.messages import Content
+
+from gym_faces.dialects.dialect import Refusal
+from gym_faces.gateway.admission import check_caller
+
+MAX_BYTES = 4 * 2**20
+SUBMIT = "submit"
+_PARAMETERS = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+_SCHEMA = {
+    "title": "CallToolAction",
+    "type": "object",
+    "properties": {
+        "type": {"const": "call_tool", "type": "string"},
+        "tool_name": {"type": "string"},
+        "arguments": {"type": "object"},
+    },
+    "required": ["tool_name"],
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class _Reset(msgspec.Struct):
+    index: int | None = None
+    seed: int | None = None
+
+
+class _Action(msgspec.Struct):
+    type: Literal["list_tools", "call_tool"] = "call_tool"
+    tool_name: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class _Message(msgspec.Struct):
+    type: Literal["reset", "step", "state", "close"]
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_decode = msgspec.json.Decoder(_Message).decode
+_decode_reset = msgspec.json.Decoder(_Reset).decode
+_decode_action = msgspec.json.Decoder(_Action).decode
+
+
+class _Invalid(Exception):
+    """The client's mistake, in words."""
+
+
+class OpenEnvServer:
+    """Serves one environment.
+
+    Args:
+        client: is open as long as the server.
+        rows: the tasks, as JSON; at least one.
+        sessions: connections at a time.
+        hosts: host names of the server, in addition to addresses and the machine's own names.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        environment: LoadedEnvironment,
+        rows: Sequence[bytes],
+        *,
+        sessions: int = 64,
+        hosts: Sequence[str] = (),
+    ) -> None:
+        self._client, self._environment, self._rows = client, environment, rows
+        self._free = sessions
+        self._hosts = own_names(*hosts)
+
+    def app(self) -> web.Application:
+        """The routes."""
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/ws", self._session)
+        about = {"name": self._environment.name, "description": self._environment.definition.description}
+        schemas = {"action": _SCHEMA, "observation": {"type": "object"}, "state": {"type": "object"}}
+        for path, said in {"health": {"status": "healthy"}, "metadata": about, "schema": schemas}.items():
+            app.router.add_get(f"/{path}", _saying(said))
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        try:
+            check_caller(request, self._hosts)
+        except Refusal as error:
+            return web.json_response({"error": error.problem.message}, status=403)
+        return await handler(request)
+
+    async def _session(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=30.0)
+        await socket.prepare(request)
+        if self._free <= 0:
+            await socket.send_str(_problem("CAPACITY_REACHED", "all sessions are in use").decode())
+            await socket.close()
+            return socket
+        self._free -= 1
+        try:
+            async with AsyncExitStack() as stack:
+                play = _Play(self._client, self._environment, self._rows, stack)
+                async for message in socket:
+                    if message.type is not WSMsgType.TEXT or not await play.answer(socket, message.data):
+                        break
+        finally:
+            self._free += 1
+        await socket.close()
+        return socket
+
+
+class _Play:
+    """One connection: a session of the environment at a time, and what was said in it."""
+
+    def __init__(
+        self, client: Client, environment: LoadedEnvironment, rows: Sequence[bytes], stack: AsyncExitStack
+    ) -> None:
+        self._client, self._environment, self._rows, self._stack = client, environment, rows, stack
+        self._session: EnvironmentSession | None = None
+        self._items: list[dict[str, Any]] = []
+        self._steps = 0
+        self._done = False
+
+    async def answer(self, socket: web.WebSocketResponse, text: str) -> bool:
+        """Answer a message; whether the connection goes on."""
+        try:
+            message = _decode(text)
+            if message.type == "close":
+                return False
+            said = await self._said(message)
+        except UNREADABLE as error:
+            said = _problem("VALIDATION_ERROR", str(error))
+        except (_Invalid, TaskError) as error:
+            said = _problem("VALIDATION_ERROR", str(error))
+        except GymError as error:
+            said = _problem("EXECUTION_ERROR", error.message)
+        await socket.send_str(said.decode())
+        return True
+
+    async def _said(self, message: _Message) -> bytes:
+        if message.type == "state":
+            return _encode({"type": "state", "data": {"step_count": self._steps, "done": self._done}})
+        if message.type == "reset":
+            return await self._reset(_decode_reset(message.data))
+        if self._session is None or self._done:
+            raise _Invalid("the episode has ended, or not begun: reset first")
+        return await self._step(self._session, _decode_action(message.data))
+
+    async def _reset(self, asked: _Reset) -> bytes:
+        await self._stack.aclose()
+        number = asked.index if asked.index is not None else (asked.seed or 0) % len(self._rows)
+        if not 0 <= number < len(self._rows):
+            raise _Invalid(f"there are {len(self._rows)} rows: index is 0 to {len(self._rows) - 1}")
+        row = self._rows[number]
+        opened = self._client.session(row, environment=self._environment.name)
+        self._session = await self._stack.enter_async_context(opened)
+        self._items, self._steps, self._done = [], 0, False
+        prompt = msgspec.json.decode(row)["responses_create_params"].get("input")
+        return self._observed({"prompt": prompt, "observation": self._session.observation or None})
+
+    async def _step(self, session: EnvironmentSession, action: _Action) -> bytes:
+        if action.type == "list_tools":
+            return self._observed({"tools": [*map(_listed, session.tools), _SUBMIT]})
+        self._steps += 1
+        if action.tool_name == SUBMIT:
+            return await self._submitted(session, action.arguments)
+        if action.tool_name not in {one["name"] for one in session.tools}:
+            raise _Invalid(f"there is no tool '{action.tool_name[:100]}'")
+        call_id, arguments = f"call_{self._steps}", _encode(action.arguments).decode()
+        call = {"type": "function_call", "call_id": call_id, "name": action.tool_name, "arguments": arguments}
+        if self._environment.definition.shape == "episode":
+            return await self._stepped(session, call)
+        output: Content = await session.call(action.tool_name, arguments)
+        self._items += [call, {"type": "function_call_output", "call_id": call_id, "output": output}]
+        return self._observed({"tool_name": action.tool_name, "result": output})
+
+    async def _submitted(self, session: EnvironmentSession, arguments: dict[str, Any]) -> bytes:
+        answer = arguments.get("answer")
+        if not isinstance(answer, str):
+            raise _Invalid(f"{SUBMIT} takes a text, 'answer'")
+        message: dict[str, Any] = {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": answer, "annotations": []}],
+        }
+        if self._environment.definition.shape == "episode":
+            return await self._stepped(session, message)
+        self._items.append(message)
+        return await self._judged(session, {})
+
+    async def _stepped(self, session: EnvironmentSession, item: dict[str, Any]) -> bytes:
+        seen = await session.step([item])
+        self._items += [item, *seen.items]
+        shown = {"observation": seen.items}
+        if seen.terminated or seen.truncated:
+            return await self._judged(session, shown)
+        return self._observed(shown)
+
+    async def _judged(self, session: EnvironmentSession, shown: dict[str, Any]) -> bytes:
+        verdict = await session.verify(self._items)
+        self._done = True
+        return self._observed(shown, verdict.reward)
+
+    def _observed(self, observation: dict[str, Any], reward: float | None = None) -> bytes:
+        data = {"observation": observation, "reward": reward, "done": self._done}
+        return _encode({"type": "observation", "data": data})
+
+
+_SUBMIT = {"name": SUBMIT, "description": "Give the final answer.", "input_schema": _PARAMETERS}
+
+
+def _listed(tool: dict[str, Any]) -> dict[str, Any]:
+    about = {"name": tool["name"], "description": tool.get("description") or ""}
+    return {**about, "input_schema": tool.get("parameters") or {"type": "object"}}
+
+
+def _problem(code: str, message: str) -> bytes:
+    return _encode({"type": "error", "data": {"message": message[:2000], "code": code}})
+
+
+def _saying(said: object) -> Any:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=_encode(said), content_type="application/json")
+
+    return answer

@@ -1,0 +1,88 @@
+"""Our environments behind OpenEnv's API, by our own guest for its servers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from faces.gym_server.running_server import COUNTER, choice_row, counter_row
+from gym_agents.step_loop import Agent as StepLoop
+from gym_data.web.listener import serving
+from gym_faces.gym_server.openenv_server import OpenEnvServer
+from gym_runtime.environment import catalogue
+from gym_testing.small_system import Engine, answer, function_call, small_system
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def served(name: str, *rows: dict[str, Any], **more: Any) -> AsyncGenerator[str]:
+    """An environment's address; it has these rows."""
+    async with small_system() as system:
+        await system.add_resource(catalogue.environment(name))
+        (found,) = await system.client.environments(name)
+        server = OpenEnvServer(system.client, found, [msgspec.json.encode(row) for row in rows], **more)
+        async with serving(server, stop_s=0.1) as url:
+            yield url
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "turns", "rewards"),
+    [
+        (
+            COUNTER,
+            [counter_row(), counter_row(expected_count=9)],
+            [
+                function_call("increment_counter", '{"count": 1}', "1"),
+                function_call("submit", '{"answer": "4"}', "2"),
+            ],
+            [1.0, 0.0],
+        ),
+        ("mcqa", [choice_row()], [function_call("submit", '{"answer": "\\\\boxed{B}"}', "1")], [1.0]),
+    ],
+)
+async def test_our_guest_plays_our_server(
+    name: str, rows: list[dict[str, Any]], turns: list[Any], rewards: list[float]
+) -> None:
+    async with served(name, *rows) as url, small_system() as system:
+        await system.add_resource(catalogue.environment(f"openenv:{url}"))
+        await system.add_model(Engine(*map(answer, turns)))
+        await system.add_agent({"step_loop": StepLoop()})
+        resets = [{"responses_create_params": {"input": []}, "reset": {"index": n}} for n in range(len(rows))]
+        records = system.client.rollouts(resets, environment=f"openenv:{url}", ordered=True)
+        assert [record.reward async for record in records] == rewards
+
+
+async def test_what_is_refused() -> None:
+    async with served("mcqa", choice_row(), sessions=1) as url, aiohttp.ClientSession() as http:
+        async with http.get(f"{url}/health") as health, http.get(f"{url}/schema") as schema:
+            assert (await health.json(), (await schema.json())["action"]["title"]) == (
+                {"status": "healthy"},
+                "CallToolAction",
+            )
+        async with http.get(f"{url}/ws", headers={"origin": "http://evil"}) as page:
+            assert page.status == 403
+        async with http.ws_connect(f"{url}/ws") as socket:
+
+            async def ask(kind: str, **data: Any) -> Any:
+                await socket.send_json({"type": kind, "data": data})
+                return (await socket.receive_json())["data"]
+
+            assert "reset first" in (await ask("step", tool_name="submit"))["message"]
+            assert "index is 0 to 0" in (await ask("reset", index=5))["message"]
+            assert (await ask("nothing"))["code"] == "VALIDATION_ERROR"
+            assert (await ask("reset", seed=7))["observation"]["prompt"][0]["content"] == "A or B?"
+            assert "no tool 'rm'" in (await ask("step", tool_name="rm"))["message"]
+            assert "takes a text" in (await ask("step", tool_name="submit"))["message"]
+            assert (await ask("state")) == {"step_count": 2, "done": False}
+            async with http.ws_connect(f"{url}/ws") as second:
+                assert (await second.receive_json())["data"]["code"] == "CAPACITY_REACHED"
+            await socket.send_str("{")
+            assert (await socket.receive_json())["type"] == "error"
+            judged = await ask("step", tool_name="submit", arguments={"answer": "\\boxed{A}"})
+            assert (judged["reward"], judged["done"]) == (0.0, True)
+            assert "reset first" in (await ask("step", tool_name="submit"))["message"]
