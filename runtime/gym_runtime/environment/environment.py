@@ -71,11 +71,13 @@ class ScoredRollout(msgspec.Struct, frozen=True):
     Attributes:
         task_index: the rollouts of one row have the same.
         fields: the fields of its result row that `Benchmark.fields` names; None for a missing field.
+        rollout_index: its number among those of its row.
     """
 
     task_index: int
     reward: float
     fields: dict[str, Any] = {}
+    rollout_index: int = 0
 
 
 Score = Callable[[Sequence[ScoredRollout]], Mapping[str, float]]

@@ -26,9 +26,11 @@ from gym_runtime.files.resume import aside, start_run
 from gym_runtime.files.rows import alone, expand, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary, Table
 from gym_runtime.files.sample import USAGE
+from gym_runtime.files.scores import percent
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.statistics import deviation, mean
 
 
 class RecordedRun:
@@ -261,17 +263,38 @@ def benchmark_scores(rollouts: Path, agents: Iterable[str]) -> dict[str, dict[st
         with rollouts.open("rb") as file:
             for line in file:
                 _take(line, benchmarks, scored)
-    return {agent: dict(benchmarks[agent].score(found)) for agent, found in scored.items()}
+    return {
+        agent: {**benchmarks[agent].score(found), **over_repeats(found)} for agent, found in scored.items()
+    }
+
+
+def over_repeats(rollouts: Sequence[ScoredRollout]) -> dict[str, float]:
+    """How far the repeats of a benchmark differ: the sample standard deviation of their mean rewards, in
+    percent; nothing for a single repeat.
+
+    Each repeat counts with the tasks that have a verdict in it.
+
+    >>> over_repeats([ScoredRollout(0, 1.0), ScoredRollout(0, 0.0, rollout_index=1)])
+    {'spread over repeats': 70.71067811865476}
+    """
+    repeats: dict[int, list[float]] = {}
+    for one in rollouts:
+        repeats.setdefault(one.rollout_index, []).append(one.reward)
+    means = [found for rewards in repeats.values() if (found := mean(rewards)) is not None]
+    spread = percent(deviation(means)) if len(means) > 1 else None
+    return {} if spread is None else {"spread over repeats": spread}
 
 
 def _take(line: bytes, benchmarks: dict[str, Benchmark], scored: dict[str, list[ScoredRollout]]) -> None:
     row = _decode_fields(line)
     agent = _decode_ref(row["agent_ref"])["name"]
-    if agent in benchmarks:
+    if agent in benchmarks and "verification_skipped" not in row:
         wanted = benchmarks[agent].fields
         fields = {name: _decode(row[name]) if name in row else None for name in wanted}
         task_index, reward = _decode(row["_ng_task_index"]), _decode(row["reward"])
-        scored.setdefault(agent, []).append(ScoredRollout(task_index, reward, fields))
+        rollout_index = _decode(row["_ng_rollout_index"]) if "_ng_rollout_index" in row else 0
+        rollout = ScoredRollout(task_index, reward, fields, rollout_index)
+        scored.setdefault(agent, []).append(rollout)
 
 
 def _benchmark(agent: str) -> Benchmark | None:

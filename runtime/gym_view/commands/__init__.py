@@ -1,6 +1,9 @@
 """The commands that look around."""
 
 COMMANDS = {
+    "Make rollouts": {
+        "suite": "Run several environments with several models, and show one table of their scores.",
+    },
     "Look around": {
         "view": "Show rollouts on a page: why this reward, which tasks carry signal, what failed, two runs "
         "compared.",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from cyclopts import Parameter
 from gym_runtime.cli import BROKER, AsJson, Broker, terminal
 from gym_runtime.environment import catalogue, requirements, tools_of
 from gym_runtime.errors import UsageError
@@ -38,6 +40,13 @@ def ls(
     *,
     json: AsJson = False,
     markdown: bool = False,
+    search: str = "",
+    domain: str = "",
+    modality: Literal["", "text", "image", "audio"] = "",
+    licence: str = "",
+    needs: str = "",
+    recipe: str = "",
+    benchmarks: Annotated[bool, Parameter(negative="")] = False,
     broker: Broker = BROKER,
 ) -> None:
     """List environments (by default), agents, model providers, tool packs, recipes or runs.
@@ -47,11 +56,31 @@ def ls(
     Args:
         what: What to list. Runs are those of a running system; where none is named, those in results/.
         markdown: Print the environments as a Markdown table.
+        search: Those whose name, description or domain has each of these words, in any case.
+        domain: Those of this domain, such as math.
+        modality: Those whose example rows have images, or sound, or neither.
+        licence: Those whose data has a licence that begins so, such as CC-BY.
+        needs: Those that need this: a role such as judge, or an extra such as sandbox; or 'nothing' for those
+            that need neither and run here.
+        recipe: Those of this recipe ('gym-runtime ls recipes').
+        benchmarks: Published benchmarks only.
     """
+    asked = (search, domain, modality, licence, needs, recipe, benchmarks)
+    if any(asked) and what != "environments":
+        raise UsageError(f"only environments are filtered: gym-runtime ls, without '{what}'")
     if what == "runs":
         _list_runs(broker, as_json=json)
     elif what == "environments":
-        environments = [describe_environment(name) for name in catalogue.names("environments")]
+        of_recipe = _of_recipe(recipe) if recipe else None
+        environments = [
+            entry
+            for name in catalogue.names("environments")
+            if (of_recipe is None or name in of_recipe)
+            and (entry := describe_environment(name)).fits(search, domain, modality, licence, needs)
+            and (entry.benchmark or not benchmarks)
+        ]
+        if not environments and not json:
+            raise UsageError("no environment is like that; 'gym-runtime ls' lists all of them")
         if json:
             terminal.print_json(environments)
         elif markdown:
@@ -89,6 +118,21 @@ class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     source: str = ""
     audit: Badge = Badge()
+    roles: list[str] = []
+    modality: str = "text"
+    benchmark: bool = False
+
+    def fits(self, search: str, domain: str, modality: str, licence: str, needs: str) -> bool:
+        """Whether it is what a listing is asked for; an empty text asks for nothing."""
+        about = f"{self.name} {self.domain} {self.description}".casefold()
+        needed = {self.extra, *self.roles} - {""}
+        return (
+            all(word in about for word in search.casefold().split())
+            and domain in ("", self.domain)
+            and modality in ("", self.modality)
+            and self.data_license.casefold().startswith(licence.casefold())
+            and (not needs or (self.runnable and not needed if needs == "nothing" else needs in needed))
+        )
 
 
 class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +183,27 @@ def describe_environment(name: str) -> EnvironmentEntry:
         description=definition.description,
         source=str(source),
         audit=badge(name, source),
+        roles=[role.name for role in definition.declared_roles],
+        modality=_modality(source.with_suffix(".jsonl")),
+        benchmark=definition.benchmark is not None,
     )
+
+
+def _modality(examples: Path) -> str:
+    rows = examples.read_bytes() if examples.is_file() else b""
+    return "image" if b'"input_image"' in rows else "audio" if b'"input_audio"' in rows else "text"
+
+
+def _of_recipe(name: str) -> set[str]:
+    """The environments of a recipe.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    listed = {one.name: one for one in recipes.recipes()}
+    if name not in listed:
+        raise UsageError(f"there is no recipe '{name}'{catalogue.unknown(name, sorted(listed))}")
+    return {part.environment for part in listed[name].parts}
 
 
 def describe_module(kind: Literal["agents", "models"], name: str) -> ModuleEntry:

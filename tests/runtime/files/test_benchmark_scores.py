@@ -35,7 +35,12 @@ def test_each_agents_rows_have_their_benchmarks_score(tmp_path: Path) -> None:
     path.write_bytes(b"".join(ROWS))
     agents = ["gpqa", "mcqa", "gpqa_simple_agent", "of_a_stranger"]
     assert benchmark_scores(path, agents) == {
-        "gpqa": {"mean@2": 75.0, MEDICINE: 100.0, PHYSICS: 50.0},
+        "gpqa": {
+            "mean@2": 75.0,
+            MEDICINE: 100.0,
+            PHYSICS: 50.0,
+            "spread over repeats": pytest.approx(50 / 2**0.5),  # of 100 and 50
+        },
         "gpqa_simple_agent": {"accuracy": 0.0},  # its row has no domain
     }
 
@@ -74,6 +79,8 @@ def test_every_score_takes_rollouts_of_the_environments_own_rows(name: str, tmp_
         "extracted_answer": "B", "is_correct": True, "is_incorrect": False, "is_not_attempted": False,
         "confidence": 80.0, "follow_all_instructions": True, "follow_all_instructions_loose": True,
         "follow_instruction_list": [True], "follow_instruction_list_loose": [True, False],
+        "arena_verdicts": [0.75, None], "field": "general", "answer_f1": 0.5, "grade_off": 1, "kind": "safe",
+        "points_share": 0.5, "predicted": True, "expected": True, "is_partial": False, "is_abstained": False,
     }  # fmt: skip
     examples = [json.loads(line) for line in catalogue.environment(name).examples.read_bytes().splitlines()]
     path = tmp_path / "rows.jsonl"

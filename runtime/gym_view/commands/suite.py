@@ -1,0 +1,208 @@
+"""``suite``: several environments with several models, one run each, and one table of what came out."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+from gym_runtime.cli import AT_LEAST_ONE, AsJson, Output, shown_name, terminal
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UNREADABLE, UsageError
+
+from gym_view import suite_file, system_tables
+from gym_view.suite_file import Part, Suite, SuiteModel
+
+RUN = (sys.executable, "-c", "import sys; from gym_runtime.cli.main import main; sys.exit(main())", "run")
+INTERRUPTED = 130
+HALF_WIDTH = 1.96
+"""Standard errors in half of a 95 % interval."""
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a suite.
+
+    Attributes:
+        score: the figures of the environment's score, in percent; empty without one.
+        mean_reward, error: of the rollouts, and the standard error over tasks.
+        problem: why there is no figure; empty if there is one.
+    """
+
+    environment: str
+    model: str
+    score: dict[str, float] = {}
+    mean_reward: float | None = None
+    error: float | None = None
+    rollouts: int = 0
+    problem: str = ""
+    output: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The score's first figure, or the mean reward in percent; with its interval where it has one."""
+        if self.mean_reward is None:
+            return self.problem or "no reward"
+        mean = 100 * self.mean_reward
+        first = next(iter(self.score.values()), mean)
+        known = self.error is not None and abs(first - mean) < 1e-6
+        return f"{first:.1f}" + (f" ±{HALF_WIDTH * 100 * (self.error or 0):.1f}" if known else "")
+
+
+class _Summary(msgspec.Struct):
+    score: dict[str, float] = {}
+    mean_reward: float | None = None
+    mean_reward_error: float | None = None
+    rollouts: int = 0
+
+
+class _Document(msgspec.Struct):
+    summary: _Summary
+
+
+def suite(
+    file: str,
+    /,
+    *,
+    models: Annotated[tuple[str, ...], Parameter(name="--model", show_default=False)] = (),
+    model_url: str = "",
+    roles: Annotated[tuple[str, ...], Parameter(name="--role", show_default=False)] = (),
+    judge: str = "",
+    limit: Annotated[int | None, AT_LEAST_ONE] = None,
+    output: Output = None,
+    json: AsJson = False,
+) -> int:
+    """Run several environments with several models, and show one table of their scores.
+
+    Each pair is a run of its own, in DIR/MODEL/ENVIRONMENT.jsonl. The same command again continues what was
+    interrupted and keeps what is complete. A run that fails does not stop the others; the exit status is then
+    1. Intervals are of 95 %, over tasks, where the score's first figure is the mean reward.
+
+    Args:
+        file: A TOML file of environments and models, or a suite that is shipped: nemotron_3_ultra,
+            nemotron_3.5_super, lightning-3.5.
+        models: PROVIDER/NAME, in place of the file's models; repeatable.
+        model_url: Where these models are served.
+        roles: NAME=PROVIDER/NAME, the model in a role of the environments that have it; repeatable.
+        judge: The same for the role 'judge'.
+        limit: Take the first N rows of each environment only.
+        output: The folder of the results; by default results/ and the suite's name.
+    """
+    name, whole = suite_file.read(file)
+    chosen = tuple(SuiteModel(name=one, url=model_url) for one in models) or whole.models
+    if not chosen:
+        raise UsageError(f"the suite '{name}' names no model: --model PROVIDER/NAME")
+    suite_file.require_distinct("the suite's models", [one.folder for one in chosen])
+    folder = output or Path("results") / name
+    named = (*roles, *([f"judge={judge}"] if judge else []))
+    cells = list(_cells(whole, chosen, folder, named, limit))
+    if json:
+        terminal.print_json({"suite": name, "runs": cells, "missing": whole.missing})
+    else:
+        _show(whole, chosen, cells)
+    return 1 if any(cell.mean_reward is None for cell in cells) else 0
+
+
+def _cells(
+    whole: Suite, models: tuple[SuiteModel, ...], folder: Path, roles: tuple[str, ...], limit: int | None
+) -> Iterator[Cell]:
+    pairs = [(part, model) for part in whole.environments for model in models]
+    commands = {pair: _command(*pair, folder, roles, limit) for pair in pairs}
+    for number, ((part, model), (path, command)) in enumerate(commands.items(), 1):
+        terminal.errors().print(f"{number} of {len(commands)}: {part.name} with {model.name}", soft_wrap=True)
+        yield _run(part, model, path, command)
+
+
+def _command(
+    part: Part, model: SuiteModel, folder: Path, roles: tuple[str, ...], limit: int | None
+) -> tuple[Path, list[str]]:
+    """Where a run's rollouts go, and its command.
+
+    Raises:
+        UsageError: there is no such environment.
+    """
+    environment = catalogue.environment(part.name)
+    has = {role.name for role in environment.definition.declared_roles}
+    path = folder / model.folder / f"{shown_name(part.name)}.jsonl"
+    command = [part.name, "--json", "-o", str(path), "--model", model.name]
+    if model.url:
+        command += ["--model-url", model.url]
+    for given in roles:
+        if given.partition("=")[0] in has:
+            command += ["--role", given]
+    if part.input:
+        command += ["--input", part.input]
+    if part.repeats:
+        command += ["--repeats", str(part.repeats)]
+    if limit:
+        command += ["--limit", str(limit)]
+    if path.exists():
+        command.append("--resume")
+    return path, [*RUN, *command, *part.options, *model.options]
+
+
+def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
+    """One run, to its end; Ctrl-C ends the suite, too.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe) as process, _interruptions_left_to(process):
+        stdout, stderr = process.communicate()
+    if process.returncode in (INTERRUPTED, -signal.SIGTERM):
+        raise KeyboardInterrupt
+    said = stderr.decode(errors="replace").strip().splitlines()
+    about: dict[str, Any] = {"environment": part.name, "model": model.name, "output": str(path)}
+    try:
+        found = msgspec.json.decode(stdout, type=_Document).summary
+    except UNREADABLE:
+        return Cell(**about, problem=said[-1] if said else f"it ended with status {process.returncode}")
+    return Cell(
+        **about,
+        score=found.score,
+        mean_reward=found.mean_reward,
+        error=found.mean_reward_error,
+        rollouts=found.rollouts,
+        problem="" if found.mean_reward is not None else (said[-1] if said else ""),
+    )
+
+
+@contextmanager
+def _interruptions_left_to(process: subprocess.Popen[bytes]) -> Generator[None]:
+    """Let a run end itself: Ctrl-C reaches it from the terminal, a signal to end is passed on."""
+
+    def ignore(_number: int, _frame: FrameType | None) -> None: ...
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGINT, ignore)
+    ending = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, ending)
+
+
+def _show(whole: Suite, models: tuple[SuiteModel, ...], cells: list[Cell]) -> None:
+    shown = {(cell.environment, cell.model): cell for cell in cells}
+    table = system_tables.drawn(("environment", *(model.name for model in models)), ())
+    for part in whole.environments:
+        row = [shown[part.name, model.name] for model in models]
+        table.add_row(part.name, *("-" if cell.mean_reward is None else cell.shown for cell in row))
+    console = terminal.output()
+    console.print(table)
+    for cell in cells:
+        if cell.mean_reward is None:
+            console.print(f"{cell.environment} with {cell.model}: {cell.shown}", soft_wrap=True, markup=False)
+    notes = [(part.name, part.about) for part in whole.environments if part.about]
+    for name, about in (*notes, *((name, f"not here: {why}") for name, why in whole.missing.items())):
+        console.print(f"{name}: {about}", soft_wrap=True, markup=False)

@@ -1,0 +1,90 @@
+"""Suites: their files, their runs, and the table."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+from gym_view import suite_file
+from gym_view.commands.suite import Cell
+from runtime.cli.started import SCRIPT
+
+FILE = """
+[[environments]]
+name = "mcqa"
+repeats = 2
+[[environments]]
+name = "simpleqa"
+[[models]]
+name = "scripted/message"
+[missing]
+scicode = "no agent with sub-steps"
+"""
+
+
+def test_what_is_shipped_names_environments_that_there_are() -> None:
+    assert suite_file.names() == ["lightning-3.5", "nemotron_3.5_super", "nemotron_3_ultra"]
+    for name in suite_file.names():
+        own, suite = suite_file.read(name)
+        assert own == name
+        assert suite.description
+        for part in suite.environments:
+            assert catalogue.environment(part.name).definition.benchmark or part.name == "spider2_lite"
+        assert not {*suite.missing} & {*catalogue.names("environments")}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "missing required field `environments`"),
+        ("environments = []", "length >= 1"),
+        ('[[environments]]\nname = "mcqa"\nrepeat = 2', "unknown field `repeat`"),
+        ('[[environments]]\nname = "mcqa"\n[[environments]]\nname = "mcqa"', "'mcqa' is there twice"),
+        ("[[", "my.toml"),
+    ],
+)
+def test_a_file_of_another_form_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(said)) as refused:
+        suite_file.read(str(path))
+    assert "\n" not in refused.value.message
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(
+        UsageError, match=r"there is no suite 'nemotron_3_ultr'; did you mean 'nemotron_3_ultra'"
+    ):
+        suite_file.read("nemotron_3_ultr")
+
+
+def test_a_figure_has_an_interval_where_it_is_the_mean() -> None:
+    def cell(score: dict[str, float], mean: float | None, error: float | None = 0.05) -> str:
+        return Cell(environment="a", model="b", score=score, mean_reward=mean, error=error).shown
+
+    assert cell({}, 0.5) == "50.0 ±9.8"
+    assert cell({"accuracy": 50.0, "law": 10.0}, 0.5) == "50.0 ±9.8"
+    assert cell({"f1": 61.25}, 0.5) == "61.2"
+    assert cell({}, 0.5, None) == "50.0"
+    assert cell({}, None) == "no reward"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+def test_a_suite_runs_each_environment_and_continues(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(FILE)
+    command = [SCRIPT, "suite", "my.toml", "--limit", "1", "--json"]
+    for judge in ((), ("--judge", "policy")):
+        ended = subprocess.run([*command, *judge], capture_output=True, text=True, cwd=tmp_path, timeout=80)
+        first, second = json.loads(ended.stdout)["runs"]
+        assert (first["environment"], first["rollouts"], first["mean_reward"]) == ("mcqa", 2, 0.0)
+        if not judge:
+            assert (ended.returncode, second["mean_reward"]) == (1, None)
+            assert "asks a model in the role 'judge', and none is given" in second["problem"]
+    rollouts = tmp_path / "results/my/scripted_message/mcqa.jsonl"
+    assert len(rollouts.read_text().splitlines()) == 2
