@@ -4,6 +4,9 @@ from .appender import write_whole as write_whole
 from .dataset import MAX_LINE_BYTES as MAX_LINE_BYTES
 from .dataset import Dataset as Dataset
 from .dataset import Source as Source
+from .forks import Change as Change
+from .forks import forked as forked
+from .forks import stored_row as stored_row
 from .merging import StoredInputs as StoredInputs
 from .results import Lock as Lock
 from .results import OutputFiles as OutputFiles

@@ -13,7 +13,7 @@ from gym_runtime.errors import UNREADABLE, Fault, TaskError
 from gym_runtime.messages.call_tokens import CallTokens, row_with_tokens
 from gym_runtime.messages.calls import Comparison, RoleUse
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
-from gym_runtime.messages.sequences import TokenSequence, packed_sequences, token_sequences
+from gym_runtime.messages.sequences import TokenSequence, masked_items, packed_sequences, token_sequences
 from gym_runtime.messages.stored_records import Stored
 from gym_runtime.messages.transcripts import conversation, html_table, html_transcript, row_parts
 
@@ -124,10 +124,14 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         heads = ("environment", "reward", "outcome", "turns", "tool calls", "seconds")
         return html_table(heads, [facts]) + html_transcript(self.row, f"rollout {self.rollout_id}")
 
-    def sequences(self) -> list[TokenSequence]:
+    def sequences(self, *, shared: bool = True) -> list[TokenSequence]:
         """What there is to train on: one sequence per segment of tokens, in order; see `TokenSequence`.
 
         A rollout that failed before its first model call has none.
+
+        Args:
+            shared: False masks the turns that a fork shares with the rollout that it forks, so that each
+                token is trained once.
 
         Raises:
             UsageError: it was made without ``return_token_ids``; or numpy is not installed.
@@ -135,8 +139,9 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """
         truncated = isinstance(self.outcome, Truncated)
         if self.tokens:
-            return packed_sequences(self.tokens, truncated=truncated)
-        return token_sequences(self.row, truncated=truncated)
+            masked = masked_items(self.row, shared=shared)
+            return packed_sequences(self.tokens, truncated=truncated, masked=masked)
+        return token_sequences(self.row, truncated=truncated, shared=shared)
 
     @property
     def response(self) -> dict[str, Any] | None:

@@ -32,6 +32,19 @@ class _Item(msgspec.Struct, frozen=True):
     weight_versions: list[WeightSpan] = []
 
 
+class _Fork(msgspec.Struct, frozen=True):
+    items: int = 0
+    changed: list[str] = []
+
+
+class _Own(msgspec.Struct, frozen=True):
+    fork: _Fork | None = None
+
+
+class _Forked(msgspec.Struct, frozen=True):
+    own: _Own = msgspec.field(name="_gym", default=_Own())
+
+
 class _Response(msgspec.Struct, frozen=True):
     output: list[_Item] = []
 
@@ -41,6 +54,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(_Row).decode
+_decode_forked = msgspec.json.Decoder(_Forked).decode
 NAN = pack_logprobs([math.nan])
 NO_TOKENS = "the row has no token ids: make its rollout with return_token_ids=True"
 
@@ -56,7 +70,8 @@ class TokenSequence:
         completion_ids: int64, shape (completion tokens,).
         log_probs: float32, shape (completion tokens,): natural logarithms, as the engine reported them; 0.0
             where ``mask`` is False, NaN where the engine reported none.
-        mask: bool, shape (completion tokens,): True where the policy sampled the token.
+        mask: bool, shape (completion tokens,): True where the policy sampled the token, except in turns that
+            are left out because other rollouts share them.
         turns: ``(start, end)`` of each turn's sampled tokens in ``completion_ids``.
         weights: which version of the weights sampled which part of ``completion_ids``; empty if the engine
             does not say.
@@ -88,6 +103,7 @@ class _Call(msgspec.Struct, frozen=True):
     ids: bytes
     log_probs: bytes
     weights: list[WeightSpan]
+    trained: bool = True
 
 
 class _Segment:
@@ -98,6 +114,7 @@ class _Segment:
         self.whole = bytearray(prompt)
         self.log_probs: list[bytes] = []
         self.turns: list[tuple[int, int]] = []
+        self.trained: list[bool] = []
         self.weights: list[WeightSpan] = []
 
     def add(self, call: _Call) -> None:
@@ -107,6 +124,7 @@ class _Segment:
         self.whole += call.ids
         self.log_probs.append(call.log_probs)
         self.turns.append((start, self._length()))
+        self.trained.append(call.trained)
         for span in call.weights:
             moved = WeightSpan(version=span.version, start=start + span.start, end=start + span.end)
             self.weights.append(moved)
@@ -115,11 +133,13 @@ class _Segment:
         return (len(self.whole) - len(self.prompt)) // ID_BYTES
 
 
-def token_sequences(row: Raw | bytes, *, truncated: bool = False) -> list[TokenSequence]:
+def token_sequences(row: Raw | bytes, *, truncated: bool = False, shared: bool = True) -> list[TokenSequence]:
     """The token sequences of a result row, in order; without a model call, none.
 
     Args:
         truncated: a limit ended the rollout.
+        shared: whether the turns that a fork shares are trained, too. They are masked in any case where the
+            fork changed what the model was told.
 
     Raises:
         UsageError: the row's model calls carry no token ids; or numpy is not installed.
@@ -130,28 +150,52 @@ def token_sequences(row: Raw | bytes, *, truncated: bool = False) -> list[TokenS
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
     items = response.output if response is not None else []
+    masked = masked_items(row, shared=shared)
     calls = [
-        _read(number, item, ids) for number, item in enumerate(items) if (ids := item.generation_token_ids)
+        _read(number, item, ids, trained=number >= masked)
+        for number, item in enumerate(items)
+        if (ids := item.generation_token_ids)
     ]
     if items and not calls:
         raise UsageError(NO_TOKENS)
     return _sequences(calls, truncated=truncated)
 
 
-def packed_sequences(chain: Iterable[CallTokens], *, truncated: bool = False) -> list[TokenSequence]:
+def masked_items(row: Raw | bytes, *, shared: bool) -> int:
+    """How many of a transcript's items, from the first one on, are not trained.
+
+    Args:
+        shared: as for `token_sequences`.
+
+    Raises:
+        TaskError: the row is damaged.
+    """
+    try:
+        fork = _decode_forked(row).own.fork
+    except UNREADABLE as error:
+        raise TaskError(f"not a result row: {error}") from error
+    return fork.items if fork is not None and (fork.changed or not shared) else 0
+
+
+def packed_sequences(
+    chain: Iterable[CallTokens], *, truncated: bool = False, masked: int = 0
+) -> list[TokenSequence]:
     """As `token_sequences`, of the packed tokens that a record has.
+
+    Args:
+        masked: how many of the transcript's items, from the first one on, are not trained.
 
     Raises:
         UsageError: they hold no token; or numpy is not installed.
         TaskError: a call's ids and log-probabilities do not belong together.
     """
-    found = _sequences(_read_packed(chain), truncated=truncated)
+    found = _sequences(_read_packed(chain, masked), truncated=truncated)
     if not found:
         raise UsageError(NO_TOKENS)
     return found
 
 
-def _read_packed(chain: Iterable[CallTokens]) -> Iterator[_Call]:
+def _read_packed(chain: Iterable[CallTokens], masked: int) -> Iterator[_Call]:
     past = Past()
     for one in chain:
         tokens = one.tokens
@@ -161,7 +205,7 @@ def _read_packed(chain: Iterable[CallTokens]) -> Iterator[_Call]:
         _check(one.item, ids, log_probs)
         if ids:
             prompt = bytes(memoryview(past.ids)[: len(past.ids) - len(ids)])
-            yield _Call(prompt, ids, log_probs, tokens.weights)
+            yield _Call(prompt, ids, log_probs, tokens.weights, one.item >= masked)
 
 
 def _sequences(calls: Iterable[_Call], *, truncated: bool) -> list[TokenSequence]:
@@ -179,9 +223,10 @@ def _sequences(calls: Iterable[_Call], *, truncated: bool) -> list[TokenSequence
     for number, one in enumerate(segments):
         ids = np.frombuffer(one.whole, "<i4")[len(one.prompt) // ID_BYTES :]
         log_probs, mask = np.zeros(len(ids), np.float32), np.zeros(len(ids), np.bool_)
-        for (start, end), sampled in zip(one.turns, one.log_probs, strict=True):
-            log_probs[start:end] = np.frombuffer(sampled, "<f4")
-            mask[start:end] = True
+        for (start, end), sampled, trained in zip(one.turns, one.log_probs, one.trained, strict=True):
+            if trained:
+                log_probs[start:end] = np.frombuffer(sampled, "<f4")
+                mask[start:end] = True
         found.append(
             TokenSequence(
                 prompt_ids=np.frombuffer(one.prompt, "<i4").astype(np.int64),
@@ -198,7 +243,7 @@ def _sequences(calls: Iterable[_Call], *, truncated: bool) -> list[TokenSequence
     return found
 
 
-def _read(number: int, item: _Item, ids: list[int]) -> _Call:
+def _read(number: int, item: _Item, ids: list[int], *, trained: bool) -> _Call:
     """An item's call.
 
     Raises:
@@ -213,7 +258,7 @@ def _read(number: int, item: _Item, ids: list[int]) -> _Call:
     except struct.error as error:
         raise TaskError(f"output item {number}: a token id is not of 32 bits: {error}") from error
     _check(number, sampled, log_probs)
-    return _Call(prompt, sampled, log_probs, item.weight_versions)
+    return _Call(prompt, sampled, log_probs, item.weight_versions, trained)
 
 
 def _check(number: int, ids: bytes, log_probs: bytes) -> None:
