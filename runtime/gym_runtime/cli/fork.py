@@ -55,7 +55,7 @@ def fork(
     rows = output.with_name(f"{output.stem}_fork.jsonl")
     try:
         rows.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(rows, [made + b"\n"])
+        write_whole(rows, iter([made + b"\n"]))
     except OSError as error:
         raise UsageError(f"cannot write {rows}: {error.strerror}") from None
     asked = replace(
@@ -63,7 +63,7 @@ def fork(
         settings=replace(options.rollouts.settings, repeats=times),
         sampling=replace(sampling, system_prompt=None),
     )
-    names = catalogue.several([environment]) if environment else []
+    names = catalogue.several((environment,) if environment else ())
     return WholeRun(names, replace(options, input=rows, output=output, rollouts=asked)).run()
 
 
