@@ -42,7 +42,7 @@ from gym_runtime.files.forks import NO_CHANGE, Change, forked
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.messages import calls
-from gym_runtime.messages.forks import OnDifference
+from gym_runtime.messages.fork import OnDifference
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_keywords import RolloutKeywords
 from gym_runtime.messages.rollout_settings import RolloutSettings

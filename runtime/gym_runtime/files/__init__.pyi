@@ -19,6 +19,7 @@ from .row_reader import Row as Row
 from .row_reader import locate as locate
 from .run_metrics import Metrics as Metrics
 from .run_metrics import Summary as Summary
+from .sample import lines_of as lines_of
 from .sample import sample_row as sample_row
 from .scores import PassScores as PassScores
 from .scores import steps as steps

@@ -21,7 +21,7 @@ from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.rows import check_sampling, overridden
 from gym_runtime.files.sample import lines_of, sample_row
 from gym_runtime.messages.call_tokens import Tokens, chained
-from gym_runtime.messages.forks import (
+from gym_runtime.messages.fork import (
     FIELD,
     Fork,
     ForkTurn,

@@ -17,8 +17,8 @@ from .calls import ModelCall as ModelCall
 from .calls import Request as Request
 from .calls import RoleAnswer as RoleAnswer
 from .calls import decode_model_answer as decode_model_answer
-from .forks import item_tokens as item_tokens
-from .forks import recorded_calls as recorded_calls
+from .fork import item_tokens as item_tokens
+from .fork import recorded_calls as recorded_calls
 from .metric_names import METRICS as METRICS
 from .metric_names import Count as Count
 from .metric_names import Distribution as Distribution

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.messages.forks import Fork
+from gym_runtime.messages.fork import Fork
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.responses import NULL
 

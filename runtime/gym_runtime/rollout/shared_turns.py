@@ -18,7 +18,7 @@ from msgspec import Raw
 from gym_runtime.errors import UNREADABLE, ReplayDiffers, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import Ids, ids_after, lengthened
-from gym_runtime.messages.forks import Fork, ForkTurn
+from gym_runtime.messages.fork import Fork, ForkTurn
 from gym_runtime.messages.responses import FunctionCall, FunctionCallOutput, decode_items
 
 SHOWN_CHARS = 200

@@ -8,7 +8,7 @@ from gym_runtime.messages import outcomes
 from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.call_tokens import CallTokens, Tokens
 from gym_runtime.messages.calls import ComparedVerdict, Comparison, RoleAnswer, RoleUse
-from gym_runtime.messages.forks import Fork, ForkTurn
+from gym_runtime.messages.fork import Fork, ForkTurn
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import Candidate, GroupSpan, RolloutIdentity, RolloutSpec
 from msgspec import Raw
