@@ -16,11 +16,23 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.messages.call_tokens import Tokens, WeightSpan, pack_ids, pack_logprobs
+from gym_runtime.errors import ModelUnavailable
+from gym_runtime.messages.call_tokens import (
+    ID_BYTES,
+    Ids,
+    Tokens,
+    WeightSpan,
+    ids_after,
+    lengthened,
+    pack_ids,
+    pack_logprobs,
+)
 
 FIELD = "_gym_fork"
 """The field of a row that forks a rollout; it has a `Fork`."""
 OnDifference = Literal["fail", "go_on"]
+WHOLE_BYTES = 2**26
+"""So many bytes the ids of all shared prompts have at most: an agent worker holds them whole."""
 TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 _OURS = (*TOKEN_FIELDS, "routed_experts", "weight_versions", "token_segment")
 
@@ -65,7 +77,38 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_difference: OnDifference = "fail"
 
 
-decode_fork = msgspec.json.Decoder(Fork).decode
+_decode_fork = msgspec.json.Decoder(Fork).decode
+
+
+def decode_fork(data: Raw | bytes) -> Fork:
+    """The fork of a row.
+
+    Raises:
+        msgspec.DecodeError: it is none, or its tokens do not fit each other.
+    """
+    fork = _decode_fork(data)
+    before: Ids = ()
+    whole_bytes = 0
+    for number, turn in enumerate(fork.turns, 1):
+        if turn.tokens is None:
+            continue
+        # Short prompts of a small row may stand for gigabytes.
+        whole_bytes += turn.tokens.same * ID_BYTES + len(turn.tokens.prompt_ids or turn.tokens.rest)
+        if whole_bytes > WHOLE_BYTES:
+            raise msgspec.ValidationError(
+                f"turn {number}: up to here the prompts have more than {WHOLE_BYTES // ID_BYTES:,} tokens; "
+                "fork at an earlier turn"
+            )
+        try:
+            tokens = lengthened(turn.tokens, before)
+            before = ids_after(tokens, before)
+        except ModelUnavailable as error:
+            raise msgspec.ValidationError(f"turn {number}: {error.message}") from error
+        ids, log_probs = tokens.generation_ids, tokens.log_probs
+        odd = any(len(part) % ID_BYTES for part in (tokens.prompt_ids, ids, log_probs))
+        if odd or turn.tokens.same < 0 or len(log_probs) not in (0, len(ids)):
+            raise msgspec.ValidationError(f"turn {number}: its tokens do not fit each other")
+    return fork
 
 
 class _ItemHead(msgspec.Struct, frozen=True):

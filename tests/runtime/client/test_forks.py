@@ -308,6 +308,16 @@ async def test_what_cannot_be_forked_is_refused_in_one_line(system: SmallSystem)
         await forks(system, line.replace(b'"name":"till"', b'"name":"once"'), 1)
     with pytest.raises(TaskError, match="is no fork"):
         await system.client.check([row(_gym_fork={"turns": 1})], environment="till")
+    for tokens in (
+        {"prompt_ids": "AA==", "generation_ids": "AAAAAA==", "log_probs": "AAAAAA=="},
+        {"prompt_ids": "AAAAAA==", "generation_ids": "AAAAAA==", "log_probs": "AAAAAAAAAAA="},
+        {"same": 2**40, "generation_ids": "AAAAAA=="},
+        {"same": 7, "generation_ids": "AAAAAA=="},
+        {"same": -1, "generation_ids": "AAAAAA=="},
+    ):
+        bad = {"turns": [{"response": {"output": []}, "tokens": tokens}]}
+        with pytest.raises(TaskError, match=r"turn 1: .*token"):
+            await system.client.check([row(_gym_fork=bad)], environment="till")
     # An agent that takes fewer turns than are shared has no reward on a state that it did not reach.
     await system.add_model(Engine(answer("never asked")), name="second")
     (record,) = await forks(system, stored, 2, max_turns=1)
