@@ -21,6 +21,7 @@ that is on disk is whole. New versions add fields and never change the meaning o
 | `OUT_materialized_inputs.jsonl` | what was asked for: each rollout's row, settings and numbers |
 | `OUT_aggregate_metrics.json` | per agent: statistics over rollouts and over groups |
 | `OUT_reward_profiling.jsonl` | per task: statistics of its rollouts |
+| `OUT_fork.jsonl` | of `gym-runtime fork`: the row that is run, with the shared turns |
 | `OUT_labels.json` | labels and notes of a person, by `TASK.ROLLOUT` |
 | `OUT_run.json` | the manifest, which `--resume` compares |
 
@@ -64,6 +65,11 @@ GYM = [
     [
         "timing",
         "how long each turn's model call and tools took, and the verification, and roles within, in seconds",
+    ],
+    [
+        "fork",
+        "of a fork: the rollout and the turn that it begins with, how many items of the transcript it "
+        "shares, what was changed, and after which turns the environment answered differently",
     ],
     ["started_anew", "why earlier attempts were given up with all that they had done"],
     ["weight_versions", "the versions of the weights that sampled this rollout"],

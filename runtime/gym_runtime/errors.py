@@ -12,6 +12,7 @@
     │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts again
     ├── ResourceError         the environment's: a verifier raised, or its reward is not a finite number
     │   ├── AssetMissing      a file that the row needs is not on the worker's machine; never retried
+    │   ├── ReplayDiffers     a repeated call of a forked rollout is answered differently; never retried
     │   ├── ServiceUnavailable  a service outside is down or not configured, or its quota is used up
     │   └── SessionLost       the worker that held the session's state is gone; the rollout starts again
     ├── TransportError        the connection between two workers
@@ -183,6 +184,10 @@ class ResourceError(GymError):
 
 class AssetMissing(ResourceError):
     """A file that the row needs, which the project does not ship, is not on the worker's machine."""
+
+
+class ReplayDiffers(ResourceError):
+    """A call that a fork repeats in a new session is answered differently than it was recorded."""
 
 
 class ServiceUnavailable(ResourceError):

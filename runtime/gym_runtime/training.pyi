@@ -4,6 +4,8 @@ from .client.standing_run import StandingRun as StandingRun
 from .client.status import Status as Status
 from .files.dataset import Dataset as Dataset
 from .files.dataset import open_dataset as open_dataset
+from .files.forks import Change as Change
+from .files.forks import forked as forked
 from .files.recorded_run import RecordedRun as RecordedRun
 from .files.recorded_run import RunPlan as RunPlan
 from .messages.branches import Credit as Credit
@@ -12,3 +14,5 @@ from .messages.sequences import token_sequences as token_sequences
 from .messages.stored_records import RunInfo as RunInfo
 from .rollout.groups import Group as Group
 from .rollout.groups import advantages as advantages
+from .rollout.trees import Grown as Grown
+from .rollout.trees import tree_advantages as tree_advantages

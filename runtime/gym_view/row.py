@@ -64,6 +64,24 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     label: str | None = ""
 
 
+class ForkedFrom(msgspec.Struct, frozen=True):
+    """Where a fork begins.
+
+    Attributes:
+        run: the run of the rollout that was forked; empty if its row did not say.
+        turn: how many turns are shared.
+        changed: what the fork changed.
+        differed: the shared turns after which the environment answered differently.
+    """
+
+    run: str
+    task: int
+    rollout: int
+    turn: int
+    changed: list[str]
+    differed: list[int]
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Why a rollout has its reward.
 
@@ -80,6 +98,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         tool_error: the first answer of a tool that is an error.
         again: why earlier attempts were given up.
         kept: what of earlier attempts went on.
+        fork: the rollout with whose turns it begins; None for no fork.
         marks: of each item of ``response.output``.
     """
 
@@ -101,6 +120,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     again: list[str]
     kept: list[str]
     facts: str
+    fork: ForkedFrom | None
     marks: list[Mark]
 
     @property
@@ -167,6 +187,7 @@ def card(row: Mapping[str, Any], vocabulary: Vocabulary | None = None) -> Card:
             if (count := _number(own.get(field)))
         ],
         facts=_facts(own, response),
+        fork=_fork(own.get("fork")),
         marks=[
             Mark(item.turn, item.error, _token_texts(each, vocabulary))
             for item, each in zip(
@@ -247,6 +268,20 @@ def _notes(row: Mapping[str, Any], fault: Mapping[str, Any]) -> str:
         again = "not tried again"
     notes = (fault.get("name"), row.get("_ng_failure_class"), again)
     return " · ".join(str(note) for note in notes if note)
+
+
+def _fork(value: object) -> ForkedFrom | None:
+    fork = as_object(value)
+    if not fork:
+        return None
+    return ForkedFrom(
+        run=str(fork.get("rollout_id") or "").partition(".")[0],
+        task=_number(fork.get("task_index")),
+        rollout=_number(fork.get("rollout_index")),
+        turn=_number(fork.get("turn")),
+        changed=[str(name) for name in as_list(fork.get("changed"))],
+        differed=[_number(turn) for turn in as_list(fork.get("differed"))],
+    )
 
 
 def _facts(own: Mapping[str, Any], response: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages import as_list, as_object, as_text
 
-_SIDE_FILES = ("_failures", "_materialized_inputs", "_reward_profiling", "_prepare")
+_SIDE_FILES = ("_failures", "_materialized_inputs", "_reward_profiling", "_prepare", "_fork")
 _PEEK_BYTES = 2**18
 _MAX_RUNS = 2000
 _MAX_DEPTH = 5

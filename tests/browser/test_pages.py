@@ -129,6 +129,19 @@ async def test_the_verdict_says_why(chromium: Chromium, runs: Path) -> None:
         assert "longer than" in said or "the deadline passed" in said
 
 
+async def test_a_fork_leads_to_the_rollout_that_it_forks(chromium: Chromium, tmp_path: Path) -> None:
+    row = {"_ng_task_index": 0, "_ng_rollout_index": 1, "reward": 1.0, "response": {"output": []}}
+    fork = {"rollout_id": "r-1.0.1", "rollout_index": 1, "turn": 2, "changed": ["<b>"], "differed": []}
+    (tmp_path / "stored.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "stored_run.json").write_text(json.dumps({"run": "r-1"}))
+    (tmp_path / "forks.jsonl").write_text(json.dumps({**row, "_gym": {"fork": fork}}) + "\n")
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/forks/rollouts/0.1", "document.querySelector('.verdict .fork a')")
+        assert await page.text(".fork") == "begins with 2 turns of stored 0.1, another <b>"
+        await page.click(".fork a")
+        await page.until("location.hash.startsWith('#/run/stored/rollouts/0.1')")
+
+
 async def test_what_roles_were_asked_is_beside_the_reward(chromium: Chromium, runs: Path) -> None:
     async with opened(chromium, runs) as page:
         await to(page, *PAGES["rollout with a judge"])

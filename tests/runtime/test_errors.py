@@ -69,6 +69,7 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
         "StaleWeights": ("model", True),
         "ResourceError": ("resource", False),
         "AssetMissing": ("resource", False),
+        "ReplayDiffers": ("resource", False),
         "ServiceUnavailable": ("resource", False),
         "SessionLost": ("resource", True),
         "TransportError": ("transport", True),

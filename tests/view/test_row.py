@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.messages.transcripts import tool_error
-from gym_view.row import card, card_json
+from gym_view.row import ForkedFrom, card, card_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from view import node
@@ -87,6 +87,15 @@ def test_a_card_says_what_a_reward_rests_on() -> None:
     assert (about.limits, about.attempt, about.outcome) == (["max_turns"], 3, "truncated")
     assert about.tool_error is not None
     assert (about.tool_error.turn, about.tool_error.error) == (1, "no b")
+
+
+def test_a_fork_says_where_it_begins() -> None:
+    fork = {"rollout_id": "r.3.1", "task_index": 3, "rollout_index": 1, "turn": 2, "items": 3}
+    about = card({"_gym": {"fork": {**fork, "changed": ["tool_output"], "differed": [1]}}})
+    assert about.fork == ForkedFrom("r", 3, 1, 2, ["tool_output"], [1])
+    strange = card({"_gym": {"fork": fork | {"changed": 1, "turn": "x"}}})
+    assert strange.fork == ForkedFrom("r", 3, 1, 0, [], [])
+    assert card({"_gym": {"fork": []}}).fork is None
 
 
 def test_roles_are_shown_once_with_their_question_and_label() -> None:

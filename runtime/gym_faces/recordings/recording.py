@@ -1,8 +1,7 @@
 """Recorded rollouts: a line of a file, divided into its model calls.
 
 A line is a result row (this runtime's or NeMo Gym's), whose flat transcript is one call after the other, or a
-`CallEntry`, which is one call. In a transcript a call ends at an item with token ids, and before an item of a
-tool, the environment or a user.
+`CallEntry`, which is one call.
 """
 
 from __future__ import annotations
@@ -12,14 +11,19 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-from gym_runtime.adapters import ModelAnswer, Tokens, WeightSpan
-from gym_runtime.messages import Response, decode_response, pack_ids, pack_logprobs, user_message
+from gym_runtime.adapters import ModelAnswer, Tokens
+from gym_runtime.messages import (
+    Response,
+    decode_response,
+    item_tokens,
+    pack_ids,
+    pack_logprobs,
+    recorded_calls,
+    user_message,
+)
 from msgspec import Raw
 
 from gym_faces.recordings.calls_file import CallEntry, decode_entry
-
-_TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-_OURS = (*_TOKEN_FIELDS, "routed_experts", "weight_versions", "token_segment")
 
 
 class _Params(msgspec.Struct, frozen=True):
@@ -48,27 +52,6 @@ class _Head(msgspec.Struct, frozen=True):
     response: Raw = Raw()
 
 
-class _ItemHead(msgspec.Struct, frozen=True):
-    type: str = "message"
-    role: str = ""
-    generation_token_ids: Raw = Raw()
-
-    @property
-    def is_models(self) -> bool:
-        return self.role == "assistant" if self.type == "message" else self.type != "function_call_output"
-
-    @property
-    def has_tokens(self) -> bool:
-        return bytes(self.generation_token_ids) not in (b"", b"null")
-
-
-class _ItemTokens(msgspec.Struct, frozen=True):
-    generation_token_ids: list[int]
-    prompt_token_ids: list[int] = []
-    generation_log_probs: list[float] = []
-    weight_versions: list[WeightSpan] = []
-
-
 class RecordedTurn(NamedTuple):
     """A recorded call: the transcript before it, the model's items, and the item that has its tokens."""
 
@@ -89,11 +72,8 @@ class RecordedRollout(NamedTuple):
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(_Head).decode
-_decode_item = msgspec.json.Decoder(_ItemHead).decode
-_decode_tokens = msgspec.json.Decoder(_ItemTokens).decode
 _decode_row = msgspec.json.Decoder(_Row).decode
 _decode_params = msgspec.json.Decoder(_Params).decode
-_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def read(line: bytes) -> RecordedRollout:
@@ -148,43 +128,26 @@ def _answer_of_row(response: Response, turns: Sequence[RecordedTurn], index: int
         status=response.status if last else "completed",
         incomplete_details=response.incomplete_details if last else None,
     )
-    tokens = _tokens(_decode_tokens(turn.tokens)) if turn.tokens else None
+    tokens = item_tokens(turn.tokens) if turn.tokens else None
     return ModelAnswer(response=Raw(_encode(answer)), tokens=tokens)
 
 
 def _turns(output: Sequence[Raw]) -> Iterator[RecordedTurn]:
     """A transcript's model calls."""
-    heads = [_decode_item(raw) for raw in output]
-    before: list[Raw] = []
-    said: list[Raw] = []
-    for index, (raw, head) in enumerate(zip(output, heads, strict=True)):
-        if not head.is_models:
-            before.append(raw)
-            continue
-        said.append(_stripped(raw))
-        if head.has_tokens or index + 1 == len(output) or not heads[index + 1].is_models:
-            yield RecordedTurn(list(before), said, raw if head.has_tokens else None)
-            before += said
-            said = []
+    calls = recorded_calls(output)
+    before = list(output[: calls[0].start]) if calls else []
+    for call in calls:
+        yield RecordedTurn(list(before), call.said, call.tokens or None)
+        before += [*call.said, *call.after]
 
 
-def _tokens(found: CallEntry | _ItemTokens) -> Tokens:
+def _tokens(found: CallEntry) -> Tokens:
     return Tokens(
         prompt_ids=pack_ids(found.prompt_token_ids),
         generation_ids=pack_ids(found.generation_token_ids),
         log_probs=pack_logprobs(found.generation_log_probs),
         weights=found.weight_versions,
     )
-
-
-def _stripped(raw: Raw) -> Raw:
-    """An item as the engine gave it, without tokens, which `ModelAnswer.tokens` has."""
-    if b"token" not in bytes(raw):
-        return raw
-    fields = _decode_fields(raw)
-    if not any(name in fields for name in _OURS):
-        return raw
-    return Raw(_encode({name: value for name, value in fields.items() if name not in _OURS}))
 
 
 def indices(rollout_id: str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ COMMANDS = {
         "start": "Start workers that stay, and a broker unless --nats names one; prints what is ready.",
         "publish": "Put a file's rollouts on the queue of a running system; prints the run's id.",
         "collect": "Write a published run's rollouts to a file, as they come; from any machine.",
+        "fork": "Make new rollouts that begin with the first turns of a stored one.",
         "merge": "Put the parts of a run, in several result files, together: one row per rollout, with "
         "new metrics.",
         "cancel": "Stop a run, one of its tasks, or one rollout.",

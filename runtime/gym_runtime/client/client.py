@@ -41,9 +41,11 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError, require_at_least
 from gym_runtime.files.dataset import Dataset
+from gym_runtime.files.forks import NO_CHANGE, Change, forked
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.messages import calls
+from gym_runtime.messages.fork import OnDifference
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_keywords import RolloutKeywords
 from gym_runtime.messages.rollout_settings import OTHER_NAMES, RolloutSettings
@@ -331,6 +333,44 @@ class Client:
         async with aclosing(groups):
             async for group in groups:
                 yield group
+
+    def fork(
+        self,
+        row: RolloutRecord | AnyRow,
+        turn: int,
+        times: int = 1,
+        *,
+        change: Change = NO_CHANGE,
+        on_difference: OnDifference = "fail",
+        settings: RolloutSettings | None = None,
+        environment: str | None = None,
+        output: str | Path | None = None,
+        resume: bool = False,
+        **keywords: Unpack[RolloutKeywords],
+    ) -> AsyncGenerator[RolloutRecord]:
+        """Run new rollouts that begin with the first turns of a stored one; yields each as `rollouts` does.
+
+        The recorded answers are used, and the model is asked from the next turn on. The environment's calls
+        of the shared turns are made again in a new session. ``_gym.fork`` of a record's row says which
+        rollout was forked, and how many items of the transcript are shared. `gym_runtime.training.forked`
+        makes the row alone, for `groups` and files.
+
+        Args:
+            row: a record, or a result row.
+            turn: how many turns are shared.
+            times: how many rollouts.
+            change: what differs from the recorded rollout.
+            on_difference: what follows if a repeated call is answered differently: ``fail``, or ``go_on``
+                with the new answer.
+            environment: for a row without an ``agent_ref``.
+            settings, output, resume, keywords: as for `rollouts`.
+
+        Raises:
+            UsageError, TaskError: the rollout cannot be forked there; or as `rollouts`.
+        """
+        made = forked(row, turn, change, on_difference=on_difference)
+        asked = replace(_asked(settings, keywords), repeats=times)
+        return self.rollouts([made], asked, environment=environment, output=output, resume=resume)
 
     async def check(
         self,

@@ -240,6 +240,7 @@ class SyncClient:
     """
 
     rollouts = _looped(Client.rollouts)
+    fork = _looped(Client.fork)
     groups = _looped(Client.groups)
     publish = _waited(Client.publish)
     collect = _looped(Client.collect)

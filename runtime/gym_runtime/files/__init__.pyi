@@ -4,6 +4,9 @@ from .appender import write_whole as write_whole
 from .dataset import MAX_LINE_BYTES as MAX_LINE_BYTES
 from .dataset import Dataset as Dataset
 from .dataset import Source as Source
+from .forks import Change as Change
+from .forks import forked as forked
+from .forks import stored_row as stored_row
 from .merging import StoredInputs as StoredInputs
 from .prompts import PromptTemplate as PromptTemplate
 from .prompts import checked_prompt as checked_prompt
@@ -19,6 +22,7 @@ from .row_reader import Row as Row
 from .row_reader import locate as locate
 from .run_metrics import Metrics as Metrics
 from .run_metrics import Summary as Summary
+from .sample import lines_of as lines_of
 from .sample import sample_row as sample_row
 from .scores import PassScores as PassScores
 from .scores import steps as steps

@@ -26,6 +26,7 @@ from gym_runtime.environment.settings import agent_for, check_role_sampling
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.row_reader import BadRow, Row, RowReader, bad_value
+from gym_runtime.messages.fork import FIELD, Fork, decode_fork
 from gym_runtime.messages.names import is_mark, token
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling, lay_over
@@ -37,6 +38,9 @@ _CARRIED = [
     one.name for one in dataclasses.fields(RolloutSettings) if one.name in RolloutSpec.__struct_fields__
 ]
 """The settings that travel with each rollout, under the same names."""
+
+_TOLD = {"input", "instructions", "tools"}
+"""What a model is told; other fields of ``responses_create_params`` say how it answers."""
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -163,6 +167,7 @@ def expand(
     for position, line_or_row in enumerate(rows, 1):
         row = line_or_row if isinstance(line_or_row, Row) else _read(reader, line_or_row, position)
         definition = row.environment.definition
+        fork = _fork(row, position, sampling)
         base = _base_row(row, sampling)
         agent = agent_for(row.environment, row.ref, settings.agent, settings.agent_options)
         spec: dict[str, Any] = {
@@ -181,6 +186,7 @@ def expand(
             "opens_first": (definition.opens_first or bool(definition.assets))
             and definition.shape != "episode",
             "attached": attached,
+            "fork": fork,
         }
         spec["return_tokens"] = spec["packed_tokens"] = settings.return_token_ids
         repeats = settings.repeats_of(row.environment.name, definition.repeats)
@@ -191,6 +197,30 @@ def expand(
         for rollout_index in range(first, first + repeats):
             line = _seeded(base, rollout_index) if settings.seed_repeats else base
             yield RolloutSpec(**spec, task_index=task_index, rollout_index=rollout_index, row=Raw(line))
+
+
+def _fork(row: Row, position: int, sampling: Mapping[str, Any]) -> Fork | None:
+    """
+    Raises:
+        TaskError: the row forks a rollout, and cannot.
+    """
+    if row.plain or FIELD not in (fields := _decode_fields(row.line)):
+        return None
+    name = row.environment.name
+    try:
+        fork = decode_fork(fields[FIELD])
+    except UNREADABLE as error:
+        raise TaskError(f"row {position}: '{FIELD}' is no fork: {error}") from error
+    if fork.turns and not row.environment.definition.replayable:
+        raise TaskError(
+            f"row {position}: environment '{name}' says replayable=False: its calls cannot be repeated, so "
+            "its rollouts can be forked at turn 0 only"
+        )
+    if told := _TOLD & sampling.keys():
+        # The model would have seen other tokens.
+        turns = [msgspec.structs.replace(turn, tokens=None) for turn in fork.turns]
+        fork = msgspec.structs.replace(fork, turns=turns, changed=[*fork.changed, *sorted(told)])
+    return fork
 
 
 def whole_groups(specs: list[RolloutSpec]) -> list[RolloutSpec]:
@@ -245,15 +275,15 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
         sampling = {"tools": [tool.definition() for tool in tools.values()], **sampling}
     of_agent = fitting(row.environment.definition.agent_sampling, row.ref)
     if of_agent:
-        line = _overridden(line, check_sampling(of_agent))
-    return _overridden(line, sampling) if sampling else line
+        line = overridden(line, check_sampling(of_agent))
+    return overridden(line, sampling) if sampling else line
 
 
 def _seeded(row: bytes, seed: int) -> bytes:
-    return _overridden(row, {"extra_body": {"seed": seed}})
+    return overridden(row, {"extra_body": {"seed": seed}})
 
 
-def _overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:
+def overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:
     """A row whose ``responses_create_params`` carries ``sampling`` on top; the other bytes are kept.
 
     Raises:
@@ -274,6 +304,7 @@ def materialize(task: RolloutSpec) -> bytes:
             "agent_ref": task.agent_ref,
             "_ng_task_index": task.task_index,
             "_ng_rollout_index": task.rollout_index,
+            **({} if task.fork is None else {FIELD: task.fork}),
         }
     )
     head = bytes(task.row).rstrip()[:-1].rstrip()

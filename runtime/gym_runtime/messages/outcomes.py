@@ -134,13 +134,15 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         heads = ("environment", "reward", "outcome", "turns", "tool calls", "seconds")
         return html_table(heads, [facts]) + html_transcript(self.row, f"rollout {self.rollout_id}")
 
-    def sequences(self, credit: Credit = "accepted") -> list[TokenSequence]:
+    def sequences(self, credit: Credit = "accepted", *, shared: bool = True) -> list[TokenSequence]:
         """All that the policy sampled: one sequence per segment and branch, in order; see `TokenSequence`.
 
         A rollout that failed before its first model call has none.
 
         Args:
             credit: which of them are trained on: see `Credit`. The others have the weight 0 and no mask.
+            shared: False masks the turns that a fork shares with the rollout that it forks, so that each
+                token is trained once.
 
         Raises:
             UsageError: it was made without ``return_token_ids``; there is no such credit; or numpy is not
@@ -149,8 +151,8 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """
         truncated = isinstance(self.outcome, Truncated)
         if self.tokens:
-            return packed_sequences(self.tokens, self.row, truncated=truncated, credit=credit)
-        return token_sequences(self.row, truncated=truncated, credit=credit)
+            return packed_sequences(self.tokens, self.row, truncated=truncated, credit=credit, shared=shared)
+        return token_sequences(self.row, truncated=truncated, credit=credit, shared=shared)
 
     @property
     def response(self) -> dict[str, Any] | None:

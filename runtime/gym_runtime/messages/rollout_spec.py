@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.messages.fork import Fork
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.responses import NULL
 
@@ -78,6 +79,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         candidates: the rollouts to compare, if this is not a rollout but a group's comparison; its row is
             then the first candidate's.
         attached: the run's client answers on ``alive.client.<run>``; nothing is worked on while it is gone.
+        fork: the turns of another rollout with which this one begins.
     """
 
     run: Token
@@ -108,6 +110,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     packed_tokens: bool = False
     call_timeout_s: float | None = None
     skip_verification: float | None = None
+    fork: Fork | None = None
 
     @property
     def rollout_id(self) -> str:

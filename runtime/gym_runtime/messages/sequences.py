@@ -47,6 +47,19 @@ class _Item(msgspec.Struct, frozen=True):
     weight_versions: list[WeightSpan] = []
 
 
+class _Fork(msgspec.Struct, frozen=True):
+    items: int = 0
+    changed: list[str] = []
+
+
+class _Own(msgspec.Struct, frozen=True):
+    fork: _Fork | None = None
+
+
+class _Forked(msgspec.Struct, frozen=True):
+    own: _Own = msgspec.field(name="_gym", default=_Own())
+
+
 class _Response(msgspec.Struct, frozen=True):
     output: list[_Item] = []
 
@@ -66,6 +79,7 @@ class _Calls(msgspec.Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(_Row).decode
 _decode_calls = msgspec.json.Decoder(_Calls).decode
+_decode_forked = msgspec.json.Decoder(_Forked).decode
 NAN = pack_logprobs([math.nan])
 PROMPT_BYTES = 2**28
 """Of all sequences of a rollout. A few bytes of a row can say that a call repeats a megabyte of ids."""
@@ -83,8 +97,8 @@ class TokenSequence:
         completion_ids: int64, shape (completion tokens,).
         log_probs: float32, shape (completion tokens,): natural logarithms, as the engine reported them; 0.0
             where ``sampled`` is False, NaN where the engine reported none.
-        mask: bool, shape (completion tokens,): True where the token is trained on: the policy sampled it, and
-            the sequence has a weight.
+        mask: bool, shape (completion tokens,): True where the token is trained on: the policy sampled it, the
+            sequence has a weight, and no other rollout that shares the turn trains on it.
         sampled: bool, shape (completion tokens,): True where the policy sampled the token.
         turns: ``(start, end)`` of each turn's sampled tokens in ``completion_ids``.
         weights: which version of the weights sampled which part of ``completion_ids``; empty if the engine
@@ -130,6 +144,7 @@ class _Call(msgspec.Struct, frozen=True):
     ids: bytes
     log_probs: bytes
     weights: list[WeightSpan]
+    trained: bool = True
 
 
 class _Segment:
@@ -144,6 +159,7 @@ class _Segment:
         self.whole = bytearray(prompt)
         self.log_probs: list[bytes] = []
         self.turns: list[tuple[int, int]] = []
+        self.trained: list[bool] = []
         self.weights: list[WeightSpan] = []
 
     def add(self, call: _Call) -> None:
@@ -153,6 +169,7 @@ class _Segment:
         self.whole += call.ids
         self.log_probs.append(call.log_probs)
         self.turns.append((start, self._length()))
+        self.trained.append(call.trained)
         for span in call.weights:
             moved = WeightSpan(version=span.version, start=start + span.start, end=start + span.end)
             self.weights.append(moved)
@@ -203,13 +220,15 @@ class _Tree:
 
 
 def token_sequences(
-    row: Raw | bytes, *, truncated: bool = False, credit: Credit = "accepted"
+    row: Raw | bytes, *, truncated: bool = False, credit: Credit = "accepted", shared: bool = True
 ) -> list[TokenSequence]:
     """The token sequences of a result row, in order; without a model call, none.
 
     Args:
         truncated: a limit ended the rollout.
         credit: which of them are trained on: see `Credit`. Every sequence is returned.
+        shared: whether the turns that a fork shares are trained, too. They are masked in any case where the
+            fork changed what the model was told.
 
     Raises:
         UsageError: the row's model calls carry no token ids; there is no such credit; or numpy is not
@@ -221,12 +240,31 @@ def token_sequences(
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
     items = found.response.output if found.response is not None else []
+    masked = masked_items(row, shared=shared)
     calls = [
-        _read(number, item, ids) for number, item in enumerate(items) if (ids := item.generation_token_ids)
+        _read(number, item, ids, trained=number >= masked)
+        for number, item in enumerate(items)
+        if (ids := item.generation_token_ids)
     ]
     if items and not calls and not found.gym.calls:
         raise UsageError(NO_TOKENS)
     return _sequences(calls, found.gym.calls, truncated=truncated, credit=credit)
+
+
+def masked_items(row: Raw | bytes, *, shared: bool) -> int:
+    """How many of a transcript's items, from the first one on, are not trained.
+
+    Args:
+        shared: as for `token_sequences`.
+
+    Raises:
+        TaskError: the row is damaged.
+    """
+    try:
+        fork = _decode_forked(row).own.fork
+    except UNREADABLE as error:
+        raise TaskError(f"not a result row: {error}") from error
+    return fork.items if fork is not None and (fork.changed or not shared) else 0
 
 
 def packed_sequences(
@@ -235,6 +273,7 @@ def packed_sequences(
     *,
     truncated: bool = False,
     credit: Credit = "accepted",
+    shared: bool = True,
 ) -> list[TokenSequence]:
     """As `token_sequences`, of the packed tokens that a record has beside its row.
 
@@ -246,22 +285,24 @@ def packed_sequences(
         branches = _decode_calls(row).gym.calls
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
-    found = _sequences(_read_packed(chain), branches, truncated=truncated, credit=credit)
+    calls = _read_packed(chain, masked_items(row, shared=shared))
+    found = _sequences(calls, branches, truncated=truncated, credit=credit)
     if not found:
         raise UsageError(NO_TOKENS)
     return found
 
 
-def _read_packed(chain: Iterable[CallTokens]) -> Iterator[_Call]:
+def _read_packed(chain: Iterable[CallTokens], masked: int) -> Iterator[_Call]:
     past = Past()
     for one in chain:
         past.extend(one.tokens)
         size = len(one.tokens.generation_ids)
-        if call := _packed(one.item, one.tokens, bytes(memoryview(past.ids)[: len(past.ids) - size])):
+        prompt = bytes(memoryview(past.ids)[: len(past.ids) - size])
+        if call := _packed(one.item, one.tokens, prompt, trained=one.item >= masked):
             yield call
 
 
-def _packed(item: int, tokens: Tokens, prompt: bytes) -> _Call | None:
+def _packed(item: int, tokens: Tokens, prompt: bytes, *, trained: bool = True) -> _Call | None:
     """A packed call with its whole prompt; None if nothing was sampled."""
     ids = tokens.generation_ids
     log_probs = tokens.log_probs or NAN * (len(ids) // ID_BYTES)
@@ -269,7 +310,7 @@ def _packed(item: int, tokens: Tokens, prompt: bytes) -> _Call | None:
     if (len(prompt) | len(ids)) % ID_BYTES:
         raise TaskError(f"{where} has token ids that are not of 32 bits")
     _check(where, ids, log_probs)
-    return _Call(item, prompt, ids, log_probs, tokens.weights) if ids else None
+    return _Call(item, prompt, ids, log_probs, tokens.weights, trained) if ids else None
 
 
 def _tree(calls: Iterable[_Call], branches: Sequence[BranchCall]) -> _Tree:
@@ -325,15 +366,17 @@ def _sequences(
     ):
         ids = np.frombuffer(one.whole, "<i4")[len(one.prompt) // ID_BYTES :]
         log_probs, sampled = np.zeros(len(ids), np.float32), np.zeros(len(ids), np.bool_)
-        for (start, end), said in zip(one.turns, one.log_probs, strict=True):
+        trained = np.zeros(len(ids), np.bool_)
+        for (start, end), said, is_trained in zip(one.turns, one.log_probs, one.trained, strict=True):
             log_probs[start:end] = np.frombuffer(said, "<f4")
             sampled[start:end] = True
+            trained[start:end] = is_trained
         found.append(
             TokenSequence(
                 prompt_ids=np.frombuffer(one.prompt, "<i4").astype(np.int64),
                 completion_ids=ids.astype(np.int64),
                 log_probs=log_probs,
-                mask=sampled.copy() if weight else np.zeros_like(sampled),
+                mask=trained if weight else np.zeros_like(sampled),
                 sampled=sampled,
                 turns=tuple(one.turns),
                 weights=tuple(one.weights),
@@ -350,7 +393,7 @@ def _sequences(
     return found
 
 
-def _read(number: int, item: _Item, ids: list[int]) -> _Call:
+def _read(number: int, item: _Item, ids: list[int], *, trained: bool) -> _Call:
     """An item's call.
 
     Raises:
@@ -365,7 +408,7 @@ def _read(number: int, item: _Item, ids: list[int]) -> _Call:
     except struct.error as error:
         raise TaskError(f"output item {number}: a token id is not of 32 bits: {error}") from error
     _check(f"output item {number}", sampled, log_probs)
-    return _Call(number, prompt, sampled, log_probs, item.weight_versions)
+    return _Call(number, prompt, sampled, log_probs, item.weight_versions, trained)
 
 
 def _check(where: str, ids: bytes, log_probs: bytes) -> None:

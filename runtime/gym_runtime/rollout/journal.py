@@ -80,7 +80,8 @@ class Journal:
     """One rollout's journal, as one attempt uses it.
 
     Attributes:
-        turns: how many recorded turns this attempt has got from the journal.
+        turns: how many turns this attempt has got from the journal, shared ones included.
+        shared_turns: the model's answers with which a forked rollout begins; they come before the journal's.
         session, worker: the rollout's session and the worker that holds it; empty while not known.
         on_turn: called when a turn was stored.
         before_turn: called before the model is asked; it ends this attempt, which is parked.
@@ -91,6 +92,7 @@ class Journal:
         self.on_turn: Callable[[], None] | None = None
         self.before_turn: Callable[[], None] | None = None
         self.turns = 0
+        self.shared_turns: Sequence[Raw] = ()
         self.session = ""
         self.worker = ""
         self.bus = bus
@@ -111,6 +113,16 @@ class Journal:
     def length(self) -> int:
         """How many turns of earlier attempts were read."""
         return len(self._records)
+
+    @property
+    def resumed(self) -> int:
+        """How many turns of earlier attempts this attempt has got."""
+        return max(0, self.turns - len(self.shared_turns))
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the next answer of the model is known already."""
+        return self.turns < len(self.shared_turns) + len(self._records)
 
     async def load(self) -> None:
         """Read the records of earlier attempts; their answers are replayed from the first one on."""
@@ -171,6 +183,10 @@ class Journal:
         Raises:
             JournalMismatch: the turn's record has another request.
         """
+        if self.turns < len(self.shared_turns):
+            # By order: a fork may change what the model was asked.
+            self.turns += 1
+            return self.shared_turns[self.turns - 1]
         if self._position >= len(self._records):
             return None
         record = self._records[self._position]
@@ -193,7 +209,9 @@ class Journal:
         Raises:
             JournalMismatch: as `model_answer`.
         """
-        found: list[Raw | None] = [None] * len(requests)
+        shared = self.shared_turns[self.turns : self.turns + len(requests)]
+        found: list[Raw | None] = [*shared, *[None] * (len(requests) - len(shared))]
+        self.turns += len(shared)
         while None in found and self._position < len(self._records):
             recorded = self._records[self._position].digest
             open_ones = [index for index, answer in enumerate(found) if answer is None]

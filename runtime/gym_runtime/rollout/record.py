@@ -127,6 +127,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         seat: the main one of several.
         timing: how long its parts took.
         roles: the answers of models in roles to the agent.
+        shared_items: how many items of the transcript a fork shares, up to the last shared answer.
+        differed: the shared turns, from 1, after which the environment answered differently.
     """
 
     row_fields: Mapping[str, Raw]
@@ -142,6 +144,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     weight_versions: Sequence[str] = ()
     timing: Mapping[str, Any] = {}
     roles: RoleLog = msgspec.field(default_factory=RoleLog)
+    shared_items: int = 0
+    differed: Sequence[int] = ()
 
     @classmethod
     def of_row(cls, row: Raw) -> Facts:
@@ -235,7 +239,7 @@ def make_record(
         # Without the row, which the record has already.
         waiting=None
         if pending is None
-        else Waiting(features=pending.features, task=msgspec.structs.replace(task, row=NULL)),
+        else Waiting(features=pending.features, task=msgspec.structs.replace(task, row=NULL, fork=None)),
         tokens=tokens if task.packed_tokens else [],
         seat=facts.seat,
         rewards={} if verdict is None else verdict.rewards,
@@ -280,7 +284,18 @@ def _where_known(
     started_anew: Sequence[str],
 ) -> dict[str, Any]:
     """The fields of ``_gym`` that most rows lack."""
+    fork = task.fork
     known = {
+        "fork": fork
+        and {
+            "rollout_id": fork.rollout_id,
+            "task_index": fork.task_index,
+            "rollout_index": fork.rollout_index,
+            "turn": len(fork.turns),
+            "items": facts.shared_items,
+            "changed": fork.changed,
+            "differed": facts.differed,
+        },
         "started_anew": started_anew,
         "weight_versions": facts.weight_versions,
         "token_segments": tokens[-1].segment + 1 if tokens else 0,

@@ -37,6 +37,7 @@ from gym_runtime.rollout.remote_model import Answered, Envelope, RemoteModel
 from gym_runtime.rollout.remote_session import RemoteSession, ToolCalls, ToolFailure, tool_failure
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rollout.seats import Seat, checked_names
+from gym_runtime.rollout.shared_turns import SharedTurns, same
 from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
@@ -67,7 +68,8 @@ class Rollout:
         seat: the main one of several; empty if there is one.
         branches: what the row says of the calls; an agent that keeps conversations of its own replaces it.
         notes: texts by name, for the response's ``metadata``.
-        weight_versions: the versions of the weights that gave the answers, if the engine reports them.
+        weight_versions: the versions of the weights that gave the answers, if the engine reports them; not
+            of turns that a fork shares.
         times: how long each turn and the verification took.
         roles: the agent's questions to models in roles.
     """
@@ -110,6 +112,9 @@ class Rollout:
         self._ids: Ids = ()
         self._call_params = _without_input(self.params)
         self._journal = journal = journal or Journal(None, "")
+        self._shared = SharedTurns(task.fork)
+        journal.shared_turns = self._shared.answers
+        self._shared_versions: list[str] = []
         self._budget = budget = budget or RetryBudget()
         self.times = RolloutTimes(actors.meter, task.environment, budget.role_use)
         # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
@@ -142,8 +147,8 @@ class Rollout:
 
     @property
     def is_resuming(self) -> bool:
-        """Whether the next answer of the model comes from an earlier attempt's journal."""
-        return self._journal.turns < self._journal.length
+        """Whether the next answer of the model comes from an earlier attempt's journal, or is a fork's."""
+        return self._journal.is_replaying
 
     @property
     def max_turns(self) -> int | None:
@@ -187,7 +192,8 @@ class Rollout:
         """
         answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
         if answer.items:
-            self.input += answer.items
+            if not self._shared.began(self.input, answer.items):
+                self.input += answer.items
             self._reset = True
         self._offer(answer.tools)
 
@@ -275,6 +281,7 @@ class Rollout:
         Raises:
             GymError: as `respond`.
         """
+        self._shared.require_taken(self.turns, self.task.agent)
         with tracing.span("turn", {"gym.turn": self.turns}), self.times.hop("model"):
             answered = await self._model.ask_apart(params, items, prefix)
         return self._count(answered)
@@ -296,6 +303,7 @@ class Rollout:
         """
         with self.times.hop("tool"):
             outputs = await self._tools.execute(function_calls, limit_s)
+        outputs = self._shared.outputs(self.turns, function_calls, outputs)
         for call, output in zip(function_calls, outputs, strict=True):
             self.output.append(tool_output(call.call_id, output))
         return [tool_failure(output) for output in outputs]
@@ -307,6 +315,7 @@ class Rollout:
         call = calls.StepCall(response=Raw(_encode(turn.response)))
         with self.times.hop("tool"):
             answer = calls.decode_step_answer(await self._session.ask(call))
+        self._shared.observed(self.turns, answer.items)
         self.output += answer.items
         self._offer(answer.tools)
         return answer
@@ -340,6 +349,7 @@ class Rollout:
     async def verify(self) -> JudgedVerdict | JudgedPending:
         """Have the environment judge the transcript. The runtime calls it after the agent returned."""
         environment, skipped = self.task.environment, self.task.skip_verification
+        self._shared.require_taken(self.turns, self.task.agent)
         if skipped is not None:
             return JudgedVerdict(skipped, fields={"verification_skipped": True})
         with tracing.span(f"verify {environment}", {"gym.environment": environment}):
@@ -402,14 +412,19 @@ class Rollout:
             seat=self.seat,
             turns=self.turns,
             tool_calls=self._tools.begun,
-            resumed_turns=self._journal.turns,
+            resumed_turns=self._journal.resumed,
             rebuilt_sessions=self._session.rebuilt,
-            weight_versions=self.weight_versions,
+            weight_versions=list(dict.fromkeys((*self._shared_versions, *self.weight_versions))),
+            shared_items=self._shared.items,
+            differed=self._shared.differed,
             timing=self.times.fields(),
             roles=self.roles.log,
         )
 
     def _offer(self, tools: Sequence[Raw]) -> None:
+        if self.task.fork is not None:
+            # The recorded row has those that were offered to it.
+            tools = [tool for tool in tools if not any(same([tool], [known]) for known in self.params.tools)]
         if tools:
             self.params = msgspec.structs.replace(self.params, tools=[*self.params.tools, *tools])
             self._call_params = _without_input(self.params)
@@ -425,6 +440,8 @@ class Rollout:
         turn, number = self._count(answered), parent
         tokens, output = answered.answer.tokens, answered.response.output
         self.output += [*asked, *output]
+        if self.turns <= len(self._shared.answers):
+            self._shared.items = len(self.output)
         if tokens is not None:
             # Tokens stand on the last item; those of an answer without items stand beside the transcript.
             item, named = len(self.output) - 1, None
@@ -462,9 +479,11 @@ class Rollout:
     def _note_weights(self, answer: calls.ModelAnswer) -> None:
         spans = answer.tokens.weights if answer.tokens is not None else []
         # The spans are more exact: weights may have changed during the answer.
+        shared = self.turns <= len(self._shared.answers)
+        known = self._shared_versions if shared else self.weight_versions
         for version in [span.version for span in spans] or [answer.weight_version]:
-            if version and version not in self.weight_versions:
-                self.weight_versions.append(version)
+            if version and version not in known:
+                known.append(version)
 
 
 def _without_input(params: CreateParams) -> Raw:

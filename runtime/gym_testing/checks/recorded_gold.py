@@ -36,11 +36,12 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-async def take(environment: LoadedEnvironment, named: str) -> int:
+async def take(environment: LoadedEnvironment, named: str, into: Path | None = None) -> int:
     """Write a recorded rollout as the gold of its row, or of a new row, beside an environment's module.
 
     Args:
         named: ``FILE:LINE`` or ``FILE:TASK.ROLLOUT``, as for ``gym-runtime show``.
+        into: the file that gets the row; by default the environment's example rows.
 
     Returns:
         The number of the row's line in the file of example rows, from 1.
@@ -60,7 +61,7 @@ async def take(environment: LoadedEnvironment, named: str) -> int:
     example = examples.example(environment, named, 1, _encode({**row, "gold": _whole(gold, roles)}))
     row, asked = await _judged(environment, named, example, row)
     gold = _whole(gold, {role: said for role, said in roles.items() if role in asked})
-    return _write(environment.examples, row, gold)
+    return _write(into or environment.examples, row, gold)
 
 
 async def _judged(

@@ -6,6 +6,8 @@ COMMANDS = {
         "contract.",
         "test": "Check an environment against the contract that all of them keep; needs no model and no "
         "broker.",
+        "play": "Be the model yourself: see the conversation and the tools, answer or call, and get the "
+        "verdict.",
         "audit": "Measure how often a verifier pays for wrong replies and refuses right ones. Needs "
         "no model.",
         "reverify": "Compute the rewards of stored rollouts again, without a model, and compare them with "

@@ -14,6 +14,7 @@ from gym_runtime.cli import AsJson, formatting, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.escapes import shown
 from gym_runtime.messages import ReadableItem, as_text, readable_items
+from gym_runtime.plurals import counted
 from rich.console import Console
 from rich.text import Text
 
@@ -84,6 +85,10 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
         lines.append(
             ("attempt", ", ".join([str(about.attempt), *(f"started again: {why}" for why in about.again)]))
         )
+    if about.fork is not None:
+        fork, changed = about.fork, "".join(f", another {name}" for name in about.fork.changed)
+        source = f"{fork.run or 'rollout'} {fork.task}.{fork.rollout}"
+        lines.append(("fork", f"begins with {counted(fork.turn, 'turn')} of {source}{changed}"))
     if about.facts:
         lines.append(("", about.facts))
     for name, said in lines:

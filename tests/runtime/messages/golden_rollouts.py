@@ -9,6 +9,7 @@ from gym_runtime.messages import rollout_spec as tasks
 from gym_runtime.messages.branches import BranchCall
 from gym_runtime.messages.call_tokens import CallTokens, Tokens
 from gym_runtime.messages.calls import ComparedVerdict, Comparison, RoleAnswer, RoleUse
+from gym_runtime.messages.fork import Fork, ForkTurn
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, RolloutRecord, Truncated
 from gym_runtime.messages.rollout_spec import Candidate, GroupSpan, RolloutIdentity, RolloutSpec
 from msgspec import Raw
@@ -103,6 +104,30 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         ),
         b'{"run":"r","task_index":0,"rollout_index":-2,"environment":"e","agent":"a","row":{},'
         b'"group":{"first":1,"size":4},"candidates":[{"rollout_index":1,"features":{"x":1}}]}',
+    ),
+    (
+        tasks.decode_spec,
+        RolloutSpec(
+            run="r",
+            task_index=0,
+            rollout_index=1,
+            environment="e",
+            agent="a",
+            row=Raw(b"{}"),
+            fork=Fork(
+                rollout_id="q.1.2",
+                task_index=1,
+                rollout_index=2,
+                turns=[ForkTurn(response=Raw(b"{}"), weight_version="step-1", after=[Raw(b'{"x":1}')])],
+                outputs={"call_1": "no"},
+                changed=["tool_output"],
+                on_difference="go_on",
+            ),
+        ),
+        b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","agent":"a","row":{},'
+        b'"fork":{"rollout_id":"q.1.2","task_index":1,"rollout_index":2,'
+        b'"turns":[{"response":{},"weight_version":"step-1","after":[{"x":1}]}],'
+        b'"outputs":{"call_1":"no"},"changed":["tool_output"],"on_difference":"go_on"}}',
     ),
     (decoder(GroupSpan), GroupSpan(0, 16), b'{"first":0,"size":16}'),
     (

@@ -3,7 +3,7 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { change, format, route } from "../route.js";
-import { LARGE_ROW_BYTES } from "../source.js";
+import { LARGE_ROW_BYTES, runs } from "../source.js";
 import { conversation, pretty } from "../row.js";
 import { OUTCOMES, PARTS } from "../columns.js";
 import { bytes, count, plural } from "../format.js";
@@ -98,9 +98,15 @@ function Verdict({ run, i, card }) {
         ${card.again.map((why) => html`<li>started again: ${why}</li>`)}${card.kept.map((what) => html`<li>${what}</li>`)}
         ${card.attempt > 1 && !card.again.length && !card.kept.length ? html`<li>the attempts before are not explained in the row</li>` : null}</ul></div>` : null}
       ${others.length ? html`<details class="reason"><summary>${plural(others.length, "further field")}</summary>${others.map(([name, value]) => html`<${Value} name=${name} value=${value} />`)}</details>` : null}
+      ${card.fork ? html`<${Fork} fork=${card.fork} />` : null}
       <p class="facts quiet">${card.facts}</p>
       <${Commands} run=${run} i=${i} />
     </div></section>`;
+}
+
+function Fork({ fork }) {
+  const there = runs.value?.runs.find((one) => fork.run && one.manifest?.run === fork.run), id = `${fork.task}.${fork.rollout}`;
+  return html`<p class="facts fork">begins with ${plural(fork.turn, "turn")} of ${there ? html`<a href=${format(["run", there.id, "rollouts", id])}>${there.id} ${id}</a>` : `${fork.run} ${id}`}${fork.changed.map((name) => `, another ${name.replaceAll("_", " ")}`)}${fork.differed.length ? `; the environment answered differently after turn ${fork.differed.join(", ")}` : ""}</p>`;
 }
 
 function Value({ name, value }) {

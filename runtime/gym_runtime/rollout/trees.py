@@ -1,0 +1,193 @@
+"""Advantages of forked rollouts: those of a tree, for each turn.
+
+Rollouts that begin with the same turns form a tree. A segment is a run of turns between two forks; it is one
+node, however many rollouts share it. The value of a segment is the mean of its children's values, and that of
+a last segment is the reward of its rollout. Trees that have the same task are passed together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, get_args
+
+import msgspec
+
+from gym_runtime.environment.catalogue import suggest
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError
+from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.rollout.groups import advantages
+from gym_runtime.statistics import mean
+
+TreeAdvantage = Literal["leaves", "tree_grpo", "tree_rpo", "spo"]
+
+_Turn = tuple[str, int]
+"""A turn: the rollout that made it first, and its number."""
+_Segment = tuple[_Turn, ...]
+_Path = tuple[_Segment, ...]
+
+
+class Grown(NamedTuple):
+    """A rollout of a tree.
+
+    Attributes:
+        turns: how many it has, shared ones included.
+        parent: the rollout that it forks; empty for none. It need not be among the others.
+        shared: how many turns it shares with its parent.
+    """
+
+    rollout_id: str
+    turns: int
+    reward: float | None
+    parent: str = ""
+    shared: int = 0
+
+
+class _Fork(msgspec.Struct, frozen=True):
+    rollout_id: str = ""
+    turn: int = 0
+
+
+class _Own(msgspec.Struct, frozen=True):
+    fork: _Fork | None = None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    own: _Own = msgspec.field(name="_gym", default=_Own())
+
+
+_decode = msgspec.json.Decoder(_Row).decode
+
+
+def tree_advantages(
+    rollouts: Iterable[RolloutRecord | Grown], kind: TreeAdvantage = "tree_grpo"
+) -> list[list[float]]:
+    """The advantage of each turn of each rollout of a task, in their order.
+
+    A turn that several rollouts share has the same number in each of them; train it once
+    (`RolloutRecord.sequences` with ``shared=False``). A rollout without a reward has zeros, and does not
+    change the others.
+
+    Args:
+        kind: ``leaves``: GRPO's over all rollouts; a shared turn has the mean of its rollouts'.
+            ``tree_grpo``: the same, of GRPO's within the tree plus GRPO's over all trees. ``tree_rpo``:
+            GRPO's among the segments that follow the same one. ``spo``: the value of the segment less that of
+            the segment before it.
+
+    Raises:
+        UsageError: there is no such definition.
+        TaskError: a record's row is damaged.
+
+    Source: Shao et al., "DeepSeekMath" (GRPO), https://arxiv.org/abs/2402.03300; Tree-GRPO,
+    https://arxiv.org/abs/2509.21240; TreeRPO, https://arxiv.org/abs/2506.05183; SPO-tree,
+    https://arxiv.org/abs/2505.23564.
+
+    >>> parent = Grown("a", turns=2, reward=1.0)
+    >>> tree_advantages([parent, Grown("b", turns=2, reward=0.0, parent="a", shared=1)], "spo")
+    [[0.0, 0.5], [0.0, -0.5]]
+    """
+    if kind not in get_args(TreeAdvantage):
+        known = list(get_args(TreeAdvantage))
+        raise UsageError(
+            f"there is no advantage of trees '{kind}'{suggest(kind, known)}: use one of {', '.join(known)}"
+        )
+    grown = [_grown(one) if isinstance(one, RolloutRecord) else one for one in rollouts]
+    paths = _paths(grown)
+    found = _of_segments([(path, one.reward) for path, one in zip(paths, grown, strict=True)], kind)
+    return [
+        [0.0 if one.reward is None else found[segment] for segment in path for _ in segment]
+        for path, one in zip(paths, grown, strict=True)
+    ]
+
+
+def _grown(record: RolloutRecord) -> Grown:
+    try:
+        fork = _decode(record.row).own.fork or _Fork()
+    except UNREADABLE as error:
+        raise TaskError(f"not a result row: {error}") from error
+    return Grown(record.rollout_id, record.turns, record.reward, fork.rollout_id, fork.turn)
+
+
+def _paths(rollouts: Sequence[Grown]) -> list[_Path]:
+    """Each rollout's segments."""
+    known = {one.rollout_id: one for one in rollouts}
+    lines = [_line(one, known, frozenset()) for one in rollouts]
+    # Of which rollouts each turn is a part: where that changes, a segment ends.
+    parts: defaultdict[_Turn, set[int]] = defaultdict(set)
+    for number, line in enumerate(lines):
+        for turn in line:
+            parts[turn].add(number)
+    found: list[_Path] = []
+    for line in lines:
+        segments: list[list[_Turn]] = []
+        for turn in line:
+            if segments and parts[segments[-1][-1]] == parts[turn]:
+                segments[-1].append(turn)
+            else:
+                segments.append([turn])
+        found.append(tuple(map(tuple, segments)))
+    return found
+
+
+def _line(one: Grown, known: dict[str, Grown], below: frozenset[str]) -> list[_Turn]:
+    """The turns of a rollout, each with the rollout that made it.
+
+    Raises:
+        TaskError: rollouts fork each other in a circle, which only damaged rows do.
+    """
+    if one.rollout_id in below:
+        raise TaskError(f"rollout {one.rollout_id} forks itself")
+    shared = min(one.shared, one.turns)
+    parent = known.get(one.parent)
+    before: list[_Turn] = [(one.parent, turn) for turn in range(shared)]
+    if parent is not None:
+        before = _line(parent, known, below | {one.rollout_id})[:shared]
+    return before + [(one.rollout_id, turn) for turn in range(len(before), one.turns)]
+
+
+def _of_segments(
+    rollouts: Sequence[tuple[_Path, float | None]], kind: TreeAdvantage
+) -> dict[_Segment, float]:
+    scored = [(path, reward) for path, reward in rollouts if reward is not None and path]
+    rewards = [reward for _, reward in scored]
+    if kind in ("leaves", "tree_grpo"):
+        own = advantages(rewards)
+        if kind == "tree_grpo":
+            own = [a + b for a, b in zip(own, _within_trees(scored), strict=True)]
+        below: defaultdict[_Segment, list[float]] = defaultdict(list)
+        for (path, _), value in zip(scored, own, strict=True):
+            for segment in path:
+                below[segment].append(value)
+        return {segment: mean(values) or 0.0 for segment, values in below.items()}
+    children: defaultdict[_Segment, dict[_Segment, None]] = defaultdict(dict)
+    ends: defaultdict[_Segment, list[float]] = defaultdict(list)
+    for path, reward in scored:
+        for before, segment in zip(((), *path), path, strict=False):
+            children[before][segment] = None
+        ends[path[-1]].append(reward)
+    values: dict[_Segment, float] = {}
+    for path, _ in sorted(scored, key=lambda one: -len(one[0])):
+        for segment in (*reversed(path), ()):
+            of = [values[child] for child in children[segment] if child in values] + ends[segment]
+            values[segment] = mean(of) or 0.0
+    if kind == "spo":
+        return {
+            child: values[child] - values[segment] for segment, those in children.items() for child in those
+        }
+    return {
+        child: value
+        for those in children.values()
+        for child, value in zip(those, advantages([values[one] for one in those]), strict=True)
+    }
+
+
+def _within_trees(scored: Sequence[tuple[_Path, float]]) -> list[float]:
+    """GRPO's advantages among the rollouts of each tree."""
+    trees: defaultdict[_Segment, list[int]] = defaultdict(list)
+    for number, (path, _) in enumerate(scored):
+        trees[path[0]].append(number)
+    found = [0.0] * len(scored)
+    for numbers in trees.values():
+        for number, value in zip(numbers, advantages([scored[one][1] for one in numbers]), strict=True):
+            found[number] = value
+    return found

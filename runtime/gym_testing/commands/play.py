@@ -1,0 +1,212 @@
+"""``play``: a person is the model, in the terminal.
+
+The person is the adapter of a small system (`gym_testing.small_system`). So the agent, the session, the
+verdict and forks are those of every run. What comes from elsewhere is printed escaped.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Self, cast
+
+import anyio
+import msgspec
+from anyio import to_thread
+from cyclopts import Parameter
+from gym_runtime import RolloutRecord
+from gym_runtime.adapters import Adapter, Agent, CallContext, ModelAnswer, ModelCall
+from gym_runtime.cli import AT_LEAST_ONE, formatting, terminal
+from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
+from gym_runtime.errors import UNREADABLE, ModelRefused, UsageError
+from gym_runtime.escapes import shown
+from gym_runtime.files import forked, lines_of, stored_row
+from gym_runtime.messages import as_list, as_object, readable_items
+from rich.text import Text
+
+from gym_testing.checks import recorded_gold
+from gym_testing.small_system import answer, function_call, small_system
+
+DAY_S = 86_400.0
+"""A person may think for so long."""
+HOW = "Type your answer, or a call: /TOOL {JSON}. A line that ends with \\ goes on. Ctrl-D ends it."
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def play(
+    what: str,
+    /,
+    *,
+    row: Annotated[int, AT_LEAST_ONE] = 1,
+    input: Annotated[Path | None, Parameter(name=["--input", "-i"])] = None,  # noqa: A002
+    record: Path | None = None,
+) -> int:
+    """Be the model yourself: see the conversation and the tools, answer or call, and get the verdict.
+
+    Args:
+        what: An environment; or a stored rollout and how many of its turns are shared, FILE:TASK@TURN.
+        row: Which row, by its line; of the environment's examples or of the input.
+        input: Rows, JSONL.
+        record: Add the row with what you did as its gold to this file, if it scores what a gold scores.
+    """
+    if "@" in what and Path(what.rpartition(":")[0]).is_file():
+        line, turn = stored_row(what)
+        stored = _decode(line)
+        name = as_object(stored.get("_gym")).get("environment") or as_object(stored.get("agent_ref")).get(
+            "name"
+        )
+        if not name:
+            raise UsageError(f"{what} does not say its environment: its row has neither _gym nor agent_ref")
+        # Never a file, because a row gives the name.
+        environment, chosen = catalogue.known_environment(str(name)), forked(line, turn)
+    else:
+        environment = catalogue.environment(what)
+        chosen = _row(input or environment.examples, row)
+    requirements.require(environment)
+    try:
+        played = anyio.run(_played, environment, chosen, backend_options={"use_uvloop": False})
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    terminal.output().print(_verdict(played), soft_wrap=True)
+    if record is not None:
+        with tempfile.TemporaryDirectory(prefix="gym-play-") as folder:
+            path = Path(folder) / "played.jsonl"
+            path.write_bytes(bytes(played.row) + b"\n")
+            number = anyio.run(recorded_gold.take, environment, f"{path}:1", record)
+        terminal.errors().print(f"{record}:{number} has the row and its gold", soft_wrap=True)
+    return 0 if played.reward is not None else 1
+
+
+def _row(path: Path, number: int) -> bytes:
+    try:
+        for at, line in lines_of(path):
+            if at == number:
+                return line
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    raise UsageError(f"{path} has no row {number}")
+
+
+async def _played(environment: LoadedEnvironment, row: bytes) -> RolloutRecord:
+    definition = environment.definition
+    name = definition.agent_of("").name
+    agent = cast("Agent", catalogue.load_class("agents", name)())
+    roles = {role.name: role.name for role in definition.declared_roles}
+    async with small_system() as system:
+        await system.add_resource(environment)
+        await system.add_agent({name: agent})
+        await system.add_model(cast("Adapter", Person()))  # but for how it is made, it is one
+        for role in roles:
+            await system.add_model(cast("Adapter", Person(role)), name=f"model-{role}", pool=role)
+        records = system.client.rollouts(
+            [row],
+            environment=environment.name,
+            agent=name,
+            repeats=1,
+            timeout_s=DAY_S,
+            call_timeout_s=0.0,
+            max_attempts=1,
+            roles=roles,
+        )
+        (record,) = [one async for one in records]
+        return record
+
+
+class Person:
+    """A model adapter that asks whoever sits at the terminal.
+
+    Args:
+        role: the role in which the person answers; empty for the policy.
+    """
+
+    def __init__(self, role: str = "") -> None:
+        self._role = role
+        self._shown = 0
+        self._calls = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """Show what is new of the conversation, and read the answer.
+
+        Raises:
+            ModelRefused: the person left.
+        """
+        params = _decode(call.params)
+        if self._role or len(call.input) < self._shown:
+            self._shown = 0
+        fresh = [msgspec.json.decode(item) for item in call.input[self._shown :]]
+        tools = [as_object(tool) for tool in as_list(params.get("tools"))]
+        console = terminal.output()
+        about = {**params, "input": fresh} if not self._shown else {"input": fresh}
+        for item in readable_items({"responses_create_params": about}):
+            console.print(Text(shown(item.who), style="bold"), Text(shown(item.text)), sep="\n")
+        if not self._shown:
+            console.print(Text(HOW, style="dim"))
+            for tool in tools:
+                console.print(Text(shown(_about(tool))))
+        names = {str(tool.get("name")) for tool in tools}
+        while True:
+            said = await to_thread.run_sync(_read, self._role or "you", abandon_on_cancel=True)
+            if said is None:
+                raise ModelRefused("the person left before the rollout ended", stage="model")
+            try:
+                made = self._answer(said, names)
+            except UsageError as error:
+                console.print(Text(shown(error.message), style="red"))
+                continue
+            self._shown = len(call.input) + 1
+            return made
+
+    def _answer(self, said: str, tools: set[str]) -> ModelAnswer:
+        """
+        Raises:
+            UsageError: a call is not of its form.
+        """
+        if not said.startswith("/"):
+            return answer(said)
+        name, _, arguments = said[1:].partition(" ")
+        if name not in tools:
+            raise UsageError(f"there is no tool {name}; there are: {', '.join(sorted(tools)) or 'none'}")
+        try:
+            _decode(arguments or "{}")
+        except UNREADABLE as error:
+            raise UsageError(
+                f'the arguments are a JSON object, such as {{"city": "Oslo"}}: {error}'
+            ) from None
+        self._calls += 1
+        return answer(function_call(name, arguments or "{}", f"call_{self._calls}"))
+
+
+def _read(who: str) -> str | None:
+    """What was typed; None at the end of the input."""
+    lines: list[str] = []
+    while True:
+        print(f"{who}> " if not lines else "… ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return "\n".join(lines) if lines else None
+        line = line.rstrip("\n")
+        if not line.endswith("\\"):
+            return "\n".join([*lines, line])
+        lines.append(line[:-1])
+
+
+def _about(tool: Mapping[str, Any]) -> str:
+    fields = as_object(as_object(tool.get("parameters")).get("properties"))
+    return f"/{tool.get('name')} {{{', '.join(fields)}}}  {tool.get('description') or ''}"
+
+
+def _verdict(record: RolloutRecord) -> Text:
+    return Text(f"reward {formatting.reward(record.reward)}  {shown(record.ending)}", style="bold")

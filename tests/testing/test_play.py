@@ -1,0 +1,67 @@
+"""A person is the model."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+from gym_runtime.environment import catalogue, examples
+from gym_runtime.errors import UsageError
+from gym_testing.commands.play import play
+
+NAME = "example_single_tool_call"
+CALL = '/get_weather {"city": "Lisbon"}\n'
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_what_a_person_did_is_judged_and_recorded_as_a_gold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    gold = tmp_path / "gold.jsonl"
+    typed(monkeypatch, f"/nope\n/get_weather [\n{CALL}It is\\\n cold.\n")
+    assert play(NAME, record=gold) == 0
+    said = capsys.readouterr().out
+    assert "/get_weather {city}  Get the weather of a city." in said
+    assert "there is no tool nope; there are: get_weather" in said
+    assert "the arguments are a JSON object" in said
+    assert "weather_description" in said
+    assert "reward 1  completed" in said
+    assert json.loads(gold.read_text())["gold"] == [
+        {"call": "get_weather", "city": "Lisbon"},
+        "It is\n cold.",
+    ]
+
+
+def test_a_stored_rollout_is_played_on_from_a_turn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    environment = catalogue.environment(NAME)
+    example = examples.read(environment)[0]
+    response = json.loads(anyio.run(examples.play, environment.resource, example))
+    marks = {"_ng_task_index": 0, "_ng_rollout_index": 0, "_gym": {"environment": NAME}}
+    row = {**json.loads(example.row), "response": response, **marks}
+    row["responses_create_params"]["input"][-1]["content"] = "Lisbon\x1b]52;c;eA==\x07?"
+    stored = tmp_path / "stored.jsonl"
+    stored.write_text(json.dumps(row) + "\n")
+    typed(monkeypatch, "Wear a coat.\n")
+    assert play(f"{stored}:0@1") == 0
+    said = capsys.readouterr().out
+    # The call is not typed again, and a terminal obeys nothing of a row.
+    assert "calls get_weather" in said
+    assert "\x1b]52" not in said
+    assert "\\x1b]52;c" in said
+
+    typed(monkeypatch, "")
+    assert play(f"{stored}:0@1") == 1
+    assert "failed: the person left" in capsys.readouterr().out
+    stored.write_text(json.dumps({**row, "_gym": {}, "agent_ref": {"name": "no/such"}}) + "\n")
+    with pytest.raises(UsageError, match="no/such"):
+        play(f"{stored}:0@1")
+    with pytest.raises(UsageError, match="has no row 99"):
+        play(NAME, row=99)
