@@ -369,7 +369,7 @@ class Client:
             UsageError, TaskError: the rollout cannot be forked there; or as `rollouts`.
         """
         made = forked(row, turn, change, on_difference=on_difference)
-        asked = replace(_asked(settings, keywords), repeats=times)
+        asked = replace(_asked(settings, keywords, Client.fork), repeats=times)
         return self.rollouts([made], asked, environment=environment, output=output, resume=resume)
 
     async def check(

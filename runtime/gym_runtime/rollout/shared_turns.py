@@ -19,6 +19,7 @@ from gym_runtime.errors import UNREADABLE, ReplayDiffers, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import Ids, ids_after, lengthened
 from gym_runtime.messages.fork import Fork, ForkTurn
+from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import FunctionCall, FunctionCallOutput, decode_items
 
 SHOWN_CHARS = 200
@@ -45,7 +46,7 @@ class SharedTurns:
             before = ids_after(tokens, before) if tokens else before
             self.answers.append(_answer(turn, tokens))
 
-    def outputs(self, turn: int, called: Sequence[FunctionCall], outputs: Sequence[str]) -> list[str]:
+    def outputs(self, turn: int, called: Sequence[FunctionCall], outputs: Sequence[Content]) -> list[Content]:
         """What the model is told that its tools answered after a turn.
 
         Args:
@@ -58,12 +59,14 @@ class SharedTurns:
         if not 1 <= turn <= len(self.answers):
             return list(outputs)
         recorded = _outputs(self._after(turn))
-        told: list[str] = []
+        told: list[Content] = []
         for call, output in zip(called, outputs, strict=True):
             # A call that failed with its rollout has no recorded output.
             known = recorded[call.call_id].pop(0) if recorded[call.call_id] else output
-            if known != output:
-                self._differs(turn, f"the tool '{call.name[:SHOWN_CHARS]}'", output, known)
+            if _text_of(known) != _text_of(output):
+                self._differs(
+                    turn, f"the tool '{call.name[:SHOWN_CHARS]}'", _text_of(output), _text_of(known)
+                )
             elif turn == len(self.answers):
                 output = self._fork.outputs.get(call.call_id, output)
             told.append(output)
@@ -126,18 +129,23 @@ def _answer(turn: ForkTurn, tokens: calls.Tokens | None) -> Raw:
     return calls.pack(answer)
 
 
-def _outputs(items: Iterable[Raw]) -> defaultdict[str, list[str]]:
+def _outputs(items: Iterable[Raw]) -> defaultdict[str, list[Content]]:
     """Tools' outputs by ``call_id``, in order: an engine may give several calls the same one."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    found: defaultdict[str, list[Content]] = defaultdict(list)
     try:
         for item in decode_items(items):
             if isinstance(item, FunctionCallOutput):
-                said = item.output
-                text = said if isinstance(said, str) else "".join(part.text or "" for part in said)
-                found[item.call_id].append(text)
+                found[item.call_id].append(msgspec.to_builtins(item.output))
     except UNREADABLE as error:
         raise TaskError(f"the fork's row has an item that cannot be read: {error}") from error
     return found
+
+
+def _text_of(content: Content) -> str:
+    """A text; of several parts those that are texts, and the addresses of the others, which may be data."""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text") or part.get("image_url") or part) for part in content)
 
 
 def same(some: Iterable[Raw], others: Iterable[Raw]) -> bool:
