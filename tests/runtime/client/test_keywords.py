@@ -167,7 +167,7 @@ def test_names_of_flags_and_former_names_work() -> None:
     assert said.return_tokens
     for setting, message in {
         "durability": "durability is [4]; it must be one of turn, result",
-        "repeats": "repeats is [4]; it must be a whole number or None",
+        "repeats": "repeats is [4]; it must be a whole number or a mapping or None",
         "return_token_ids": "return_token_ids is [4]; it must be True or False",
     }.items():
         with pytest.raises(UsageError, match=re.escape(message)):
