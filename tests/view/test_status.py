@@ -43,6 +43,7 @@ def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert mcqa == {
         "name": "mcqa", "domain": "knowledge", "shape": "verify", "agent": mcqa["agent"], "runnable": True,
         "needs": "", "extra": "", "data_license": mcqa["data_license"], "audit": mcqa["audit"],
+        "benchmark": False, "modality": "text", "roles": [],
     }  # fmt: skip
 
 
