@@ -1,4 +1,4 @@
-"""Verifiers with planted holes, made without regard to what the audit tries.
+"""Verifiers with planted holes. The audit's replies were extended with the holes in view that it had missed.
 
 A *rule* reads a reply in steps, and a *hole* is one step of a sound rule replaced. Each hole has a witness: a
 wrong reply that it pays for and its sound twin refuses, so that it can be found. Families: the comparison
