@@ -22,7 +22,7 @@ or no row was measured. Findings that may be right by the rule are counted as su
 With `strict=true` in the row, or `--set strict=true`, some environments have a better rule than NeMo Gym's or
 than their authors'. It has a line of its own.
 
-`gym-runtime audit NAME --keep-rates` measures an environment anew.
+`gym-runtime audit NAME --keep-rates` measures an environment again.
 """
 
 

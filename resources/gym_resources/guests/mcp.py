@@ -1,6 +1,6 @@
 """Tools of an MCP server: ``mcp:http://HOST:PORT/mcp?verify=NAME`` or ``mcp:FILE.py?verify=NAME``.
 
-A program runs in the sandbox, anew for each rollout. Rows come from a file, and the environment that
+A program runs in a new sandbox for each rollout. Rows come from a file, and the environment that
 ``verify`` names judges them: MCP knows tools, and neither tasks nor rewards.
 """
 

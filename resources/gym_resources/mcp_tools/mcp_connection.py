@@ -46,7 +46,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         url: its address; or
         command: a program that speaks MCP on its standard input and output. It runs in the sandbox, without
-            a network, anew for each session. ``python`` is the sandbox's Python.
+            a network, a new one for each session. ``python`` is the sandbox's Python.
         folders: what the program may read, besides `/usr` and Python.
         packages: distributions that its Python can import, if they are installed.
         key_variable: the environment variable of this worker that holds the key of `url`.
@@ -373,7 +373,7 @@ class _Pipe:
         except EndOfProcess as error:
             if self._answered:
                 raise SessionLost(f"{self._server.name} has ended") from error
-            # Run once more for its words: while it is used, nobody reads them.
+            # Run once more for its words: while it is used, they are not read.
             ended = await self._sandbox.run(self._program, timeout_s=WORDS_S)
             said = cleaned(ended.stderr.decode(errors="replace").strip()[-WORDS_CHARS:], WORDS_CHARS)
             raise ResourceError(f"{self._server.name} does not start: {said}") from error

@@ -5,7 +5,7 @@ disagree is at most ``p0``: the upper end of the 97.5 % Clopper-Pearson interval
 a percent. For each of several larger shares p1 the statistic R = (1 + R) L is kept (Shiryaev-Roberts), with L
 the likelihood ratio of the look. The mean of these R, less the number of looks, is a supermartingale under
 the null hypothesis, so it exceeds T / a within T looks with a probability of at most a, however often one
-looks. After T looks the test begins anew with half of a; a is half of alpha at first, so all parts together
+looks. After T looks the test begins again with half of a; a is half of alpha at first, so all parts together
 cost at most alpha.
 
 The onset is where the likelihood of a change is largest. Source: Pollak, "Optimal detection of a change in

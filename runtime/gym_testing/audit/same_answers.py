@@ -119,7 +119,7 @@ def json_forms(target: Target) -> Made:
 
 @same_answer("code")
 def code_forms(target: Target) -> Made:
-    """The program written out anew, without comments, with others, with a function that is not called."""
+    """The program written out again, without comments, with others, with a function that is not called."""
     try:
         written = unparsed(ast.parse(target.answer))
     except (SyntaxError, ValueError, RecursionError):

@@ -118,7 +118,7 @@ def _id(sample: Any, number: int) -> int | str:
 
 def _digest(sample: Any) -> str:
     fields = sample.model_dump_json(include={"input", "target", "choices", "metadata"})
-    # Message ids are made anew each time.
+    # Message ids are new each time.
     plain = msgspec.json.decode(fields)
     if isinstance(plain["input"], list):
         plain["input"] = [{**one, "id": None} for one in plain["input"]]
