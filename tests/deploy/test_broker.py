@@ -276,7 +276,7 @@ def test_a_node_that_its_own_client_does_not_trust_ends_with_the_reason(tmp_path
     own_authority(folder, "basicConstraints=critical,CA:FALSE")
     nodes = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
     with serving(folder, *nodes, port=port) as process:
-        assert process.wait(30) == 1
+        assert process.wait(30) == 2
     assert "cannot connect to the broker" in (tmp_path / "broker-127.0.0.1.log").read_text()
 
 
