@@ -60,7 +60,7 @@ def fork(
         raise UsageError(f"cannot write {rows}: {error.strerror}") from None
     asked = replace(
         options.rollouts,
-        settings=replace(options.rollouts.settings, repeats=times),
+        repeats=(str(times),),
         sampling=replace(sampling, system_prompt=None),
     )
     names = catalogue.several((environment,) if environment else ())
