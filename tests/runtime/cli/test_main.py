@@ -54,7 +54,7 @@ MISTAKES = {
     "rnu": "unknown command 'rnu'; did you mean 'run'?",
     "run --repeat 3": "did you mean '--repeats'?",
     "run --repeats 0": "repeats is 0; it must be at least 1",
-    "run --repeats x": "invalid value for --repeats: unable to convert 'x' into int",
+    "run --repeats x": "--repeats x: write it as N, or NAME=N for each of some environments",
     "run mcqa --top-p 2": "'top_p': expected float <= 1.0",
     "run --model-api soap": "invalid value 'soap' for --model-api; choose from 'auto', 'responses', 'chat'",
     "run": "gym-runtime run NAME",
