@@ -7,7 +7,6 @@ from .row_sources import line as line
 from .row_sources import new_run_id as new_run_id
 from .runs import Asked as Asked
 from .runs import RunInfo as RunInfo
-from .runs import stored_results as stored_results
 from .serving import serve_model as serve_model
 from .session import EnvironmentSession as EnvironmentSession
 from .session import Observation as Observation
@@ -16,6 +15,7 @@ from .status import Counter as Counter
 from .status import RunProgress as RunProgress
 from .status import Status as Status
 from .status import queues as queues
+from .stored_results import stored_results as stored_results
 from .streaming import Lifetime as Lifetime
 from .streaming import background as background
 from .sync import SyncClient as SyncClient

@@ -18,8 +18,9 @@ import anyio
 import msgspec
 
 from gym_runtime.bus.interface import Bus
-from gym_runtime.client.runs import Runs, first_result, tasks_of
+from gym_runtime.client.runs import Runs, tasks_of
 from gym_runtime.client.status import Counter
+from gym_runtime.client.stored_results import first_result
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress

@@ -24,8 +24,9 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from gym_runtime.client.recovery import Remains
-from gym_runtime.client.runs import Runs, StoredResult, stored_results
+from gym_runtime.client.runs import Runs
 from gym_runtime.client.status import REFUSALS_LOOK_S, Counter, watch_refusals
+from gym_runtime.client.stored_results import StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts

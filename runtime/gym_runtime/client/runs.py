@@ -12,8 +12,9 @@ from anyio.abc import TaskGroup
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
-from gym_runtime.bus.interface import Bus, Headers, Incoming, Record
+from gym_runtime.bus.interface import Bus, Headers, Incoming
 from gym_runtime.client.status import Counter, results
+from gym_runtime.client.stored_results import first_result
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import (
@@ -22,14 +23,11 @@ from gym_runtime.errors import (
     DeadlineExceeded,
     GymError,
     NoWorker,
-    RuntimeFault,
     UsageError,
 )
-from gym_runtime.files.keys import KeyCounts
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import rollout_token, token
-from gym_runtime.messages.outcomes import RESULTS, Failed, RolloutRecord, rollout_of
-from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.outcomes import Failed
 from gym_runtime.messages.rollout_spec import RolloutSpec, decode_spec, encode_spec
 from gym_runtime.messages.run_control import (
     CONTROLS,
@@ -49,13 +47,11 @@ from gym_runtime.messages.stored_records import (
     asked_here,
     encode_asked,
     encode_run,
-    leave_out,
     read_asked,
 )
 from gym_runtime.rollout.journal import FAILED_TASK, Sweep, journal_subject
-from gym_runtime.rollout.record import refused_record
 from gym_runtime.task_pool import TaskPool
-from gym_runtime.timing import CLIENT_ANSWER_S, JOURNAL_READ_S
+from gym_runtime.timing import CLIENT_ANSWER_S
 
 PUBLISHERS = 64
 """Rollouts that are stored at the same time: one after the other would cost a round trip each."""
@@ -355,7 +351,9 @@ class Runs:
                 "--resume --retry-failed' runs those of a file again"
             )
         again = 0
-        for stored in TASKS.read_all(await self.bus.latest(f"journal.{run}.*.*.*.{FAILED_TASK}")):
+        for stored in TASKS.read_all(
+            await self.bus.latest(f"journal.{token(run, 'run')}.*.*.*." + FAILED_TASK)
+        ):
             key = rollout_token(stored.rollout_id)
             journal = journal_subject(run, stored.task_index, stored.rollout_index)
             result = await first_result(self.bus, f"rollout.{key}")
@@ -472,66 +470,3 @@ class Runs:
 
 
 # -- the results at the broker: only the first one of each rollout counts ---------------------------------
-
-
-class StoredResult(msgspec.Struct, frozen=True):
-    """What is stored of one rollout.
-
-    Attributes:
-        readable: whether this is the stored record; else it is that of a failure, which says why.
-    """
-
-    record: RolloutRecord
-    sequence: int
-    readable: bool = True
-
-
-async def stored_results(bus: Bus, run: str) -> AsyncGenerator[StoredResult]:
-    """A run's results, past and future, in the order of their commits; each rollout's once.
-
-    The writer asks the broker to refuse a second result, so a hostile agent can store one by not asking. The
-    first result in the stream's order counts; the log names the others.
-    """
-    # Not a set: it holds an entry for each rollout of a run, which may be millions.
-    had = KeyCounts()
-    async for stored in bus.records(f"rollout.{token(run, 'run')}.>"):
-        key = rollout_of(stored.subject)
-        if key is None:
-            leave_out(stored.subject, "it is no rollout's subject")
-        elif had.increase(*key) > 1:
-            # An attempt may also be so late that the broker has shed the record of the one before.
-            leave_out(stored.subject, "the rollout has a result already, and the first one counts")
-        else:
-            yield _readable(stored)
-
-
-async def first_result(bus: Bus, subject: str) -> RolloutRecord | None:
-    """The result that counts of one rollout; None if it was deleted."""
-    with anyio.move_on_after(JOURNAL_READ_S):
-        async for stored in bus.records(subject):
-            return _readable(stored).record
-    return None
-
-
-def _readable(stored: Record) -> StoredResult:
-    """The result; one that cannot be read is a failure, because its rollout cannot have another one."""
-    record = RESULTS.problem(stored)
-    if not isinstance(record, str):
-        return StoredResult(record, stored.sequence)
-    leave_out(stored.subject, record)
-    error = RuntimeFault(
-        f"the stored result cannot be read ({record[:500]}): another version of gym-runtime, or an intruder, "
-        "stored it; make the rollout again with --resume",
-        stage="commit",
-    )
-    _, run, task_index, rollout_index = stored.subject.split(".")
-    spec = RolloutSpec(
-        run=run,
-        task_index=int(task_index),
-        rollout_index=int(rollout_index),
-        environment="",
-        agent="",
-        row=NULL,
-    )
-    failed = refused_record(spec, error, worker="")
-    return StoredResult(failed, stored.sequence, readable=False)
