@@ -185,6 +185,7 @@ FORKS = "import os\nfor n in range(99): os.fork() or os.read(os.pipe()[0], 1)"
     ],
     ids=["file", "disk", "open files", "memory", "processes"],
 )
+@pytest.mark.timeout(60)
 async def test_each_limit_holds_in_each_kind_of_sandbox(limits: Limits, code: str, said: str) -> None:
     async with Interpreter(limits) as session:
         done = await session.execute(code, 20)
@@ -195,8 +196,10 @@ async def test_each_limit_holds_in_each_kind_of_sandbox(limits: Limits, code: st
     async with Container(directory="work", limits=limits) as container:
         script = f"{' '.join(python.python_command())} - <<'END'\n{code}\nEND"
         result = await container.run(script, timeout_s=20)
-        # Where its files or processes are used up, none are left for the words.
-        assert said in result.stderr.decode() or not result.stderr, result
+        # Where its files or processes are used up, none are left for the words; sometimes none for the shell
+        # that would end the others, and then the container ends.
+        words = result.stderr.decode()
+        assert said in words or words in ("", "the container has ended: it does not answer"), result
         assert result.exit_code, result
 
 
