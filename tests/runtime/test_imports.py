@@ -102,7 +102,7 @@ def test_a_modules_name_stands_for_one_thing() -> None:
 LINES = 500
 TABLES = {"client.py", "link.py", "rollout.py", "dataset.py", "tools.py"}
 """Files with a reason to be longer: half of them are docstrings, of the client's face and of a bus's laws; or
-they are one life read from top to bottom: of a rollout, of a file of rows, of a tool from its signature on."""
+they are one life read from top to bottom: of a rollout, of a file of rows, of a tool from its signature."""
 
 
 def test_no_module_is_too_long() -> None:
