@@ -51,4 +51,4 @@ async def test_every_page_can_be_used_by_all(chromium: Chromium, site: str, dark
             await page.eval("window.axe ?? " + AXE.read_text() + "; 0")
             for rule in await page.eval("axe.run().then((all) => all.violations)"):
                 found.append(f"{name}: {rule['id']} {[node['html'][:160] for node in rule['nodes'][:2]]}")
-    assert found == []
+    assert not found, "\n".join(found)
