@@ -130,7 +130,7 @@ class Template:
                 raise
             if pid == 0:
                 self._be_the_program(settings, descriptors)
-            # The program's pipes stay open here: whoever reads their end finds the exit code.
+            # The program's pipes stay open here: a reader that comes to their end finds the exit code.
             ended, status = os.wait()
             while ended != pid:  # orphans become children of this process
                 ended, status = os.wait()

@@ -125,7 +125,7 @@ def only_piece(
 ) -> Piece:
     """For trainers that take one sequence per rollout, and cannot leave a failed one out.
 
-    That of `main_one`; the log says if there were others. If there is none, a single end token that
+    That of `main_one`; the log says if there were others. Without a main sequence, a single end token that
     is not trained on.
 
     Args:

@@ -63,7 +63,7 @@ def read(given: str) -> tuple[str, Suite]:
     """A suite by its file or by the name of one that is shipped; with its name.
 
     Raises:
-        UsageError: there is none, it is no such file, or two of its parts or models have one name.
+        UsageError: the file does not exist, it is no suite, or two of its parts or models have the same name.
     """
     path = Path(given)
     if not path.is_file():

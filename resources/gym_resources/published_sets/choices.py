@@ -53,7 +53,7 @@ def choice_row(question: str, options: Sequence[str], answer: str | int, **about
     lettered = dict(zip(ascii_uppercase, options, strict=False))
     letter = ascii_uppercase[answer] if isinstance(answer, int) else answer.strip().upper()
     if letter not in lettered:
-        raise ValueError(f"the answer {answer!r} is none of {len(options)} options")
+        raise ValueError(f"the answer {answer!r} is not one of the {len(options)} options")
     return {
         "question": question,
         "options_text": "\n".join(f"{name}) {wording}" for name, wording in lettered.items()),

@@ -30,7 +30,7 @@ def openenv_server(
     Args:
         environment: The environment.
         input: The rows, JSONL: reset with index N takes row N.
-        host: The address to listen on. Whoever reaches it may play.
+        host: The address to listen on. Any client that reaches it can play.
         port: 0 lets the system choose.
         sessions: Connections at a time.
     """

@@ -44,7 +44,7 @@ class CallFacts(msgspec.Struct):
     """What is known of a call.
 
     Attributes:
-        before: the number of the call that it continues; -1 if there is none.
+        before: the number of the call that it continues; -1 if it continues no call.
         conversation: equal for calls with the same conversation.
         asked: how many answers had come when it was asked.
         said: what its answer says; its arguments' texts are ``spawned``.

@@ -69,8 +69,8 @@ def _own_rows(environment: LoadedEnvironment, name: str, limit: int | None) -> P
         terminal.errors().print(f"{name}: the rows of {prepared}", soft_wrap=True)
         return prepared
     terminal.errors().print(
-        f"{name}: example rows only, whose score means nothing; the benchmark's own rows are not at "
-        f"{prepared}: gym-runtime prepare {environment.name}",
+        f"{name}: its example rows; 'gym-runtime prepare {environment.name}' fetches the published ones, of "
+        "which a score can be compared",
         soft_wrap=True,
     )
     return environment.examples

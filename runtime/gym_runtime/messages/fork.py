@@ -84,7 +84,7 @@ def decode_fork(data: Raw | bytes) -> Fork:
     """The fork of a row.
 
     Raises:
-        msgspec.DecodeError: it is none, or its tokens do not fit each other.
+        msgspec.DecodeError: the text is no fork, or its tokens do not fit each other.
     """
     fork = _decode_fork(data)
     before: Ids = ()

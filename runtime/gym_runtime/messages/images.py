@@ -27,7 +27,7 @@ class Image:
         media_type: ``image/png`` and the like.
 
     Raises:
-        ValueError: the data are none of these, or larger.
+        ValueError: the data are no PNG, JPEG, GIF or WebP file, or the image is too large.
     """
 
     __slots__ = ("data", "media_type")

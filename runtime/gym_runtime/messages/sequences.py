@@ -52,20 +52,21 @@ class _Fork(msgspec.Struct, frozen=True):
     changed: list[str] = []
 
 
-class _Own(msgspec.Struct, frozen=True):
-    fork: _Fork | None = None
-
-
-class _Forked(msgspec.Struct, frozen=True):
-    own: _Own = msgspec.field(name="_gym", default=_Own())
-
-
 class _Response(msgspec.Struct, frozen=True):
     output: list[_Item] = []
 
 
 class _Gym(msgspec.Struct, frozen=True):
     calls: list[BranchCall] = []
+    fork: _Fork | None = None
+
+    def masked(self, *, shared: bool) -> int:
+        """How many of the transcript's items, from the first one on, are not trained.
+
+        Args:
+            shared: as for `token_sequences`.
+        """
+        return self.fork.items if self.fork is not None and (self.fork.changed or not shared) else 0
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -73,13 +74,14 @@ class _Row(msgspec.Struct, frozen=True):
     gym: _Gym = msgspec.field(name="_gym", default=_Gym())
 
 
-class _Calls(msgspec.Struct, frozen=True):
+class _Beside(msgspec.Struct, frozen=True):
+    """A row whose transcript's tokens stand beside it."""
+
     gym: _Gym = msgspec.field(name="_gym", default=_Gym())
 
 
 _decode = msgspec.json.Decoder(_Row).decode
-_decode_calls = msgspec.json.Decoder(_Calls).decode
-_decode_forked = msgspec.json.Decoder(_Forked).decode
+_decode_beside = msgspec.json.Decoder(_Beside).decode
 NAN = pack_logprobs([math.nan])
 PROMPT_BYTES = 2**28
 """Of all sequences of a rollout. A few bytes of a row can say that a call repeats a megabyte of ids."""
@@ -240,7 +242,7 @@ def token_sequences(
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
     items = found.response.output if found.response is not None else []
-    masked = masked_items(row, shared=shared)
+    masked = found.gym.masked(shared=shared)
     calls = [
         _read(number, item, ids, trained=number >= masked)
         for number, item in enumerate(items)
@@ -249,22 +251,6 @@ def token_sequences(
     if items and not calls and not found.gym.calls:
         raise UsageError(NO_TOKENS)
     return _sequences(calls, found.gym.calls, truncated=truncated, credit=credit)
-
-
-def masked_items(row: Raw | bytes, *, shared: bool) -> int:
-    """How many of a transcript's items, from the first one on, are not trained.
-
-    Args:
-        shared: as for `token_sequences`.
-
-    Raises:
-        TaskError: the row is damaged.
-    """
-    try:
-        fork = _decode_forked(row).own.fork
-    except UNREADABLE as error:
-        raise TaskError(f"not a result row: {error}") from error
-    return fork.items if fork is not None and (fork.changed or not shared) else 0
 
 
 def packed_sequences(
@@ -282,11 +268,11 @@ def packed_sequences(
         TaskError: a call's ids and log-probabilities do not belong together; or the row is not one.
     """
     try:
-        branches = _decode_calls(row).gym.calls
+        gym = _decode_beside(row).gym
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
-    calls = _read_packed(chain, masked_items(row, shared=shared))
-    found = _sequences(calls, branches, truncated=truncated, credit=credit)
+    calls = _read_packed(chain, gym.masked(shared=shared))
+    found = _sequences(calls, gym.calls, truncated=truncated, credit=credit)
     if not found:
         raise UsageError(NO_TOKENS)
     return found

@@ -63,7 +63,7 @@ def parse_share(text: str) -> tuple[float | None, int | None]:
     ((None, None), (0.03, None), (1.0, 20))
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the value is neither a share nor a number.
     """
     with suppress(ValueError):
         value = float(text)
@@ -283,8 +283,8 @@ def rewards(
         tell: called with each alarm or notice, and whether it is an alarm.
 
     Raises:
-        UsageError: the share is none, there is no environment of the name ``second``, or the file is no file
-            of its own.
+        UsageError: the share is not valid, no environment has the name ``second``, or the file is no file of
+            its own.
     """
     refuse_special(path)
     share, each_version = parse_share(asked)

@@ -1,4 +1,4 @@
-"""The processor time of this process and of all that it starts, also of what nobody waits for.
+"""The processor time of this process and of all that it starts, also of processes that no parent waits for.
 
 A sandbox's processes end unseen: their parents are killed before they wait for them, so that the kernel adds
 their time to nobody's. A control group counts them; where none can be made, the tree of processes is read

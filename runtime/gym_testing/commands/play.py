@@ -118,7 +118,7 @@ async def _played(environment: LoadedEnvironment, row: bytes) -> RolloutRecord:
 
 
 class Person:
-    """A model adapter that asks whoever sits at the terminal.
+    """A model adapter that asks the person at the terminal.
 
     Args:
         role: the role in which the person answers; empty for the policy.

@@ -198,7 +198,7 @@ def _of_recipe(name: str) -> set[str]:
     """The environments of a recipe.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: there is no recipe of this name.
     """
     listed = {one.name: one for one in recipes.recipes()}
     if name not in listed:

@@ -36,7 +36,7 @@ def test_prepared_rows_are_run_with_the_published_repeats_and_scored(tmp_path: P
 
     (data / "benchmark.jsonl").unlink()
     document, said = run(tmp_path, "--repeats", "1")
-    assert "gpqa: example rows only, whose score means nothing" in said
+    assert "gpqa: its example rows; 'gym-runtime prepare gpqa' fetches the published ones" in said
     assert "gym-runtime prepare gpqa" in said
     assert "score                accuracy 0  Biology 0  Chemistry 0  Physics 0" in document["text"]
 

@@ -85,7 +85,7 @@ def load(start: Start) -> Any:
     """The task.
 
     Raises:
-        UsageError: there is none of this name, or it needs what it does not get here.
+        UsageError: there is no task of this name, or it needs what it does not get here.
     """
     try:
         tasks = load_tasks([start.task], start.arguments)
@@ -255,7 +255,7 @@ def _end(sample: Any, chosen: str) -> End:
 
 
 def graded(value: Any) -> float | None:
-    """A score's value as a number, by inspect's rules; None if it is none, or NaN."""
+    """A score's value as a number, by inspect's rules; None if the value is no number, or NaN."""
     if isinstance(value, str):
         value = _GRADES.get(value, _GRADES.get(value.lower(), value))
     try:

@@ -19,7 +19,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """The verdict.
 
     Attributes:
-        problem: why there is none.
+        problem: why there is no answer.
         limit: which limit of the guest's ended the rollout.
     """
 

@@ -54,7 +54,7 @@ def game_of(name: str, settings: dict[str, Any]) -> Game:
     """The game of an address.
 
     Raises:
-        UsageError: there is none of this name, or a setting does not fit.
+        UsageError: there is no game of this name, or a setting does not fit.
     """
     if name not in _REGISTRY:
         near = [known for known in _REGISTRY if known.lower().startswith(name.lower()[:4])]
