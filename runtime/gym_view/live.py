@@ -170,6 +170,11 @@ def run_view(run: RunInfo, progress: RunProgress | None) -> RunView:
     )
 
 
+def has_all(run: RunInfo, progress: RunProgress | None) -> bool:
+    """Whether all rollouts of a run are finished, so that it waits only to be collected."""
+    return progress is not None and progress.done is not None and 0 < run.total <= progress.done
+
+
 def is_paused(run: RunInfo, progress: RunProgress) -> bool:
     """Whether a run that is not over is paused."""
     return run.state == "active" and progress.control is not None and progress.control.paused
@@ -281,7 +286,9 @@ def _failures(progress: Mapping[str, RunProgress]) -> list[Failure]:
 def _unserved(status: Status) -> list[tuple[str, str]]:
     """``(kind, name)`` of what active runs ask for in vain."""
     served = {(worker.kind, pool) for worker in status.workers for pool in worker.pools}
-    active = [run for run in status.runs if run.state == "active"]
+    active = [
+        run for run in status.runs if run.state == "active" and not has_all(run, status.progress.get(run.run))
+    ]
     wanted = {("agent", name) for run in active for name in run.agents}
     wanted |= {("resource", name) for run in active for name in run.environments}
     return sorted(wanted - served)

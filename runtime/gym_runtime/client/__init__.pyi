@@ -15,7 +15,7 @@ from .status import Counter as Counter
 from .status import RunProgress as RunProgress
 from .status import Status as Status
 from .status import queues as queues
-from .stored_results import stored_results as stored_results
+from .stored import stored_results as stored_results
 from .streaming import Lifetime as Lifetime
 from .streaming import background as background
 from .sync import SyncClient as SyncClient

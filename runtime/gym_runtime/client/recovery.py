@@ -20,7 +20,7 @@ import msgspec
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client.runs import Runs, tasks_of
 from gym_runtime.client.status import Counter
-from gym_runtime.client.stored_results import first_result
+from gym_runtime.client.stored import first_result
 from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.resume import Progress

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from gym_runtime.client.recovery import Remains
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.status import REFUSALS_LOOK_S, Counter, watch_refusals
-from gym_runtime.client.stored_results import StoredResult, stored_results
+from gym_runtime.client.stored import StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
 from gym_runtime.errors import GymError
 from gym_runtime.files.keys import KeyCounts

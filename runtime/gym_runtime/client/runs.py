@@ -14,7 +14,7 @@ from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Headers, Incoming
 from gym_runtime.client.status import Counter, results
-from gym_runtime.client.stored_results import first_result
+from gym_runtime.client.stored import first_result
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import (

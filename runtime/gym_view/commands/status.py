@@ -61,7 +61,7 @@ async def look(gym: Client) -> tuple[Reading, Reading | None]:
 def _show_status(reading: Reading, before: Reading | None) -> None:
     from gym_view import system_tables
     from gym_view.limit import limit
-    from gym_view.live import view
+    from gym_view.live import has_all, view
 
     console = terminal.output()
     now, found = view(reading, before), reading.status
@@ -84,17 +84,13 @@ def _show_status(reading: Reading, before: Reading | None) -> None:
     active = [run for run in found.runs if run.state == "active"]
     if active:
         console.print(system_tables.drawn_runs(active, found.progress))
-        waiting = [run for run in active if not _has_all(run, found.progress.get(run.run))]
+        waiting = [run for run in active if not has_all(run, found.progress.get(run.run))]
         agents = sorted({name for run in waiting for name in run.agents})
         environments = sorted({name for run in waiting for name in run.environments})
         for line in unserved(found.workers, agents=agents, environments=environments):
             console.print(line, soft_wrap=True)
     else:
         console.print("no run is active")
-
-
-def _has_all(run: RunInfo, progress: RunProgress | None) -> bool:
-    return progress is not None and progress.done is not None and 0 < run.total <= progress.done
 
 
 async def _look_at_run(run: str, gym: Client) -> tuple[RunInfo, RunProgress, dict[str, Asked]]:

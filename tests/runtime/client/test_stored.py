@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.client import RunInfo
-from gym_runtime.client.stored_results import stored_results
+from gym_runtime.client.stored import stored_results
 from gym_runtime.errors import UsageError
 from gym_runtime.messages import outcomes
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, encode_record
