@@ -340,6 +340,8 @@ class Runs:
             # None: another client has changed it meanwhile.
             if await self.bus.append(subject, encode_control(after), expect=sequence) is not None:
                 await self.bus.publish(f"cancel.{token(run, 'run')}.control", b"")
+                # The broker answers in order: it has passed the signal on before this returns.
+                await self.bus.latest(subject)
                 return after
 
     async def retry_failed(self, run: str) -> int:
