@@ -182,6 +182,7 @@ def timed(read: Callable[[str], list[Any]], text: str) -> tuple[float, list[Any]
     return time.thread_time() - begun_s, found
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_megabyte_is_read_within_50_ms() -> None:
     slow: dict[str, float] = {}
     for shape, make in PLANS.items():
@@ -210,6 +211,7 @@ async def longest_step_s(agent: str, shape: str) -> float:
     return watched.longest_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["reflection", "orchestrator", "rewoo", "parallel_thinking", "tool_loop"])
 async def test_a_hostile_model_does_not_hold_up_the_worker(agent: str) -> None:
     for shape in ("lines", "references", "brackets in a step", "nested brackets", "one word"):

@@ -93,6 +93,7 @@ STATES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(STATES, unique_by=lambda one: one.url), st.text(max_size=8))
 def test_the_chosen_one_may_be_used(replicas: list[ReplicaState], rollout: str) -> None:
     found = choose(rollout, replicas)

@@ -62,6 +62,7 @@ def test_faults_by_the_models_name(stub: StubEngine) -> None:
     assert post(f"{stub.url}/nothing", {})[0] == 404
 
 
+@pytest.mark.slow
 def test_random_faults_are_the_same_for_the_same_seed() -> None:
     def statuses() -> list[int]:
         with stub_engine.running("--fault", "503=0.3", "--seed", "7") as stub:

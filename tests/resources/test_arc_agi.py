@@ -67,6 +67,7 @@ def test_a_grid_of_a_megabyte_is_none() -> None:
     assert grid("[[1," + " " * 900_000 + "2]]") == [[1, 2]]
 
 
+@pytest.mark.slow
 def test_long_texts_of_brackets_take_no_time() -> None:
     for shape in ("[", "[[", "[[1],", "[ ", "[[ ", "[[]]", "[[1,,]] ", "[[1]", r"\boxed{[[1,,]]}", "[[1]]]"):
         for before in ("", "[[", r"\boxed{[["):

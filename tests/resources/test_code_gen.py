@@ -120,6 +120,7 @@ async def test_a_program_runs_as_programs_do(isolation: None, name: str) -> None
     assert await run(PROGRAMS[name], ("", "1")) == Outcome(passed=1, status="passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -311,6 +312,7 @@ async def test_what_cannot_be_undone_fails_no_test(isolation: None) -> None:
     assert await run(ends, *[("", "1")] * 3) == Outcome(passed=3, status="passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 4, 5, 9])
 async def test_the_first_test_that_fails_is_told_wherever_it_is(isolation: None, number: int) -> None:
     code = (

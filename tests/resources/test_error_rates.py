@@ -58,6 +58,7 @@ def test_each_environment_has_a_badge() -> None:
     assert not lacking, f"gym-runtime audit {' '.join(lacking)} --seconds 240 --repeats 3 --keep-rates"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.soak] * (name not in TODAY)) for name in NAMES]
@@ -85,6 +86,7 @@ async def test_rates_are_those_that_are_kept(name: str) -> None:
             assert (now.found, now.rows) == (before.found, before.rows), about
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["mcqa", "gpqa_diamond", "single_step_tool_use_with_argument_comparison"])
 async def test_the_strict_rule_is_cheated_on_fewer_rows_and_refuses_no_gold(name: str) -> None:

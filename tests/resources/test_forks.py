@@ -31,6 +31,7 @@ def names() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 async def test_a_fork_of_a_gold_ends_as_the_gold_does(name: str) -> None:
     environment = catalogue.environment(name)

@@ -74,6 +74,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.slow
 async def test_rows_in_nemo_gyms_format_are_won_by_their_form() -> None:
     for line in nemo_gym_rows(NAME):
         verifier = json.loads(line)["verifier"]

@@ -82,6 +82,7 @@ def frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("number", range(len(REPLIES)))
 async def test_no_reply_holds_the_loop(number: int) -> None:

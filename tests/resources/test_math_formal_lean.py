@@ -77,6 +77,7 @@ async def test_what_lean_says_decides(lean: StubServer, proof: str, status: str)
     assert verdict.reward == float(status == "completed")
 
 
+@pytest.mark.slow
 async def test_a_proof_that_takes_too_long_is_stopped(lean: StubServer) -> None:
     assert (await proved("  hang_here", limit_s=1)).fields["proof_status"] == "timeout"
     assert (await proved("  rfl")).reward == 1.0
@@ -87,6 +88,7 @@ async def test_lines_are_counted_from_the_proofs_first_one(lean: StubServer) -> 
     assert "line 2: unsolved goals" in verdict.fields["error_feedback"].replace("line 3", "line 2")
 
 
+@pytest.mark.slow
 async def test_the_environment_keeps_the_contract(lean: StubServer) -> None:
     findings = await contract.check(catalogue.environment("math_formal_lean"))
     assert not [finding for finding in findings if not finding.passed]
@@ -119,6 +121,7 @@ async def test_a_header_is_loaded_once(folder: Path, monkeypatch: pytest.MonkeyP
     await pool.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trick", ["end_here", "no_json", "hang_here"])
 async def test_a_process_that_a_proof_spoils_is_replaced(folder: Path, trick: str) -> None:
     pool = repl_pool.Pool(checker._command(), str(folder))

@@ -101,6 +101,7 @@ TEMPLATES = (
 )
 
 
+@pytest.mark.slow
 async def test_rows_in_nemo_gyms_format_are_won_in_their_templates_words() -> None:
     lines = [line for line in nemo_gym_rows("mcqa") if b"template_metadata" in line]
     assert len(lines) in (1, len(TEMPLATES))  # our own row is the first

@@ -40,6 +40,7 @@ async def reward(row: dict[str, Any], answer: str) -> float:
     return (await verify(task, Reply.of(f"<answer>{answer}</answer>"))).reward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", [*LISTS, *FORMULAS])
 async def test_no_scorer_executes_its_answer(dataset: str, tmp_path: Path) -> None:
     mark, row = tmp_path / "mark", entry(dataset)

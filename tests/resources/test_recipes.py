@@ -41,6 +41,7 @@ def test_a_part_is_here_if_all_its_agents_mean_one_environment() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "agent"), HERE)
 async def test_a_perfect_rollout_of_a_part_scores_full(name: str, agent: str) -> None:
     environment = catalogue.environment(PARTS[name].environment)

@@ -32,6 +32,7 @@ CHEMISTRY = {"verifier_metadata": {"solution": "str_eval!:!CCO!:!property-regres
 SUM = {"question": "?", "answer": "4", "metadata": {"source_dataset": "basic_arithmetic"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "task", "items", "answers", "fields"),
     [

@@ -160,6 +160,7 @@ JUDGED: list[tuple[str, dict[str, Any], str, dict[str, list[str]], float]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "task", "reply", "answers", "worth"), JUDGED)
 async def test_a_judged_reply_is_worth_what_its_label_says(
     name: str, task: dict[str, Any], reply: str, answers: dict[str, list[str]], worth: float, isolation: None

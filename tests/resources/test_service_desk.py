@@ -163,6 +163,7 @@ def test_a_shop_is_itself_whatever_the_order_of_an_addresss_words() -> None:
     assert not shop("Mill Lane 3", "A").is_like(shop("Mill Lane 3", "A", "A"))
 
 
+@pytest.mark.slow
 async def test_a_conversation_with_a_customer_from_end_to_end() -> None:
     line = next(line for line in generate(8, 3) if line["expected_calls"])
     speaker = line["shop"]["customers"][0]

@@ -167,6 +167,7 @@ def is_deep(place: str, module: str) -> bool:
     return module.count(".") > 1 and package not in SATELLITES and f"/{package}/" not in place
 
 
+@pytest.mark.slow
 def test_authors_import_from_the_package_or_from_a_room_of_it() -> None:
     deep = {
         place: names

@@ -4,9 +4,11 @@ import signal
 import time
 from contextlib import suppress
 
+import pytest
 from gym_sandbox.processes.processor_time import within
 
 
+@pytest.mark.slow
 def test_a_step_is_bounded_by_the_time_of_the_processor() -> None:
     def waits() -> str:
         time.sleep(0.4)  # as on a machine that has no processor for it

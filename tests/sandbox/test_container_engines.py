@@ -111,6 +111,7 @@ async def test_nothing_of_the_worker_reaches_an_engine_and_nothing_is_allowed(fa
         assert "--volume" not in started
 
 
+@pytest.mark.slow
 async def test_an_image_that_cannot_be_pulled_is_a_failure_with_the_engines_words(fake: Fake) -> None:
     if container_engines.chosen() == "apptainer":
         pytest.skip("apptainer pulls by itself")

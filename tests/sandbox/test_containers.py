@@ -81,6 +81,7 @@ async def test_commands_share_files_and_nothing_else(image: str | None) -> None:
     assert (closed.exit_code, closed.stderr) == (137, b"the container is closed")
 
 
+@pytest.mark.slow
 async def test_a_command_is_killed_at_its_time_limit_and_the_container_goes_on(image: str | None) -> None:
     async with container(image) as box:
         late = await box.run("echo begun; sleep 600", timeout_s=1)
@@ -181,6 +182,7 @@ async def test_processes_that_stay_end_with_the_container(image: str | None) -> 
     assert not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or ())]
 
 
+@pytest.mark.slow
 async def test_starting_does_not_wait_and_cancelling_leaves_nothing(image: str | None) -> None:
     box = container(image)
     start_s = time.monotonic()

@@ -116,6 +116,7 @@ def test_a_processor_whose_calls_are_not_known_is_refused(monkeypatch: pytest.Mo
     seccomp.program.cache_clear()
 
 
+@pytest.mark.slow
 @NEEDS_ISOLATION
 async def test_a_sandbox_whose_isolation_fails_is_no_result() -> None:
     async with Sandbox(folders=("/no/such/folder",)) as box:
@@ -150,6 +151,7 @@ async def test_what_a_function_raises_reaches_its_caller_in_the_words_of_explain
     assert bytes(await call(verifier(called_functions.echo), "said")) == b'"said"'
 
 
+@pytest.mark.slow
 @NEEDS_ISOLATION
 async def test_a_process_that_dies_or_cannot_prepare_says_why() -> None:
     with pytest.raises(ProcessDied, match=r"^exit code 3$"):

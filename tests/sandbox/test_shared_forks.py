@@ -40,6 +40,7 @@ async def test_a_fork_serves_so_many_calls() -> None:
     assert forks == sorted(forks)
 
 
+@pytest.mark.slow
 async def test_the_processor_time_of_each_call_is_its_own() -> None:
     first = await do("")
     for _ in range(3):

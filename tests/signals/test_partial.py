@@ -53,6 +53,7 @@ class Policy(Engine):
         return answer("right" if second else "wrong")
 
 
+@pytest.mark.slow
 async def test_unfinished_rollouts_stop_at_a_turn_between_two_steps() -> None:
     rows = [{"responses_create_params": {"input": str(n)}, "number": n} for n in range(40)]
     policy = Policy()

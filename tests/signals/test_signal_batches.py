@@ -91,6 +91,7 @@ async def running() -> AsyncGenerator[Running]:
         yield Running(system, policy)
 
 
+@pytest.mark.slow
 async def test_each_batch_has_as_many_groups_with_signal() -> None:
     async with running() as here, here.batches(curriculum="uniform") as batches:
         for _ in range(6):
@@ -114,6 +115,7 @@ async def test_each_batch_has_as_many_groups_with_signal() -> None:
         assert batches.step.useful == 16
 
 
+@pytest.mark.slow
 async def test_the_posterior_samples_less_than_all_in_turn() -> None:
     async with running() as here:
         spent = dict[str, int]()
@@ -126,6 +128,7 @@ async def test_the_posterior_samples_less_than_all_in_turn() -> None:
         assert spent["posterior"] < 0.6 * spent["uniform"]
 
 
+@pytest.mark.slow
 async def test_a_group_is_stopped_between_waves() -> None:
     async with (
         running() as here,
@@ -156,6 +159,7 @@ async def test_a_run_that_is_cancelled_by_another_client_ends_the_waiting() -> N
             await batches.next()
 
 
+@pytest.mark.slow
 async def test_a_bound_holds_sampling_back_until_the_weights_are_installed() -> None:
     async with running() as here, here.batches(staleness=0, signal=False, curriculum="uniform") as batches:
         await batches.next()
@@ -180,6 +184,7 @@ async def test_a_refused_group_is_counted_once() -> None:
             batches.refuse(group)
 
 
+@pytest.mark.slow
 async def test_the_figures_of_the_run_say_what_became_of_the_tokens() -> None:
     async with running() as here:
         async with here.batches(curriculum="uniform") as batches:
@@ -198,6 +203,7 @@ async def test_the_figures_of_the_run_say_what_became_of_the_tokens() -> None:
         assert run_view(info, RunProgress(figures=info.figures)).useful == useful.share
 
 
+@pytest.mark.slow
 async def test_an_engine_that_always_fails_ends_sampling_with_its_message() -> None:
     async with running() as here:
         here.policy.fault = ModelRefused("bad key")
@@ -256,6 +262,7 @@ async def test_two_trainers_of_one_name_are_told() -> None:
         await one.next()
 
 
+@pytest.mark.slow
 async def test_another_curriculum_under_the_same_name_is_refused() -> None:
     async with running() as here:
         async with here.batches(name="exp", curriculum="uniform") as batches:

@@ -17,6 +17,7 @@ from trainers.trainers_engine import GatedEngine, counter_row
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_a_trainer_that_is_drained_finishes_its_rollouts_and_leaves(system: SyncClient) -> None:
     engine = GatedEngine()
     source, made = engine.source(), list[RolloutRecord]()

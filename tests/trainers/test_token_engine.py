@@ -78,6 +78,7 @@ def says(**params: Any) -> str:
     return json.dumps({**fields, "agent_ref": {"name": "says"}})
 
 
+@pytest.mark.slow
 async def test_turns_are_one_sequence_of_what_the_engine_sampled() -> None:
     async with made(CALL, "Done.") as here:
         (record,) = await here.rollouts(*rows_text(counter_row()))
@@ -98,12 +99,14 @@ async def test_turns_are_one_sequence_of_what_the_engine_sampled() -> None:
     assert sequence.versions == ["step-3"]
 
 
+@pytest.mark.slow
 async def test_sampling_is_that_of_the_rollout() -> None:
     async with made("yes") as here:
         await here.rollouts(says(), temperature=0.7, top_p=0.9, top_k=5, max_output_tokens=17)
     assert here.engine.params == [{"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 17}]
 
 
+@pytest.mark.slow
 async def test_an_answer_that_was_cut_is_a_truncated_rollout() -> None:
     async with made("yes, of course") as here:
         (record,) = await here.rollouts(says(), max_output_tokens=3)
@@ -112,6 +115,7 @@ async def test_an_answer_that_was_cut_is_a_truncated_rollout() -> None:
     assert pieces(record)[0].response_ids == list(b"yes")
 
 
+@pytest.mark.slow
 async def test_a_conversation_without_room_for_an_answer_ends_there() -> None:
     async with made(CALL, "Done.") as here:
         await here.rollouts(*rows_text(counter_row()))
@@ -122,6 +126,7 @@ async def test_a_conversation_without_room_for_an_answer_ends_there() -> None:
     assert len(pieces(record)[0].turns) == 1
 
 
+@pytest.mark.slow
 async def test_a_row_that_does_not_fit_fails_and_says_so() -> None:
     async with made("yes", context=10) as here:
         (record,) = await here.rollouts(says())
@@ -130,6 +135,7 @@ async def test_a_row_that_does_not_fit_fails_and_says_so() -> None:
     assert pieces(record) == []
 
 
+@pytest.mark.slow
 async def test_an_engine_that_raises_is_asked_again() -> None:
     async with made("yes") as here:
         here.engine.failing = 1
@@ -137,6 +143,7 @@ async def test_an_engine_that_raises_is_asked_again() -> None:
     assert record.reward == 1.0
 
 
+@pytest.mark.slow
 async def test_what_such_an_engine_cannot_do_is_refused() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
     async with made("yes") as here:
@@ -144,6 +151,7 @@ async def test_what_such_an_engine_cannot_do_is_refused() -> None:
     assert "cannot enforce a tool_choice" in why_failed(record)
 
 
+@pytest.mark.slow
 async def test_thinking_is_not_part_of_the_answer() -> None:
     async with made("<think>Is it?</think>yes") as here:
         (record,) = await here.rollouts(says())
@@ -151,6 +159,7 @@ async def test_thinking_is_not_part_of_the_answer() -> None:
     assert record.messages[-1]["reasoning_content"] == "Is it?"
 
 
+@pytest.mark.slow
 async def test_answers_are_parsed_as_the_trainer_says() -> None:
     async def read(ids: list[int], tools: Any) -> Said:
         return Said(ByteTokenizer().decode(ids[:-1]).lower())

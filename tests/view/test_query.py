@@ -130,6 +130,7 @@ def test_sorting_is_stable_and_puts_missing_values_last(records: bytes) -> None:
         assert found == sorted(numbers, key=keys[by]), by
 
 
+@pytest.mark.slow
 @given(query=st.text(max_size=40))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15)
 def test_any_text_is_a_query(query: str, records: bytes) -> None:

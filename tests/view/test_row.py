@@ -159,6 +159,7 @@ NAMES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.dictionaries(NAMES, ANYTHING, max_size=4), max_size=30))
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=15)
 def test_no_row_is_too_strange(rows: list[dict[str, Any]]) -> None:

@@ -158,6 +158,7 @@ def test_runs_without_a_common_task_have_no_difference(tmp_path: Path) -> None:
     assert (result.difference, result.low, result.only_a, result.only_b) == (None, None, 1, 1)
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
     random_ = random.Random(5)
     covered = 0

@@ -224,6 +224,7 @@ async def test_another_file_under_the_name_has_another_generation(tmp_path: Path
         assert before["X-Generation"] != after["X-Generation"]
 
 
+@pytest.mark.slow
 async def test_hostile_lines_are_rows_too(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     big = row(1, response={"id": "big", "output": [{"type": "message", "content": "x" * 50_000_000}]})
@@ -311,6 +312,7 @@ async def test_a_cache_of_another_user_is_not_used(tmp_path: Path, monkeypatch: 
             pass
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there are no rollouts in"):
         async with web_server.serve([tmp_path]):

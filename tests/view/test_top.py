@@ -86,6 +86,7 @@ def text(app: Top) -> str:
     )
 
 
+@pytest.mark.slow
 async def test_tables_are_shown_sorted_and_filtered() -> None:
     async with shown(System()) as (app, pilot):
         assert "The client is the limit" in text(app)
@@ -106,6 +107,7 @@ async def test_tables_are_shown_sorted_and_filtered() -> None:
         assert "model-001" not in text(app)
 
 
+@pytest.mark.slow
 async def test_a_run_is_cancelled_only_after_a_yes() -> None:
     system = System()
     async with shown(system) as (app, pilot):
@@ -122,6 +124,7 @@ async def test_a_run_is_cancelled_only_after_a_yes() -> None:
         assert not isinstance(app.screen, Asked), "that one is over"
 
 
+@pytest.mark.slow
 async def test_weights_are_paused_and_resumed() -> None:
     system = System()
     async with shown(system) as (app, pilot):
@@ -165,6 +168,7 @@ async def test_a_worker_drains_only_after_a_yes() -> None:
         assert len(system.told) == 1
 
 
+@pytest.mark.slow
 async def test_names_are_shown_as_they_are_and_the_chosen_row_stays() -> None:
     system = System(workers=50)
     odd = Heartbeat(worker="odd", kind="agent", pools=["[red]\x1b[2J"], detail={"model": "[/b] @click=quit"})

@@ -219,6 +219,7 @@ def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "there is no file or folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_view_exports_the_texts_of_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = {"type": "message", "role": "assistant", "content": "Hi", "generation_token_ids": [7, 8]}
     (tmp_path / "a.jsonl").write_text(json.dumps(row(0, 0, 1.0, response={"output": [message]})) + "\n")

@@ -52,6 +52,7 @@ async def drips_until_it_is_closed(stream: SocketStream) -> None:
                 await stream.receive()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [gateway, metrics, viewer])
 async def test_headers_that_drip_are_not_waited_for(server: Server, tmp_path: Path) -> None:
     async with server(tmp_path) as port:

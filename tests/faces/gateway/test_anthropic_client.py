@@ -53,6 +53,7 @@ async def message(turn: Any, *, stream: bool, **more: Any) -> Any:
             return await events.get_final_message()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_message_with_thinking_text_and_tools(stream: bool) -> None:
     said = await message(CALLS, stream=stream, tools=[TOOL])
@@ -161,6 +162,7 @@ async def test_an_image() -> None:
     assert item["content"][0]["image_url"] == f"data:image/png;base64,{data}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("turn", "error", "kind"),

@@ -57,6 +57,7 @@ async def test_an_error_in_a_stream_that_has_begun() -> None:
             await anext(chunks)
 
 
+@pytest.mark.slow
 async def test_what_may_pass_says_when_to_ask_again() -> None:
     # The worker would wait longer than the deadline allows before it asks its engine again.
     async with standing(ModelUnavailable("overloaded"), timeout_s=2) as stand, client(stand) as made:

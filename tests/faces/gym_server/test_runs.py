@@ -240,6 +240,7 @@ async def test_a_server_of_one_environment_takes_rows_that_name_an_agent_of_the_
         assert (await here.post("/run", {**row, "agent_ref": {"name": "mcqa"}})).status == 422
 
 
+@pytest.mark.slow
 async def test_another_run_is_opened_when_the_run_is_cancelled() -> None:
     async with running_server(answer("\\boxed{B}")) as here:
         first = (await here.post("/run", choice_row())).body["_gym"]["rollout_id"]

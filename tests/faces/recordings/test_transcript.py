@@ -94,6 +94,7 @@ def test_a_conversation_of_three_calls() -> None:
     assert {index: one.generation_ids[0] for index, one in transcript.tokens.items()} == {1: 1, 3: 2, 5: 3}
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_reply_of_thousands_of_calls_is_read_beside_the_event_loop() -> None:
     transcript, passes = Transcript(), 0

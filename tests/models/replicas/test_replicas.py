@@ -52,6 +52,7 @@ async def test_one_without_the_model_stays_out(stubs: Callable[..., StubEngine])
         assert other.stats().requests == 0
 
 
+@pytest.mark.slow
 async def test_one_that_dies_is_out_and_comes_back() -> None:
     port = str(free_port())
     with stub_engine.running() as stays, ExitStack() as mortal:

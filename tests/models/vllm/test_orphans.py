@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 from gym_models.vllm_engine.orphans import killed_with_us
 
 CHILD = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -19,6 +20,7 @@ with killed_with_us(descendants()):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_owner_takes_its_processes_with_it() -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

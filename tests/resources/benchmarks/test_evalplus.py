@@ -19,6 +19,7 @@ def double(base: int | None = None, **further: Any) -> bytes:
     return row(verifier_metadata={"task_id": "own", "function": "f", "base": base, **tests})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "result", "base"),
     [

@@ -269,6 +269,7 @@ async def test_rows_that_cannot_be_judged_are_refused(change: dict[str, Any], me
             pass
 
 
+@pytest.mark.slow
 async def test_a_whole_conversation() -> None:
     row = example("tau2_airline", 1)
     policy = Engine(

@@ -187,6 +187,7 @@ async def test_tasks_that_cannot_be_set_up_are_refused(change: dict[str, Any], m
         await judged(row, [])
 
 
+@pytest.mark.slow
 async def test_a_whole_conversation_shows_the_agent_what_is_said_and_nothing_else() -> None:
     row = example(2)
     policy = Engine(

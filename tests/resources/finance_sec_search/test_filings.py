@@ -39,6 +39,7 @@ async def test_filings_are_listed_newest_first(out: World) -> None:
     assert all("ada@example.com" in headers["User-Agent"] for headers in out.headers)
 
 
+@pytest.mark.slow
 async def test_filings_are_chosen_by_form_and_date(out: World) -> None:
     nothing = ["SKRW has no such filings."]
     assert await filings(form_types=["10-q"]) == ["10-Q"]
@@ -76,6 +77,7 @@ async def test_a_contact_is_demanded(out: World, monkeypatch: pytest.MonkeyPatch
     assert out.asked == []
 
 
+@pytest.mark.slow
 async def test_an_sec_that_is_down_is_a_failure(out: World) -> None:
     for status in (403, 429, 503):
         out.instead = lambda _, status=status: web.Response(status=status)

@@ -35,6 +35,7 @@ async def test_plain_text_is_read_as_it_is(out: World) -> None:
     assert await browse(f"{out.url}/text") == "<p>one & two</p>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "problem"),
     [("/none", "HTTP 404"), ("/empty", "no text was found"), ("/pdf", "application/pdf, not a page of text")],

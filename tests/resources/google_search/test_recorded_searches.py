@@ -19,6 +19,7 @@ async def test_a_cache_asks_once(out: World) -> None:
     assert len(out.asked) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_what_is_recorded_with_any_engine_is_replayed_without(
     out: World, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

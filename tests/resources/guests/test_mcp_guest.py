@@ -168,6 +168,7 @@ async def gone(request: web.Request, asked: dict[str, Any]) -> web.StreamRespons
     return web.Response()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "ending"),
     [
@@ -238,6 +239,7 @@ def test_what_is_refused(address: str, problem: str) -> None:
         catalogue.environment(f"mcp:{address}")
 
 
+@pytest.mark.slow
 async def test_a_key_is_named_and_must_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     async def keyed(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         return said(asked, {"content": [{"type": "text", "text": request.headers["authorization"]}]})

@@ -68,6 +68,7 @@ def test_a_law_is_0_for_nothing_and_nan_where_it_is_undefined() -> None:
     assert math.isnan(law("m10_be_distribution", "hard", "v2")(1e10, 1.0))  # a negative one
 
 
+@pytest.mark.slow
 def test_there_are_108_laws_each_defined_at_most_of_its_points() -> None:
     laws = [law(*one) for one in itertools.product(LAWS, DIFFICULTIES, VERSIONS)]
     assert len({(one.parameters, one.text) for one in laws}) == 108

@@ -239,6 +239,7 @@ def test_rows_can_be_chosen_and_a_choice_that_does_not_exist_is_refused() -> Non
             generate(1, 1, noise_levels=levels)
 
 
+@pytest.mark.slow
 async def test_made_rows_are_tasks_and_say_what_the_function_must_be() -> None:
     resource = catalogue.environment("newton_bench").resource
     for made in generate(324, 3, noise_levels=0.01):

@@ -148,6 +148,7 @@ def test_json_may_hold_numbers_that_are_none() -> None:
     assert math.isnan(read("NaN", "json", {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -188,6 +189,7 @@ def test_what_is_not_well_formed_is_malformed(kind: Format, text: str) -> None:
         read(text, kind, RECORDS)
 
 
+@pytest.mark.slow
 def test_what_is_only_long_is_read() -> None:
     prose = "One sentence. And another one. " * 1000
     assert read(f'a = "{prose}"', "toml", {}) == {"a": prose}

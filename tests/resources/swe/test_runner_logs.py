@@ -107,6 +107,7 @@ def test_sympy() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["=", "PASSED ", "a ... ", "test_x ok\n", "=== 1 passed in ", "::", "\x1b["])
 @pytest.mark.parametrize("repository", ["a/b", "django/django", "sympy/sympy"])
 def test_every_log_is_read_in_linear_time(unit: str, repository: str) -> None:

@@ -166,6 +166,7 @@ async def order_of() -> list[bytes]:
     return [line.split()[0] for line in lines[2:] if line]
 
 
+@pytest.mark.slow
 async def test_defect_a_flush_sends_its_ping_before_what_is_pending() -> None:
     assert await order_of() == [b"PING", b"SUB", b"PUB"]
 

@@ -51,6 +51,7 @@ async def test_a_ping_that_was_not_answered_does_not_count() -> None:
     assert trips.seconds == 0.0
 
 
+@pytest.mark.slow
 async def test_a_slow_link_is_measured_until_it_is_fast_again(
     broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from gym_runtime.cli.app import application
 SYNTAX_CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_names_every_command_and_is_valid(shell: str, tmp_path: Path) -> None:
     script = tmp_path / f"completion.{shell}"
@@ -38,6 +39,7 @@ def completed(script: Path, words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
     script = tmp_path / "completion.bash"
     script.write_text(application().generate_completion(shell="bash"))

@@ -45,6 +45,7 @@ def estimated(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, objec
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_starts_nothing_and_writes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

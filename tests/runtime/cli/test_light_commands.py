@@ -28,16 +28,19 @@ def imported(*arguments: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_and_version_import_nothing_heavy(argument: str) -> None:
     assert not imported(argument) & HEAVY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "status", "drain", "weights"])
 def test_a_commands_help_imports_nothing_heavy(command: str) -> None:
     assert not imported(command, "--help") & HEAVY
 
 
+@pytest.mark.slow
 def test_listing_the_environments_imports_their_modules_and_nothing_heavy() -> None:
     # Takes less than half a second, which is no test: machines differ.
     found = imported("ls", "environments")

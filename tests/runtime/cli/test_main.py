@@ -22,6 +22,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([command, "--help"]) == 0
@@ -266,6 +267,7 @@ def test_a_terminal_without_utf_8_gets_what_it_can_show(tmp_path: Path) -> None:
     assert done.stdout.startswith(b"ok example_single_tool_call: keeps the contract")
 
 
+@pytest.mark.slow
 def test_the_script_passes_the_status_on(tmp_path: Path) -> None:
     done = subprocess.run([SCRIPT, "rnu"], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (2, "")

@@ -207,6 +207,7 @@ def fill(metrics: Metrics, rollouts: range) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_long_run_keeps_eight_bytes_per_number() -> None:
     metrics = Metrics()
     fill(metrics, range(5000))

@@ -58,6 +58,7 @@ def check(calls: list[Drawn]) -> None:
         assert (one.mask == (one.sampled & (one.kind in ACCEPTED))).all()
 
 
+@pytest.mark.slow
 def test_each_sampled_token_of_a_tree_is_carried_once() -> None:
     for seed in range(1000):
         check(draw(random.Random(seed)))

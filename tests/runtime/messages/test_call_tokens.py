@@ -69,6 +69,7 @@ def test_a_prompt_that_leaves_out_unknown_ids_is_an_error() -> None:
         lengthened(Tokens(same=2), (b"\x01\0\0\0",))
 
 
+@pytest.mark.slow
 @given(transcripts)
 def test_a_row_and_its_sequences_are_the_same_from_short_prompts(
     transcript: list[tuple[bool, list[int], list[int]]],

@@ -119,6 +119,7 @@ async def test_a_task_for_an_agent_that_its_worker_does_not_serve_fails_by_name(
             assert "cannot be read" in record.outcome.fault.message
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_member_that_cannot_be_read_ends_no_search_for_workers() -> None:
     good = Heartbeat(worker="model-1", kind="model", pools=["policy"])

@@ -56,6 +56,7 @@ async def test_a_lost_answer_is_asked_for_again_within_seconds(sender: str, aske
         assert clock.monotonic() - start_s < SOON_S + 5
 
 
+@pytest.mark.slow
 async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> None:
     async with running_client(answer(CALL), Hang()) as here:
         await here.gym.driver.publish(here.tasks("one", 3))

@@ -134,6 +134,7 @@ async def make(request: pytest.FixtureRequest) -> AsyncGenerator[Any]:
         yield make
 
 
+@pytest.mark.slow
 async def test_one_call_that_ends_its_workers_ends_three_of_them_and_no_other_fails(make: Any) -> None:
     callers = await make("r.7")
     ends = await callers.ask_all(400)
@@ -147,6 +148,7 @@ async def test_one_call_that_ends_its_workers_ends_three_of_them_and_no_other_fa
     assert callers.pool.beside == 0
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_worker_counts_that_its_caller_did_not_know_before(make: Any) -> None:
     """The first calls of a new agent worker come before it has heard of the others."""
     callers = await make("r.0", known=False)
@@ -174,6 +176,7 @@ async def test_a_call_that_was_not_alone_is_not_the_cause_though_its_rollout_is_
             tasks.start_soon(ask, number)
 
 
+@pytest.mark.slow
 async def test_several_such_calls_cost_four_workers_each_at_most(make: Any) -> None:
     poison = [f"r.{number}" for number in range(0, 200, 47)]
     callers = await make(*poison)

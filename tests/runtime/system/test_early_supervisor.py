@@ -52,6 +52,7 @@ def test_it_ends_without_a_word_when_its_owner_ends_without_a_system() -> None:
     assert process.returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_command_that_starts_nothing_leaves_none() -> None:
     command = [sys.executable, "-m", "gym_runtime.cli.main", "run", "no_such_environment", "-o", "x.jsonl"]

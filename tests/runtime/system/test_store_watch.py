@@ -61,6 +61,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_broker_is_not_started_again_before_there_is_space(small_disk: Path) -> None:
     broker = Broker(small_disk / "broker")
     broker.start()
@@ -79,6 +80,7 @@ def test_a_full_broker_is_not_started_again_before_there_is_space(small_disk: Pa
         broker.stop()
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing_is_not_judged() -> None:
     assert refusal("127.0.0.1:-1") is None
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -101,6 +101,7 @@ async def worker_goes_on(system: SmallSystem, **more: Any) -> None:
     assert (record.outcome, record.reward) == (Completed(), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["open", "work", "unknown", "verify", "close"])
 async def test_of_a_session(system: SmallSystem, at: str, way: str) -> None:
     await system.add_resource(environment(Environment(resource=Leaking, description="Leaks.")))

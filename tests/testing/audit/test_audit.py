@@ -72,6 +72,7 @@ def audited(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0
     return json.loads(capsys.readouterr().out)[0]["artifact"]
 
 
+@pytest.mark.slow
 def test_what_is_found_is_written_and_can_be_judged_again(capsys: pytest.CaptureFixture[str]) -> None:
     made = audited(capsys)
     assert json.loads(Path("sums.audit.json").read_text()) == made

@@ -55,6 +55,7 @@ def test_rows_that_another_file_has(tmp_path: Path) -> None:
     assert (overlap.contains, overlap.touches, overlap.rows) == (3, 3, [1, 2, 3])
 
 
+@pytest.mark.slow
 def test_very_many_equal_prompts_take_no_square_of_time(tmp_path: Path) -> None:
     found = duplicates(write(tmp_path / "rows.jsonl", ["Say something, please, in a few words."] * 5_000))
     assert found.within == 5_000

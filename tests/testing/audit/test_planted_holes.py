@@ -91,6 +91,7 @@ async def reward(environment: LoadedEnvironment, one: Line, reply: Any) -> float
     return (await Subject(environment, [example]).judge(example, response)).reward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 async def test_each_hole_pays_for_its_witness_and_its_twin_does_not(kind: Kind, tmp_path: Path) -> None:
     assert (len(kind.sound), len(kind.holes)) == (15, 20)

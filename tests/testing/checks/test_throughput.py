@@ -64,6 +64,7 @@ environment = Environment(resource=verify, description="Slow at first.")
 '''
 
 
+@pytest.mark.slow
 async def test_what_is_slow_at_first_is_start_up_and_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "slow_at_first.py").write_text(SLOW_AT_FIRST)
     rows = [{"responses_create_params": {"input": "x"}, "kind": kind, "gold": "y"} for kind in "abc"]

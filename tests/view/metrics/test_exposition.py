@@ -92,6 +92,7 @@ async def pushed(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[list[dict[st
     await runner.cleanup()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_system_is_served_and_pushed(
     pushed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
@@ -113,6 +114,7 @@ async def test_a_system_is_served_and_pushed(
                 await anyio.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_what_is_pushed_last_has_everything(pushed: list[dict[str, Any]]) -> None:
     async with running_client() as here, push.pushing(here.gym.driver.bus):
@@ -128,6 +130,7 @@ async def test_what_is_pushed_last_has_everything(pushed: list[dict[str, Any]]) 
     assert metrics["gym.workers"].WhichOneof("data") == "gauge"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_with_old_figures_the_target_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_client() as here, serving(here.gym.driver.bus) as url:
@@ -140,6 +143,7 @@ async def test_with_old_figures_the_target_is_down(monkeypatch: pytest.MonkeyPat
             assert answer.status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -162,6 +166,7 @@ async def test_a_foreign_host_is_refused(host: str, status: int, monkeypatch: py
         assert answer.status == status
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_port_that_is_taken_is_said() -> None:
     async with running_client() as here, serving(here.gym.driver.bus) as url:

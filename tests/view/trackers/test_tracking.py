@@ -210,6 +210,7 @@ def test_what_is_wrong_is_said_before_the_run(tmp_path: Path, monkeypatch: pytes
     told.close()
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=30))
 def test_rows_of_any_content_are_told(noise: bytes) -> None:
     odd = msgspec.structs.replace(record(0, 0, 1.0), row=msgspec.Raw(noise))

@@ -54,6 +54,7 @@ async def test_a_pause_that_is_too_long_is_not_waited_for(served: Site) -> None:
     assert len(served.asked) == 1
 
 
+@pytest.mark.slow
 async def test_a_pause_that_the_service_asks_for(served: Site) -> None:
     answers(served, 429, **{"Retry-After": "1"})
     start_s = time.monotonic()

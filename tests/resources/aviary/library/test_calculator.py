@@ -30,6 +30,7 @@ CALCULATED: list[tuple[list[Any], list[Any] | None, float, bool]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_the_calculator_pays_what_the_library_pays() -> None:
     resource = needed("gsm8k_aviary")
     for answer, read, reward, over in CALCULATED:

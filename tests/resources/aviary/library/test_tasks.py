@@ -39,6 +39,7 @@ def test_rows_in_nemo_gyms_format_are_its_tasks(name: str) -> None:
     assert catalogue.resolve_agent_ref(f"{name}_agent") == name
 
 
+@pytest.mark.slow
 def test_a_task_is_one_of_the_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed("gsm8k_aviary")
     import datasets

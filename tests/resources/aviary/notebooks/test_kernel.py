@@ -85,6 +85,7 @@ async def test_what_runs_in_a_kernel_reaches_nothing_else(
     assert (capsule / "a.csv").read_text() == "x,y\n1,2\n"
 
 
+@pytest.mark.slow
 async def test_a_kernel_that_will_not_stop_is_killed_and_the_next_cell_gets_a_new_one(kernel: Kernel) -> None:
     await kernel.run("x = 1; open('a.csv', 'w').close()", 20)
     assert "TimeoutError" in await kernel.run("import time; time.sleep(60)", 0.5)

@@ -28,6 +28,7 @@ async def failing(task: bytes) -> ResourceError:
     return raised.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("path", ["/close_old_envs", "/start", "/reset", "/step"])
 async def test_whatever_a_server_does_wrong_is_a_failure(

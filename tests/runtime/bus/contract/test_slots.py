@@ -136,6 +136,7 @@ async def test_pulls_that_share_slots_give_all_of_them_to_the_queue_that_has_tas
         assert (floor.most, floor.redelivered) == (12, 0)
 
 
+@pytest.mark.slow
 async def test_fewer_slots_than_pulls_serve_them_all(bus: Bus, other: Bus) -> None:
     floor, slots = Floor(), Slots(1)
     async with AsyncExitStack() as stack:

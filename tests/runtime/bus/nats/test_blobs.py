@@ -82,6 +82,7 @@ async def test_a_blob_of_many_chunks_is_stored_once_for_each_run(broker_url: str
         assert [record.payload for record in await bus.latest("journal.r1.3")] == [large]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_blobs_of_no_run_expire_soon(
     broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
@@ -186,6 +187,7 @@ async def test_the_stream_of_blobs_of_an_older_version_is_brought_up_to_date(
     assert (now["discard"], now["discard_new_per_subject"], now["max_msgs_per_subject"]) == ("new", True, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_an_answer_that_is_a_damaged_reference_is_lost(broker_url: str, prefix: str) -> None:
     async with connect(broker_url, prefix=prefix) as bus:

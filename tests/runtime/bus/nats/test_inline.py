@@ -17,6 +17,7 @@ from runtime.bus.conftest import StartServer
 from runtime.bus.nats.links import Inbox, link_of, soon
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.parametrize("size", [SMALL_INLINE_BYTES + 1, 2**20 + 1, INLINE_BYTES, INLINE_BYTES + 1])
 async def test_at_a_roomy_broker_everything_that_it_takes_travels_inline(

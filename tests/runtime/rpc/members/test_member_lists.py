@@ -71,6 +71,7 @@ async def test_a_client_is_gone_when_its_connection_closed_and_not_while_it_is_b
     await all_know(followers, lambda it: not it.views["client"].knows("run-1"), within_s=limit_s)
 
 
+@pytest.mark.slow
 async def test_the_traffic_grows_with_members_and_not_with_members_times_followers(cluster: Cluster) -> None:
     for number in range(5):
         await cluster.follower(f"follower-{number}")

@@ -145,6 +145,7 @@ async def test_a_worker_that_missed_the_signal_looks(system: SmallSystem, engine
     assert_each_turn_once(engine, 10)
 
 
+@pytest.mark.slow
 async def test_the_time_of_a_pause_does_not_count(system: SmallSystem, engine: Slow) -> None:
     await system.add_agent(slots=4)
     await published(system, 4, timeout_s=30.0)
@@ -255,6 +256,7 @@ async def test_two_clients_that_change_a_run_at_once_lose_nothing(system: SmallS
         assert await system.client.pause("run") == found
 
 
+@pytest.mark.slow
 async def test_runs_get_slots_by_their_shares_and_priorities(system: SmallSystem, engine: Slow) -> None:
     driver = system.client.driver
     for run, count, share in (("one", 150, 3.0), ("two", 150, None), ("first", 20, None)):
