@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 
 
+@pytest.mark.soak
 async def test_a_slow_link_between_sites_is_seen_and_an_error_names_the_site_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

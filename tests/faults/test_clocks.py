@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from _pytest.mark import ParameterSet
 from gym_runtime import clock, connect
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.client.run import Run
@@ -30,8 +31,20 @@ STEPPED = (
 ROW = {"responses_create_params": {"input": "count"}, "initial_count": 3, "expected_count": 3}
 
 
-@pytest.mark.parametrize("kind", ["agent", "resource", "model"])
-@pytest.mark.parametrize("shift_s", [60, -60])
+def soak(*cases: tuple[int, str]) -> list[ParameterSet]:
+    """The other half, which runs with --soak."""
+    return [pytest.param(*case, marks=pytest.mark.soak) for case in cases]
+
+
+@pytest.mark.parametrize(
+    ("shift_s", "kind"),
+    [
+        (60, "resource"),
+        (-60, "agent"),
+        (60, "model"),
+        *soak((-60, "resource"), (60, "agent"), (-60, "model")),
+    ],
+)
 async def test_a_worker_whose_clock_is_a_minute_off_fails_nothing(
     kind: str, shift_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,8 +80,16 @@ async def test_a_worker_whose_clock_is_a_minute_off_fails_nothing(
         broker.stop()
 
 
-@pytest.mark.parametrize("kind", ["agent", "resource", "model", "client"])
-@pytest.mark.parametrize("step_s", [3600, -3600])
+@pytest.mark.parametrize(
+    ("step_s", "kind"),
+    [
+        (3600, "agent"),
+        (-3600, "resource"),
+        (3600, "client"),
+        (-3600, "model"),
+        *soak((-3600, "agent"), (3600, "resource"), (-3600, "client"), (3600, "model")),
+    ],
+)
 async def test_a_clock_that_is_set_by_an_hour_fails_nothing_in_flight_and_no_duration_is_negative(
     kind: str, step_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,9 +99,8 @@ async def test_code_that_cancels_itself_fails_its_rollout_and_no_other(at: str, 
     assert not +restarts
 
 
-@pytest.mark.parametrize(
-    "at", ["model", *(pytest.param(at, marks=pytest.mark.soak) for at in ("verify", "agent"))]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("at", ["model", "verify", "agent"])
 async def test_code_that_cancels_everything_ends_its_worker_and_another_one_is_started(at: str) -> None:
     records, restarts = await run(at, "all", 2 * SOON_S)
     _, message = failure(records)

@@ -84,7 +84,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ENVIRONMENTS)
 
 
-@pytest.mark.parametrize("takes_s", [pytest.param(0.0, marks=pytest.mark.soak), 0.5])
+@pytest.mark.soak
+@pytest.mark.parametrize("takes_s", [0.0, 0.5])
 async def test_a_verification_that_ends_its_worker(takes_s: float) -> None:
     records, restarts = await run("poison", poison={POISON}, takes_s=lambda number: takes_s)
     failed = failures(records)

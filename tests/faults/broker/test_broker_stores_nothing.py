@@ -146,6 +146,7 @@ class Breaking(Engine):
         return await super().respond(call, context)
 
 
+@pytest.mark.soak
 async def test_the_model_is_asked_once_for_each_turn_that_cannot_be_journaled(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

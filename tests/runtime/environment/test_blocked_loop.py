@@ -42,7 +42,7 @@ def said(folder: Path, step: str, *, uvloop: bool, before: str = "") -> list[str
     return named
 
 
-@LOOPS
+@pytest.mark.parametrize("uvloop", [True, pytest.param(False, marks=pytest.mark.soak)])
 @pytest.mark.slow
 def test_code_that_computes_or_waits_is_named(uvloop: bool, tmp_path: Path) -> None:
     assert set(said(tmp_path, "work(0.7); await anyio.sleep(0.01)", uvloop=uvloop)) == {"work"}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 from gym_models.replay import Adapter as Replay
 from gym_runtime.cli import main
@@ -81,19 +82,23 @@ def test_an_environment_that_takes_a_row_of_another_name_does_not_load_it(place:
 
 @pytest.mark.slow
 @pytest.mark.anyio
-@pytest.mark.parametrize("what", PATHS)
-async def test_no_client_takes_a_rows_name_as_a_path(place: Place, what: str) -> None:
-    row = {"responses_create_params": {"input": "go"}, "agent_ref": {"name": place.name(what)}}
-    async with small_system() as system, hosting() as tasks:
-        gym = Client(system.bus, tasks)
+async def test_no_client_takes_a_rows_name_as_a_path(place: Place) -> None:
+    async def refused(what: str) -> None:
+        row = {"responses_create_params": {"input": "go"}, "agent_ref": {"name": place.name(what)}}
         with pytest.raises(TaskError, match="no environment has agent_ref"):
             await anext(gym.rollouts([row]))
         with pytest.raises(TaskError, match="no environment has agent_ref"):
             await anext(gym.groups([row], repeats=2))
+        with pytest.raises(UsageError, match="no environment has agent_ref"):
+            await reverify(None, place.stored(place.name(what)).read_bytes())
+        assert not place.mark.exists(), what
+
+    async with small_system() as system, hosting() as tasks:
+        gym = Client(system.bus, tasks)
+        async with anyio.create_task_group() as calls:
+            for what in PATHS:
+                calls.start_soon(refused, what)
         assert await gym.runs() == []
-    with pytest.raises(UsageError, match="no environment has agent_ref"):
-        await reverify(None, place.stored(place.name(what)).read_bytes())
-    assert not place.mark.exists()
 
 
 @pytest.mark.anyio

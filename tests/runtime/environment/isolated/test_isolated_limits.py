@@ -40,7 +40,7 @@ def with_mark(mark: str) -> list[int]:
 
 async def test_descendants_die_too_even_daemons(module: str) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_times_out, module, "fork", 3)
+        tasks.start_soon(_times_out, module, "fork", 1)
         with anyio.fail_after(15):
             while not with_mark(STARTED_MARK):
                 await anyio.sleep(0.02)
