@@ -74,7 +74,11 @@ def read(given: str) -> tuple[str, Suite]:
             )
     try:
         suite = msgspec.convert(tomllib.loads(path.read_text("utf-8")), Suite)
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{path}: {error}; a suite has tables [[environments]] and [[models]], each with a 'name'"
+        ) from None
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}") from None
     require_distinct(path, [part.name for part in suite.environments])
     return path.name.removesuffix(".toml"), suite
