@@ -27,11 +27,10 @@ Images = Literal["inline", "files", "none"]
 SHOWN_BYTES = 64 * 2**20
 """Of the images that are read for one row, together."""
 
-_KEY = rb'"image_url":"'
+_KEY = rb'("image_url"[ \t]*:[ \t]*")'
 # In JSON a quotation mark within a text has a backslash before it, so this finds no text of a model.
 _INLINE = re.compile(_KEY + rb'data:image/[a-z+.-]{1,20};base64,([A-Za-z0-9+/=]+)"')
 _STORED = re.compile(_KEY + rb'((?:[^"/\\]|\\.){1,1000}_images/[0-9a-f]{64}\.(?:png|jpeg|gif|webp))"')
-_REMOVED = _KEY + b'"'
 
 
 class ImageStore:
@@ -59,16 +58,16 @@ class ImageStore:
 
     def _place(self, found: re.Match[bytes]) -> bytes:
         if self._form == "none":
-            return _REMOVED
+            return found[1] + b'"'
         try:
-            image = Image(b64decode(found[1], validate=True))
+            image = Image(b64decode(found[2], validate=True))
         except ValueError:
             return found[0]
         name = f"{sha256(image.data).hexdigest()}.{image.media_type.removeprefix('image/')}"
         if name not in self._known:
             self._write(name, image.data)
             self._known.add(name)
-        return _KEY[:-1] + msgspec.json.encode(f"{self._folder.name}/{name}")
+        return found[1][:-1] + msgspec.json.encode(f"{self._folder.name}/{name}")
 
     def _write(self, name: str, data: bytes) -> None:
         path = self._folder / name
@@ -106,7 +105,7 @@ def image_urls(row: bytes, folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     left = SHOWN_BYTES
     for match in _STORED.finditer(row):
-        name = _text(match[1])
+        name = _text(match[2])
         if name in found or (data := _read(folder, name, left)) is None:
             continue
         left -= len(data)
@@ -119,8 +118,8 @@ def with_images(row: bytes, folder: Path) -> bytes:
     urls = image_urls(row, folder)
 
     def inline(match: re.Match[bytes]) -> bytes:
-        url = urls.get(_text(match[1]))
-        return match[0] if url is None else _KEY + url.encode() + b'"'
+        url = urls.get(_text(match[2]))
+        return match[0] if url is None else match[1] + url.encode() + b'"'
 
     return _STORED.sub(inline, row) if urls else row
 
