@@ -22,6 +22,7 @@ that is on disk is whole. New versions add fields and never change the meaning o
 | `OUT_aggregate_metrics.json` | per agent: statistics over rollouts and over groups |
 | `OUT_reward_profiling.jsonl` | per task: statistics of its rollouts |
 | `OUT_fork.jsonl` | of `gym-runtime fork`: the row that is run, with the shared turns |
+| `OUT_images/` | of `run --images files`: each image of the rows once, named by its SHA-256 |
 | `OUT_labels.json` | labels and notes of a person, by `TASK.ROLLOUT` |
 | `OUT_run.json` | the manifest, which `--resume` compares |
 

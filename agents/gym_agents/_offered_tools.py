@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from gym_runtime import Image
 from gym_runtime.messages import FunctionCallOutput, Part
 from msgspec import Raw
 
@@ -50,6 +51,17 @@ def write_files(folder: str, url: str) -> dict[str, str]:
     command.write_text(_COMMAND.format(python=sys.executable, url=url))
     command.chmod(0o700)
     return {"mcp_url": url, "mcp_config": str(config)}
+
+
+def write_images(folder: str, images: Sequence[Image]) -> list[str]:
+    """Write the images of a prompt; their paths, in order."""
+    paths = [
+        Path(folder, f"image-{number}.{one.media_type.removeprefix('image/')}")
+        for number, one in enumerate(images, 1)
+    ]
+    for path, one in zip(paths, images, strict=True):
+        path.write_bytes(one.data)
+    return [str(path) for path in paths]
 
 
 def described(tools: Sequence[Raw]) -> str:

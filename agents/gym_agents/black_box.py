@@ -11,6 +11,9 @@ working directory. Or a module of yours sets it::
         command = ("my-agent", "--task", "{prompt}")
         variables = {"MY_AGENT_LOG": "quiet"}
 
+An argument with ``{images}`` is repeated for each image of the prompt, with a file's path in its place, and
+left out where there is none. Without such an argument, tasks with images are refused.
+
 The task's function tools are offered to the program over MCP. The server's URL is in ``GYM_MCP_URL`` and
 stands for ``{mcp_url}`` in an argument; ``{mcp_config}`` is a file that names the server in Claude Code's
 form. For programs that know no MCP, the command ``gym-tool NAME JSON`` calls a tool, and ``{tools}`` is a
@@ -37,6 +40,7 @@ import re
 import shutil
 import signal
 import tempfile
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -47,7 +51,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 from gym_faces.recordings import Transcript, off_loop
-from gym_runtime import GymError, ResourceError, TaskError, UsageError, clock
+from gym_runtime import GymError, Image, ResourceError, TaskError, UsageError, clock
 from gym_runtime.adapters import ModelAnswer, Rollout
 from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.messages import (
@@ -61,7 +65,7 @@ from gym_runtime.messages import (
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import Raw
 
-from gym_agents._offered_tools import content_of, described, with_own_names, write_files
+from gym_agents._offered_tools import content_of, described, with_own_names, write_files, write_images
 
 if TYPE_CHECKING:
     from gym_faces.gateway import Called, Question
@@ -72,7 +76,9 @@ LAST_WORDS_BYTES = 2000
 LAST_WORDS_S = 0.5
 REMOVE_S = 30.0
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "TERM", "USER", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR")
-_PLACEHOLDER = re.compile(r"\{(prompt|tools|mcp_url|mcp_config)\}")
+_PLACEHOLDER = re.compile(r"\{(prompt|tools|images|mcp_url|mcp_config)\}")
+_IMAGES = "{images}"
+_DATA = re.compile("^data:image/[a-z]+;base64,")
 _SAMPLING = ("temperature", "top_p", "max_output_tokens")
 _SIDE_CHANNEL = ("extra_body", "chat_template_kwargs")
 
@@ -109,7 +115,10 @@ class Agent:
         # Imported here because aiohttp is slow to import and no other agent needs it.
         from gym_faces.gateway import Admission, Gateway, ToolServer, serving
 
-        prompt, offered = prompt_of(rollout), rollout.params.tools
+        prompt, images = prompt_of(rollout)
+        if images and not any(_IMAGES in part for part in said):
+            raise TaskError(f"the task has images, and the harness's command has no {_IMAGES}", stage="agent")
+        offered = rollout.params.tools
         tools = ToolServer(offered, calls.call_tool, tasks)
         gateway = Gateway(
             calls.ask,
@@ -128,8 +137,11 @@ class Agent:
             environment |= {"GYM_MCP_URL": files["mcp_url"], "PATH": path}
             fill = {"prompt": prompt, "tools": described(offered), **files}
             given = "" if any("{prompt}" in part for part in said) else prompt
+            shown = [{**fill, "images": path} for path in write_images(own, images)]
+            forms = [(part, shown if _IMAGES in part else [fill]) for part in said]
+            command = [_filled(part, each) for part, fills in forms for each in fills]
             with calls.scope:
-                await _work([_filled(part, fill) for part in said], given, environment, folder)
+                await _work(command, given, environment, folder)
         if tools.names:
             rollout.output = with_own_names(rollout.output, tools.names)
 
@@ -313,20 +325,32 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
         raise ResourceError(f"the harness {command[0]} ended with status {code}: {said}", stage="agent")
 
 
-def prompt_of(rollout: Rollout) -> str:
-    """The task's instructions and messages as one text, with empty lines between them.
+def prompt_of(rollout: Rollout) -> tuple[str, list[Image]]:
+    """The task's instructions and messages as one text, with empty lines between them; and their images.
 
     Raises:
-        TaskError: the row's input holds anything but texts of the system and the user.
+        TaskError: the row's input holds anything but texts and images of the system and the user.
     """
+    images: list[Image] = []
     texts = [rollout.params.instructions] if rollout.params.instructions else []
     for one in decode_items(rollout.input):
         if not isinstance(one, Message) or one.role == "assistant":
             raise TaskError("a harness takes a prompt, not a conversation that has begun", stage="agent")
-        if any(part.text is None for part in one.parts):
-            raise TaskError("a harness takes a prompt of text only", stage="agent")
+        for part in one.parts:
+            if part.image_url is not None:
+                images.append(_image(part.image_url))
+            elif part.text is None:
+                raise TaskError("a harness takes a prompt of texts and images only", stage="agent")
         texts.append(one.text)
-    return "\n\n".join(text for text in texts if text)
+    return "\n\n".join(text for text in texts if text), images
+
+
+def _image(url: str) -> Image:
+    try:
+        # An address would have to be fetched, and a row must not choose what a worker asks for.
+        return Image(b64decode(_DATA.sub("", url, count=1), validate=True))
+    except ValueError as error:
+        raise TaskError(f"a harness takes images that are in the row: {error}", stage="agent") from None
 
 
 def _environment(rollout: Rollout, url: str, key: str, folder: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.files import with_images
 from gym_runtime.messages import as_object
 
 from gym_view import selection
@@ -60,7 +61,7 @@ def export(
                 for place in places:
                     file.seek(place.offset)
                     try:
-                        row = _decode(file.read(place.size))
+                        row = _decode(with_images(file.read(place.size), path.parent))
                     except UNREADABLE:
                         left_out[NO_ROW] = left_out.get(NO_ROW, 0) + 1
                         continue

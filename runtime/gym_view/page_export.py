@@ -128,7 +128,7 @@ def _files(run: Run, parts: dict[str, Any], vocabulary: Vocabulary | None) -> It
         starts: list[int] = []
         for start, chunk in _chunks(rows, index):
             yield f"{part}-{len(starts)}", _packed(chunk)
-            yield f"{part}-{len(starts)}.cards", _packed(_cards(start, chunk, vocabulary))
+            yield f"{part}-{len(starts)}.cards", _packed(_cards(start, chunk, vocabulary, rows.parent))
             starts.append(start)
         parts[part]["chunks"] = starts
 
@@ -140,12 +140,12 @@ def _comparisons(groups: Sequence[Groups], number: int) -> Iterator[tuple[str, b
             yield f"against-{other}.json", _packed(msgspec.json.encode(compare(groups[number], theirs)))
 
 
-def _cards(start: int, chunk: bytes, vocabulary: Vocabulary | None) -> bytes:
+def _cards(start: int, chunk: bytes, vocabulary: Vocabulary | None, folder: Path) -> bytes:
     """The cards of a chunk's rows, by where each row begins in the file."""
     found: dict[int, msgspec.Raw] = {}
     for line in chunk.split(b"\n"):
         if line.strip():
-            found[start] = msgspec.Raw(card_json(line, vocabulary))
+            found[start] = msgspec.Raw(card_json(line, vocabulary, folder))
         start += len(line) + 1
     return msgspec.json.encode(found)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.files import image_urls
 from gym_runtime.messages import ReadableItem, as_list, as_object, as_text, content_text, readable_items
 from gym_runtime.plurals import counted
 
@@ -100,6 +102,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         kept: what of earlier attempts went on.
         fork: the rollout with whose turns it begins; None for no fork.
         marks: of each item of ``response.output``.
+        images: those that are files beside the row's file, as ``data:`` URLs by their paths in the row.
     """
 
     rollout_id: str
@@ -122,6 +125,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     facts: str
     fork: ForkedFrom | None
     marks: list[Mark]
+    images: dict[str, str] = {}
 
     @property
     def failure(self) -> str:
@@ -197,10 +201,15 @@ def card(row: Mapping[str, Any], vocabulary: Vocabulary | None = None) -> Card:
     )
 
 
-def card_json(line: bytes, vocabulary: Vocabulary | None = None) -> bytes:
-    """The card of a row as JSON, as `card`; ``null`` if the line is no JSON object."""
+def card_json(line: bytes, vocabulary: Vocabulary | None = None, folder: Path | None = None) -> bytes:
+    """The card of a row as JSON, as `card`; ``null`` if the line is no JSON object.
+
+    With the ``folder`` of the row's file, the card has the images that are beside it.
+    """
     try:
-        return msgspec.json.encode(card(msgspec.json.decode(line, type=dict[str, Any]), vocabulary))
+        made = card(msgspec.json.decode(line, type=dict[str, Any]), vocabulary)
+        images = {} if folder is None else image_urls(line, folder)
+        return msgspec.json.encode(msgspec.structs.replace(made, images=images))
     except UNREADABLE:
         return b"null"
 

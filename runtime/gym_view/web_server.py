@@ -314,7 +314,7 @@ def _records(rows: Path, start: int) -> _Records:
 def _card_of(rows: Path, start: int, size: int, vocabulary: Vocabulary | None) -> bytes:
     with rows.open("rb") as file:
         file.seek(start)
-        return card_json(file.read(min(size, MAX_LINE_BYTES)), vocabulary)
+        return card_json(file.read(min(size, MAX_LINE_BYTES)), vocabulary, rows.parent)
 
 
 def _state(run: Run) -> tuple[tuple[int, int, int], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,8 @@ from gym_runtime.errors import UsageError
 from gym_view import page_export
 from gym_view.index import HEADER_BYTES, read_index
 from gym_view.run_files import find_runs
+from runtime.environment.image_samples import png
+from view import node
 
 
 def rows(count: int) -> list[bytes]:
@@ -74,6 +77,28 @@ def test_one_file_has_every_row_and_no_markup_of_theirs(tmp_path: Path) -> None:
     starts = run["parts"]["rollouts"]["chunks"]
     assert taken_out(files["rollouts.idx"], starts, [files["rollouts-0"]]) == lines
     assert json.loads(files["figures.json"])["run"]["rollouts"] == 5
+
+
+def test_images_that_are_files_are_in_the_export(tmp_path: Path) -> None:
+    data = png(2, 2)
+    name = f"a_images/{hashlib.sha256(data).hexdigest()}.png"
+    (tmp_path / "a_images").mkdir()
+    (tmp_path / name).write_bytes(data)
+    said = {"type": "input_image", "image_url": name}
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"response": {"output": [{"output": [said]}]}}).replace(": ", ":")
+    )
+    page_export.export(find_runs([tmp_path / "a.jsonl"]), tmp_path / "shared")
+    cards = json.loads(gzip.decompress((tmp_path / "shared/data/0/rollouts-0.cards.gz").read_bytes()))
+    url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    assert cards["0"]["images"] == {name: url}
+    script = """
+      const { conversation } = await import(`${src}/row.js`);
+      const answer = ([row, card]) => conversation(row, card);
+    """
+    output = {"type": "function_call_output", "output": [said, {**said, "image_url": "toString"}]}
+    (item,) = node.run(script, [{"response": {"output": [output]}}, cards["0"]])
+    assert [part["text"] for part in item["parts"]] == [url, "toString"]
 
 
 def test_every_two_runs_are_compared_unless_they_are_many(

@@ -8,7 +8,7 @@ const list = (value) => (Array.isArray(value) ? value : []);
 
 // The conversation: [{ kind, role, name, turn, parts, raw, error }]; turn 0 is the prompt.
 export function conversation(row, card) {
-  return [...prompt(row), ...output(row, card)];
+  return [...prompt(row).map((item) => shown(item, card)), ...output(row, card)];
 }
 
 function prompt(row) {
@@ -18,7 +18,10 @@ function prompt(row) {
   return [...told, ...items].map((item) => view(object(item), { turn: 0 }));
 }
 
-export const output = (row, card) => list(row.response?.output).map((item, at) => view(object(item), card.marks[at] ?? { turn: 0 }));
+export const output = (row, card) => list(row.response?.output).map((item, at) => view(object(item), card.marks[at] ?? { turn: 0 })).map((item) => shown(item, card));
+
+// Images that are files beside the rows come with the card.
+const shown = (item, { images }) => ({ ...item, parts: item.parts.map((part) => (part.kind === "image" && Object.hasOwn(images, part.text) ? { ...part, text: images[part.text] } : part)) });
 
 function view(item, { turn, error = "", tokens = null }) {
   const base = { turn, error, raw: item, role: text(item.role ?? "assistant"), name: text(item.name ?? ""), parts: [], tokens: tokensOf(item, tokens) };

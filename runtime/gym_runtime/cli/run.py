@@ -113,6 +113,8 @@ class RunOptions:
         input: Dataset rows, JSONL, or - for standard input; by default the environments' example rows. With
             several environments, each row names its own in agent_ref.
         output: The rollouts; further files are put beside it. By default results/NAME.jsonl.
+        images: How the files store images, such as screenshots of tools: inline in each row; as files in
+            NAME_images beside the output, each once; or none of them.
         resume: Continue an interrupted run.
         extend: With --resume: more --repeats, a higher --limit, or rows added at the end of the input.
             Finished rollouts are kept.
@@ -140,6 +142,7 @@ class RunOptions:
 
     input: Input = None
     output: Output = None
+    images: Literal["inline", "files", "none"] = "inline"
     resume: bool = False
     extend: bool = False
     retry_failed: bool = False

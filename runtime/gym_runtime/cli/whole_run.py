@@ -277,6 +277,7 @@ class WholeRun:
             retry_failed=options.retry_failed,
             overwrite=options.overwrite,
             failures_as_zero=options.failures_as_zero,
+            images=options.images,
         )
 
     async def _make(self, system: System, noted: Sequence[int]) -> bool:

@@ -44,6 +44,7 @@ from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.forks import NO_CHANGE, Change, forked
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
+from gym_runtime.files.stored_images import Images
 from gym_runtime.messages import calls
 from gym_runtime.messages.fork import OnDifference
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -203,6 +204,7 @@ class Client:
         ordered: bool = False,
         track: str | None = None,
         output: str | Path | None = None,
+        images: Images = "inline",
         resume: bool = False,
         retry_failed: bool = False,
         progress: bool = False,
@@ -226,6 +228,8 @@ class Client:
                 TensorBoard's files are put into ``runs/RUN``.
             output: write the rows to this file, with the files beside it that ``gym-runtime run -o`` writes;
                 each row is in the file within moments. All rows are read before anything starts.
+            images: how ``output`` stores the rows' images: ``inline``, as ``files`` in the folder
+                ``OUTPUT_images``, each once, or ``none`` of them. The records that are yielded have them all.
             resume: go on with the files of ``output``: rollouts in them are neither run nor yielded. The rows
                 and the settings must be the same; without files it is a new run.
             retry_failed: with ``resume``: run all failed rollouts again, even if they failed for good.
@@ -260,7 +264,14 @@ class Client:
                     plan.require_runnable()
                     await self.new_runs.served_only(plan.one_of_each())
                     recorded = await stack.enter_async_context(
-                        recording(plan, self.new_runs, output, resume=resume, retry_failed=retry_failed)
+                        recording(
+                            plan,
+                            self.new_runs,
+                            output,
+                            resume=resume,
+                            retry_failed=retry_failed,
+                            images=images,
+                        )
                     )
                     info = recorded.plan.info(recorded.run, recorded.missing, recorded.model)
                     records = self.recorded(

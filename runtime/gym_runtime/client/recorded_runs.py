@@ -16,6 +16,7 @@ from gym_runtime.client.runs import Runs
 from gym_runtime.client.streaming import background
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, load_manifest
+from gym_runtime.files.stored_images import Images
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import new_run_id
@@ -72,7 +73,13 @@ async def run_recorded(
 
 @asynccontextmanager
 async def recording(
-    plan: RunPlan, new_runs: NewRuns, output: str | Path, *, resume: bool, retry_failed: bool
+    plan: RunPlan,
+    new_runs: NewRuns,
+    output: str | Path,
+    *,
+    resume: bool,
+    retry_failed: bool,
+    images: Images = "inline",
 ) -> AsyncGenerator[RecordedRun]:
     """A recorded run of a plan; when the context ends its summary is written."""
     files = OutputFiles.beside(output)
@@ -90,6 +97,7 @@ async def recording(
                 settings={"model_options": served.options} if served else None,
                 resume=resume,
                 retry_failed=retry_failed,
+                images=images,
             )
         )
         try:
@@ -132,7 +140,7 @@ async def _writing(recorded: RecordedRun, inputs: InputWriter, closed: anyio.Eve
         # First in, last out: the files are closed when this is called.
         stack.callback(closed.set)
         stack.enter_context(inputs)
-        writer = stack.enter_context(ResultWriter(recorded.files))
+        writer = stack.enter_context(ResultWriter(recorded.files, recorded.images))
 
         first = True
 

@@ -26,6 +26,9 @@ from .sample import lines_of as lines_of
 from .sample import sample_row as sample_row
 from .scores import PassScores as PassScores
 from .scores import steps as steps
+from .stored_images import Images as Images
+from .stored_images import image_urls as image_urls
+from .stored_images import with_images as with_images
 from .token_use import GroupTokens as GroupTokens
 from .token_use import Spent as Spent
 from .token_use import has_signal as has_signal

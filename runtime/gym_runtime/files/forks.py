@@ -20,6 +20,7 @@ from msgspec import Raw
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.rows import check_sampling, overridden
 from gym_runtime.files.sample import lines_of, sample_row
+from gym_runtime.files.stored_images import with_images
 from gym_runtime.messages.call_tokens import Tokens, chained
 from gym_runtime.messages.fork import (
     FIELD,
@@ -164,7 +165,7 @@ def stored_row(named: str) -> tuple[bytes, int]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if not chosen:
         raise UsageError(f"{path} has no rollout {named.rpartition(':')[2].partition('@')[0]}")
-    return chosen, int(found["turn"])
+    return with_images(chosen, path.parent), int(found["turn"])
 
 
 def _require(turn: int, recorded: Sequence[RecordedCall], own: _Own) -> None:

@@ -28,6 +28,7 @@ from gym_runtime.files.recorded_run import benchmark_scores, reward_profiles
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import Sample, samples_of
+from gym_runtime.files.stored_images import images_of
 from gym_runtime.messages.names import NUMBERS, is_mark
 
 
@@ -59,6 +60,15 @@ def merge(paths: Sequence[Path], output: OutputFiles, metrics: Metrics) -> Merge
             same numbers; the message names the places. Nothing was written or removed.
     """
     runs = [OutputFiles.beside(path) for path in paths]
+    for run in runs:
+        if (
+            images_of(run.rollouts).is_dir()
+            and run.rollouts.resolve().parent != output.rollouts.resolve().parent
+        ):
+            raise UsageError(
+                f"{run.rollouts} has its images in {images_of(run.rollouts).name}, beside it: merge into the "
+                "same folder"
+            )
     done, times, recovered = KeyCounts(), KeyCounts(), KeyCounts()
     seen = 0
     for run in runs:

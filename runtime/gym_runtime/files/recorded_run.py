@@ -27,6 +27,7 @@ from gym_runtime.files.rows import alone, expand, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary, Table
 from gym_runtime.files.sample import USAGE
 from gym_runtime.files.scores import percent
+from gym_runtime.files.stored_images import Images, remove_images
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo
@@ -46,6 +47,8 @@ class RecordedRun:
         extend: a run that is resumed may have more rows and repeats than before.
         retry_failed: rollouts of a resumed run whose failure would be final are run again.
         overwrite: the files of an earlier run are put aside; `begin` removes them, `withdraw` puts them back.
+
+        images: how images are stored in rows.
 
     Attributes:
         run: as given, or another id if the part that was interrupted has left nothing on the broker.
@@ -70,8 +73,10 @@ class RecordedRun:
         retry_failed: bool = False,
         overwrite: bool = False,
         failures_as_zero: bool = False,
+        images: Images = "inline",
     ) -> None:
         self.plan, self.run, self.model = plan, run, model
+        self.images: Images = images
         self.files = OutputFiles.beside(output)
         self.metrics = Metrics(failures_as_zero=failures_as_zero)
         self.manifest = Manifest(
@@ -118,6 +123,7 @@ class RecordedRun:
         if self._overwrites:
             for path in self.files.all():
                 aside(path).unlink(missing_ok=True)
+            remove_images(self.files.rollouts)
         self._overwrites = False
 
     def withdraw(self) -> None:

@@ -6,6 +6,7 @@ OUT_materialized_inputs.jsonl    the requested rollouts: each one's row, setting
 OUT_aggregate_metrics.json       per agent: statistics over rollouts and over groups
 OUT_reward_profiling.jsonl       per task: statistics of its rollouts
 OUT_run.json                     the manifest, which ``--resume`` compares
+OUT_images/                      images of the rows, where they are stored as files (`stored_images`)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from gym_runtime.errors import UNREADABLE, Fault, UsageError
 from gym_runtime.files.appender import Appender, repair_tail, write_whole
 from gym_runtime.files.rows import materialize
 from gym_runtime.files.sample import CANCELLED
+from gym_runtime.files.stored_images import Images, ImageStore
 from gym_runtime.logs import logger
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -109,8 +111,9 @@ class ResultWriter:
     with its first line, but for the rollouts, which are there from the start.
     """
 
-    def __init__(self, files: OutputFiles) -> None:
+    def __init__(self, files: OutputFiles, images: Images = "inline") -> None:
         self.files = files
+        self._images = ImageStore(files.rollouts, images)
         self._rollouts = Appender(files.rollouts)
         self._failures: Appender | None = None
 
@@ -129,9 +132,9 @@ class ResultWriter:
         if isinstance(record.outcome, (Failed, Cancelled)):
             if self._failures is None:
                 self._failures = Appender(self.files.failures)
-            self._failures.append(failure_row(record))
+            self._failures.append(self._images.stored(failure_row(record)))
         else:
-            self._rollouts.append(bytes(record.row))
+            self._rollouts.append(self._images.stored(bytes(record.row)))
 
     def flush(self) -> None:
         """Hand everything to the system now."""

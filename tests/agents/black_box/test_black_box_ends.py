@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from agents.black_box.harnesses import PLAIN, hall, play, row
 from gym_agents.black_box import Agent as BlackBox
+from gym_runtime import Image
 from gym_runtime.cli.main import run
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Truncated
@@ -19,8 +20,13 @@ from gym_testing.small_system import (
     answer,
     rollout_spec,
 )
+from runtime.environment.image_samples import png
 
 pytestmark = pytest.mark.anyio
+
+
+def url(width: int) -> str:
+    return str(Image(png(width, width)).part()["image_url"])
 
 
 @pytest.mark.parametrize(
@@ -168,11 +174,19 @@ async def test_many_at_once_keep_apart(harness: Any) -> None:
     )
 
 
+def with_images(*urls: str) -> list[dict[str, Any]]:
+    parts = [{"type": "input_image", "image_url": url} for url in urls]
+    return [{"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, *parts]}]
+
+
 @pytest.mark.parametrize(
     ("items", "complaint"),
     [
         ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "has begun"),
-        ([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], "text only"),
+        (with_images(url(2)), "the harness's command has no {images}"),
+        (with_images("http://127.0.0.1/x.png"), "images that are in the row"),
+        (with_images("data:image/svg+xml;base64,AAAA"), "images that are in the row"),
+        ([{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}], "texts and images only"),
     ],
 )
 async def test_a_row_that_is_more_than_a_prompt(harness: Any, items: Any, complaint: str) -> None:
@@ -180,6 +194,28 @@ async def test_a_row_that_is_more_than_a_prompt(harness: Any, items: Any, compla
     assert isinstance(record.outcome, Failed)
     assert record.outcome.fault.kind == "task"
     assert complaint in record.outcome.fault.message
+
+
+async def test_the_images_of_a_prompt_are_files_for_the_harness(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+import base64
+files = [part.removeprefix("--image=") for part in sys.argv[1:-1]]
+kinds = [os.path.splitext(file)[1] for file in files]
+shown = [base64.b64encode(open(file, "rb").read()).decode() for file in files]
+assert ask(json.dumps([sys.stdin.read(), sys.argv[-1], kinds, shown])) == "done"
+"""
+    )
+    agent = harness(program)
+    agent.command = (*agent.command, "--image={images}", "last")
+    for images in ([url(2), url(3)], []):
+        record = await play(agent, Engine(answer("done")), row(input=with_images(*images)))
+        assert isinstance(record.outcome, Completed), record.outcome
+        (asked,) = json.loads(bytes(record.row))["responses_create_params"]["input"]
+        shown = [one.removeprefix("data:image/png;base64,") for one in images]
+        text = asked["content"] if isinstance(asked["content"], str) else asked["content"][0]["text"]
+        assert json.loads(text) == ["What is it?", "last", [".png"] * len(images), shown]
 
 
 @pytest.mark.slow

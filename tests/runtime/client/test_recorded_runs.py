@@ -9,10 +9,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from gym_runtime import Image
 from gym_runtime.errors import UsageError
+from gym_runtime.files import stored_row
 from gym_runtime.files.results import Lock
 from gym_runtime.training import open_dataset
 from runtime.client.running_client import NAME, rows, running_client
+from runtime.environment.image_samples import png
 
 pytestmark = pytest.mark.anyio
 
@@ -146,3 +149,19 @@ async def test_what_a_dead_client_left_is_used_and_handed_over_in_order(tmp_path
         assert sorted(keys_in(output)) == [(task, 0) for task in range(30)]
         assert run_of(output) == run, "it is the same run"
         assert calls < len(here.engine.calls.items) < 2 * 30 + calls
+
+
+async def test_images_are_files_where_it_is_asked(tmp_path: Path) -> None:
+    shown = {"type": "input_image", "image_url": Image(png(2, 2)).part()["image_url"]}
+    (row,) = rows(1)
+    said = [{"role": "user", "content": [{"type": "input_text", "text": "Count."}, shown]}]
+    row["responses_create_params"] = {**row["responses_create_params"], "input": said}
+    output = tmp_path / "out.jsonl"
+    async with running_client() as here:
+        made = here.gym.rollouts([row], environment=NAME, output=output, images="files")
+        (record,) = [one async for one in made]
+    assert shown["image_url"].encode() in bytes(record.row)
+    (file,) = (tmp_path / "out_images").iterdir()
+    assert file.read_bytes() == png(2, 2)
+    assert f'"image_url":"out_images/{file.name}"' in output.read_text()
+    assert stored_row(f"{output}:0@0") == (bytes(record.row) + b"\n", 0)
