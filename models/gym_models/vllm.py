@@ -86,6 +86,8 @@ class Adapter:
         if settings.urls and self._options.engine_args:
             raise UsageError("engine arguments are for an engine in the worker; a server has its own")
         if not settings.urls:
+            if settings.hold_kv_usage or settings.hold_waiting:
+                raise UsageError("hold_kv_usage and hold_waiting are for servers, which have model URLs")
             require_vllm()
         self._settings = settings
         self._sampling = msgspec.json.encode(self._options.sampling)
@@ -129,6 +131,11 @@ class Adapter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    @property
+    def held(self) -> str:
+        """Why rollouts should not ask the servers now; empty if they may, and for an engine in the worker."""
+        return self._replicas.held if self._replicas else ""
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; any number may be in flight. Cancelling it ends the generation.

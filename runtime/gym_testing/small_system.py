@@ -269,7 +269,11 @@ class SmallSystem:
                     heartbeat = Heartbeat(worker=name, kind=kind, pools=list(pools), capacity=100)
 
                     def current() -> Heartbeat:
-                        return msgspec.structs.replace(heartbeat, figures=made[0].meter.figures())
+                        worker = made[0]
+                        held = worker.held if isinstance(worker, ModelWorker) else ""
+                        return msgspec.structs.replace(
+                            heartbeat, figures=worker.meter.figures(), detail={"held": held} if held else {}
+                        )
 
                     async with background(lambda: announce(bus, current)):
                         await made[0].run(ready=ready.set)

@@ -49,6 +49,9 @@ def limit(view: View) -> str:
         return (
             f"Nothing waits: every rollout is finished; 'gym-runtime collect {which} -o FILE' fetches them."
         )
+    for pool, workers in _pools([one for one in view.workers if one.kind == "model"]).items():
+        if all(one.held for one in workers):
+            return f"Rollouts wait for the engines of model '{pool}': {workers[0].held}."
     by_kind = {
         kind: [one for one in view.workers if one.kind == kind] for kind in ("model", "resource", "agent")
     }

@@ -47,6 +47,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         failures: calls that failed, and retries, since the worker began.
         about: its own description, such as its model.
         refused: why the broker refuses what it is storing now; empty if it does not.
+        held: why rollouts wait before they ask this model worker; empty if they do not.
     """
 
     worker: str
@@ -68,6 +69,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     about: str = ""
     refused: str = ""
+    held: str = ""
 
     @property
     def name(self) -> str:
@@ -229,6 +231,7 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
         failures=int(figures.total(names.RETRIES)) + _erroneous(figures, one.kind),
         about=", ".join(_about(one)),
         refused=one.refused,
+        held=one.held,
     )
 
 

@@ -94,6 +94,7 @@ class Engine:
         self._places = limits.Places(settings.slots)
         self._rate = limits.RateLimit(settings.rate_limit, settings.rate_window_s)
         self._last = (b"", b"", b"", b"")
+        self._kv_usage = 0.0
         self._random = random.Random(settings.seed)
         self._rates = [(name, rate) for name, rate in settings.faults.items() if rate > 0]
 
@@ -115,7 +116,10 @@ class Engine:
         if route == b"/metrics":
             self.stats.metrics += 1
             waiting = self._places.waiting
-            return Answer(200, limits.metrics(self.stats.in_flight - waiting, waiting))
+            return Answer(200, limits.metrics(self.stats.in_flight - waiting, waiting, self._kv_usage))
+        if route.startswith(b"/kv/"):
+            self._kv_usage = float(route.removeprefix(b"/kv/"))
+            return Answer(200, b"{}")
         if route == b"/stats":
             stats = msgspec.json.encode(self.stats)
             if method == b"POST":

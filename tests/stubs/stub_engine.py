@@ -4,9 +4,10 @@
 
 prints its base URL on the first line and serves ``POST /v1/responses``, ``POST /v1/chat/completions``,
 ``GET /v1/models``, ``GET /health``, ``GET /metrics`` and ``GET /stats`` (``POST /stats`` also sets the counts
-to zero), ``GET /last`` (the last call as it arrived), and the first two also below ``/openai``, as Azure has
-them. It costs about 40 µs of CPU per request, so that a benchmark measures what stands before it: raw
-`asyncio.Protocol`, answers written in one piece, on uvloop where there is one.
+to zero), ``GET /last`` (the last call as it arrived), ``GET /kv/SHARE`` (the metrics report so much of its
+cache as used), and the first two also below ``/openai``, as Azure has them. It costs about 40 µs of CPU per
+request, so that a benchmark measures what stands before it: raw `asyncio.Protocol`, answers written in one
+piece, on uvloop where there is one.
 
 Faults come at random (``--fault 429=0.05``), per request (header ``x-stub-fault: cut``), or by the
 model's name (``fault:cut``, which every stub serves):
@@ -229,6 +230,10 @@ class StubEngine:
     def stats(self, *, reset: bool = False) -> Stats:
         """The counts until now; blocks for a millisecond."""
         return msgspec.json.decode(self._ask("/stats", b"" if reset else None), type=Stats)
+
+    def set_kv_usage(self, share: float) -> None:
+        """Its metrics say from now on that so much of its cache is in use; blocks for a millisecond."""
+        self._ask(f"/kv/{share}")
 
     @contextlib.contextmanager
     def frozen(self) -> Generator[None]:

@@ -85,7 +85,7 @@ def seen(method: bytes, path: bytes, head: bytes, body: bytes) -> Seen:
     )
 
 
-def metrics(running: int, waiting: int) -> bytes:
+def metrics(running: int, waiting: int, kv_usage: float) -> bytes:
     """A body of ``GET /metrics``, in vLLM's names."""
     return (
         b"# TYPE vllm:num_requests_running gauge\n"
@@ -93,5 +93,5 @@ def metrics(running: int, waiting: int) -> bytes:
         b"# TYPE vllm:num_requests_waiting gauge\n"
         b'vllm:num_requests_waiting{engine="0",model_name="stub"} %d.0\n'
         b"# TYPE vllm:kv_cache_usage_perc gauge\n"
-        b'vllm:kv_cache_usage_perc{engine="0",model_name="stub"} 0.0\n' % (running, waiting)
+        b'vllm:kv_cache_usage_perc{engine="0",model_name="stub"} %.3f\n' % (running, waiting, kv_usage)
     )

@@ -107,6 +107,11 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
         ),
         (parts(FREE, {**FREE, "refused": "no space"}, FULL), 5, "The broker stores nothing (no space): make"),
         (parts({**FREE, "detail": {"paused": "true"}}, FREE, FULL), 5, "Model 'policy' is paused"),
+        (
+            parts({**FREE, "detail": {"held": "9 calls wait"}}, FREE, FULL),
+            5,
+            "Rollouts wait for the engines of model 'policy': 9 calls wait.",
+        ),
     ],
 )
 def test_one_sentence_says_which_hop_is_the_limit(

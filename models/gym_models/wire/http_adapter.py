@@ -45,6 +45,11 @@ class HttpAdapter:
     ) -> None:
         await self._replicas.__aexit__(kind, error, trace)
 
+    @property
+    def held(self) -> str:
+        """Why rollouts should not ask the engines now; empty if they may."""
+        return self._replicas.held
+
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; any number may be in flight. Cancelling closes the call's connection.
 

@@ -100,7 +100,7 @@ class Replica(Generic[E]):
         found = load.read(answer.body) if answer.status == 200 else None
         # It has no metrics that are known: it is not asked for them again.
         if found is None:
-            self.has_metrics = False
+            self.has_metrics, self.state.load = False, None
             return
         self.state.load = found
         self.state.limit = routing.adapted(self.state, found)

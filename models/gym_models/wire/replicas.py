@@ -120,6 +120,19 @@ class Replicas(Generic[E]):
         """The state of every replica, those that are leaving included; not copies."""
         return [one.state for one in self._replicas.values()]
 
+    @property
+    def held(self) -> str:
+        """Why rollouts should not ask the replicas now; empty if they may. See `routing.held`."""
+        settings = self._settings
+        if not settings.hold_kv_usage and not settings.hold_waiting:
+            return ""
+        return routing.held(
+            self.states(),
+            in_line=len(self._waiting),
+            kv_usage=settings.hold_kv_usage,
+            waiting=settings.hold_waiting,
+        )
+
     # -- calls ----------------------------------------------------------------------------------------
 
     async def _admit(self, context: CallContext) -> Replica[E]:

@@ -106,6 +106,38 @@ def is_forsaken(replica: ReplicaState, replicas: Iterable[ReplicaState]) -> bool
     return is_frozen(replica) and any(one.up and not (one.leaving or one.missed) for one in others)
 
 
+def held(replicas: Iterable[ReplicaState], *, in_line: int, kv_usage: float, waiting: int) -> str:
+    """Why rollouts should ask none of the replicas now; empty if one of them may be asked.
+
+    An engine without work takes calls, whatever it says of its cache.
+
+    >>> busy = ReplicaState(url="one", up=True, load=Load(running=9, kv_usage=0.93))
+    >>> held([busy], in_line=0, kv_usage=0.9, waiting=0)
+    '93% of the cache of keys and values is in use, above hold_kv_usage 90%'
+    >>> held([busy, ReplicaState(url="two", up=True)], in_line=0, kv_usage=0.9, waiting=0)
+    ''
+
+    Args:
+        in_line: calls that wait for any of them.
+        kv_usage, waiting: above which an engine is too busy; 0 for no limit.
+    """
+    reason = ""
+    for replica in replicas:
+        load = replica.load
+        if not replica.up or replica.leaving:
+            continue
+        if load is None or not load.running:
+            return ""
+        if kv_usage and load.kv_usage > kv_usage:
+            used = f"{load.kv_usage:.0%} of the cache of keys and values is in use"
+            reason = f"{used}, above hold_kv_usage {kv_usage:.0%}"
+        elif waiting and load.waiting + in_line > waiting:
+            reason = f"{load.waiting + in_line:,} calls wait, more than hold_waiting {waiting:,}"
+        else:
+            return ""
+    return reason
+
+
 def adapted(replica: ReplicaState, load: Load) -> float:
     """The limit of calls for a replica with this load.
 

@@ -8,7 +8,8 @@ the deadline. So a rollout without trouble costs nothing, and if a worker is los
 its time is not counted.
 
 Only the time of attempts counts towards the deadline: not the time in the queue, not the time while the run's
-client is gone, and not the time while a suspect waits (`gym_runtime.rpc.quarantine`).
+client is gone, not the time while the model's engines are too busy (`Account.hold`), and not the time while a
+suspect waits (`gym_runtime.rpc.quarantine`).
 
 When a worker gives a task back (it drains, the client is gone, the broker does not answer), it clears
 `Spent.working`. So a delivery that finds ``working`` set knows that the previous worker was lost;
@@ -102,6 +103,7 @@ class Account:
         self._limit_s = limit_s
         self._sequence = 0
         self._started_s: float | None = None
+        self._held_s: float | None = None
         self._noted_s = 0.0
         self._before = self.spent
         self._over = False
@@ -138,13 +140,31 @@ class Account:
         self._started_s = self._noted_s = clock.monotonic()
 
     @property
+    def held(self) -> bool:
+        """It waits for the model's engines, between two turns or before the first."""
+        return self._held_s is not None
+
+    def hold(self) -> None:
+        """From now on its time does not count, until `go_on`."""
+        self._held_s = clock.monotonic()
+
+    def go_on(self) -> float:
+        """Its time counts again; returns for how many seconds it did not."""
+        assert self._held_s is not None
+        held_s, self._held_s = clock.monotonic() - self._held_s, None
+        if self._started_s is not None:
+            self._started_s += held_s
+        return held_s
+
+    @property
     def left_s(self) -> float:
         """The seconds until the rollout's time is over if its attempts go on now."""
         return self._limit_s - self._before.used_s - self._used_s
 
     @property
     def _used_s(self) -> float:
-        return 0.0 if self._started_s is None else clock.monotonic() - self._started_s
+        now_s = clock.monotonic() if self._held_s is None else self._held_s
+        return 0.0 if self._started_s is None else now_s - self._started_s
 
     @property
     def due(self) -> bool:

@@ -17,6 +17,7 @@ trainer chooses. The number at its end, such as a step, is compared: ``12``,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,8 @@ class Attempts:
                 # Not working: if this worker ends now, the rollout only waited here and counts no loss.
                 await self._note(working=False)
                 await wait()
+            self._journal.hold = self._hold
+            await self._hold()
             if self._bus.refused:
                 # The broker stores nothing now: a turn that is not stored is paid for in vain.
                 await self._bus.stores()
@@ -159,6 +162,23 @@ class Attempts:
                 await backoff.wait()
         # Only a cancelled `_scope` is left here; `run` returns or raises otherwise.
         return self._record(Cancelled(), None) if self.stopped else self.failed(self._too_late())
+
+    async def _hold(self) -> None:
+        """Wait while the model's engines are too busy; that time does not count."""
+        model, scope = self.task.model, self._scope
+        if not self._actors.held(model) or self.task.candidates:
+            return
+        if self.account.held:
+            # Another turn of the same rollout counts the time.
+            await self._actors.room(model)
+            return
+        deadline, scope.deadline = scope.deadline, math.inf
+        self.account.hold()
+        await self._actors.room(model)
+        held_s = self.account.go_on()
+        scope.deadline = deadline + held_s
+        if self._rollout is not None:
+            self._rollout.postpone(held_s)
 
     async def _note(self, *, working: bool = True) -> None:
         if not await self.account.note(working=working):

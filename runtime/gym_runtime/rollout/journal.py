@@ -15,7 +15,7 @@ journal with a gap would give the answers of other turns.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 
 import anyio
@@ -85,12 +85,14 @@ class Journal:
         session, worker: the rollout's session and the worker that holds it; empty while not known.
         on_turn: called when a turn was stored.
         before_turn: called before the model is asked; it ends this attempt, which is parked.
+        hold: called before the model is asked; returns when its engines have room.
         bus: where it is stored; None for a rollout without a journal.
     """
 
     def __init__(self, bus: Bus | None, subject: str) -> None:
         self.on_turn: Callable[[], None] | None = None
         self.before_turn: Callable[[], None] | None = None
+        self.hold: Callable[[], Awaitable[None]] | None = None
         self.turns = 0
         self.shared_turns: Sequence[Raw] = ()
         self.session = ""
@@ -222,6 +224,8 @@ class Journal:
 
     async def turn(self) -> None:
         """The model is asked next; does not return if the rollout is parked."""
+        if self.before_turn is None and self.hold is not None:
+            await self.hold()
         if self.before_turn is not None:
             self.before_turn()
             await anyio.sleep_forever()

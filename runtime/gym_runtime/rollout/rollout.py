@@ -57,7 +57,6 @@ class Rollout:
 
     Attributes:
         task: the rollout's spec, including its limits.
-        deadline_s: the rollout's deadline, by `gym_runtime.clock.monotonic`.
         params: the row's ``responses_create_params``.
         turns: model calls so far.
         input: the items of the row's input, then the items that `reset` added.
@@ -93,7 +92,7 @@ class Rollout:
         envelope = Envelope(task, attempt, task.timeout_s if left_s is None else left_s)
         self.task = task
         self.attempt = attempt
-        self.deadline_s = envelope.deadline_s
+        self._envelope = envelope
         self.turns = 0
         self.truncated: str | None = None
         self.usage = Usage()
@@ -154,6 +153,17 @@ class Rollout:
     def max_turns(self) -> int | None:
         """The most model calls, or None for no limit."""
         return self.task.max_turns
+
+    @property
+    def deadline_s(self) -> float:
+        """The rollout's deadline, by `gym_runtime.clock.monotonic`."""
+        return self._envelope.deadline_s
+
+    def postpone(self, by_s: float) -> None:
+        """Move the deadline: so many seconds did not count."""
+        self._envelope.deadline_s += by_s
+        asked = self.roles.request
+        self.roles.request = msgspec.structs.replace(asked, deadline_s=asked.deadline_s + by_s)
 
     @property
     def used_s(self) -> float:

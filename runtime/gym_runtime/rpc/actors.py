@@ -82,3 +82,11 @@ class Actors(Protocol):
     def weight_versions(self, pool: str) -> list[str]:
         """The versions of the weights that a model's workers have announced; empty texts for unknown ones."""
         ...
+
+    def held(self, pool: str) -> str:
+        """Why no worker of a model should be asked now: its engines are too busy. Empty if one may be."""
+        ...
+
+    async def room(self, pool: str) -> None:
+        """Return when a worker of a model may be asked (`held`)."""
+        ...

@@ -215,6 +215,15 @@ class Router:
         workers = self.views["model"].alive()
         return [worker.detail.get("weight_version", "") for worker in workers if pool in worker.pools]
 
+    def held(self, pool: str) -> str:
+        """Why no worker of a model should be asked now; empty if one may be."""
+        return self.views["model"].held(pool)
+
+    async def room(self, pool: str) -> None:
+        """Return when a worker of a model may be asked."""
+        while self.held(pool):
+            await self.views["model"].change().wait()
+
     # -- one request to one worker ------------------------------------------------------------------------
 
     async def _ask_worker(

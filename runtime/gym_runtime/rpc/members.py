@@ -109,6 +109,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether its link to the broker is slow."""
         return self.round_trip_s > SLOW_LINK_S
 
+    @property
+    def held(self) -> str:
+        """Why rollouts should not ask this model worker now; empty if they may."""
+        return self.detail.get("held", "")
+
 
 encode_heartbeat = msgspec.json.Encoder().encode
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
@@ -125,7 +130,14 @@ HEARTBEATS = Stored(decode_heartbeat, _name)
 def _state(heartbeat: Heartbeat) -> tuple[object, ...]:
     """The part of a heartbeat whose changes are announced at once; the rest is sent when a caller asks."""
     version = heartbeat.detail.get("weight_version")
-    return (heartbeat.pools, heartbeat.capacity, heartbeat.draining, heartbeat.slow, version)
+    return (
+        heartbeat.pools,
+        heartbeat.capacity,
+        heartbeat.draining,
+        heartbeat.slow,
+        version,
+        bool(heartbeat.held),
+    )
 
 
 async def announce(

@@ -80,6 +80,14 @@ class Near:
         """The versions of the weights that a model's workers have announced; empty texts for unknown ones."""
         return self._router.weight_versions(pool)
 
+    def held(self, pool: str) -> str:
+        """Why no worker of a model should be asked now; empty if one may be."""
+        return self._router.held(pool)
+
+    async def room(self, pool: str) -> None:
+        """Return when a worker of a model may be asked."""
+        await self._router.room(pool)
+
     async def _call(
         self, service: Service, pool: str, request: Request[Any], budget: RetryBudget
     ) -> RoutedReply:

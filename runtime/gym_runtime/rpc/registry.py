@@ -89,7 +89,12 @@ class WorkerRegistry:
         self._gone.pop(heartbeat.worker, None)
         self._alive[heartbeat.worker] = heartbeat
         self._loads[heartbeat.worker] = (heartbeat.load, clock.monotonic())
-        if known is None or known.pools != heartbeat.pools or known.draining != heartbeat.draining:
+        if (
+            known is None
+            or known.pools != heartbeat.pools
+            or known.draining != heartbeat.draining
+            or bool(known.held) != bool(heartbeat.held)
+        ):
             self._note_change()
         return None
 
@@ -189,6 +194,14 @@ class WorkerRegistry:
     def workers(self, pool: str) -> list[str]:
         """The workers of a pool that take new work."""
         return list(self._by_pool().get(pool) or ())
+
+    def held(self, pool: str) -> str:
+        """Why no worker of a pool should be asked now; empty if one may be, or none is known."""
+        reason = ""
+        for worker in self._by_pool().get(pool) or ():
+            if not (reason := self._alive[worker].held):
+                break
+        return reason
 
     def serves(self, worker: str, pool: str) -> bool:
         """Whether a worker of a pool is alive and takes new work."""

@@ -45,7 +45,7 @@ from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITIN
 from gym_runtime.system.starting import Patience, ended_at_once
 from gym_runtime.system.watchdogs import end_when_unserved, shown_as_serving, standing_in
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
-from gym_runtime.workers.adapter import Adapter, ModelSettings
+from gym_runtime.workers.adapter import Adapter, Holding, ModelSettings
 
 if TYPE_CHECKING:
     from gym_runtime.workers.agent_worker import AgentWorker
@@ -208,6 +208,11 @@ async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
         )
     settings = pool.model
     async with adapter_of(settings) as adapter:
+        if (settings.hold_kv_usage or settings.hold_waiting) and not isinstance(adapter, Holding):
+            raise UsageError(
+                "hold_kv_usage and hold_waiting need an adapter that knows how busy its engine is: "
+                f"'openai' or 'vllm' with the URLs of engines, not '{settings.provider}'"
+            )
         hosted = ModelWorker(
             bus,
             worker=worker,
@@ -228,6 +233,8 @@ async def _model_worker(pool: PoolSpec, bus: Bus, worker: str) -> AsyncGenerator
                 detail["paused"] = "true"
             if hosted.only_errors:
                 detail["only_errors"] = hosted.only_errors[:ERROR_CHARS]
+            if hosted.held:
+                detail["held"] = hosted.held
             return detail
 
         def in_use() -> int:

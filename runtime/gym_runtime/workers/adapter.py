@@ -36,6 +36,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             pool; 0 for no limit.
         call_timeout_s: how long one call of the engine may take where its run does not say it, in seconds, 0
             for no limit; None for a limit that is learned.
+        hold_kv_usage: rollouts wait before their next turn while every engine uses more than this share of
+            its cache of keys and values, 0 to 1; 0 for no such limit.
+        hold_waiting: rollouts wait before their next turn while more calls than this wait at every engine; 0
+            for no such limit.
         extra_body: merged into every request's body.
         headers: sent with every request.
         options: settings of this adapter only.
@@ -54,6 +58,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_concurrent_requests: int = 0
     requests_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     call_timeout_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    hold_kv_usage: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    hold_waiting: Annotated[int, msgspec.Meta(ge=0)] = 0
     extra_body: dict[str, Any] = {}
     headers: dict[str, str] = {}
     options: dict[str, Any] = {}
@@ -128,6 +134,16 @@ class Adapter(Protocol):
             ModelRefused: a retry would fail too.
             ModelUnavailable: a retry may help.
         """
+        ...
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """An adapter that knows how busy its engines are."""
+
+    @property
+    def held(self) -> str:
+        """Why rollouts should not ask its engines now (``ModelSettings.hold_…``); empty if they may."""
         ...
 
 

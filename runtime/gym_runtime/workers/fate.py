@@ -136,6 +136,8 @@ class Fate:
             GiveBack(PARKED_S) if is_own(self.delivery.subject) else Move(own_subject(self.task), begun=True)
         )
         self.journal.before_turn = partial(self._parked, parked) if at_turn and self.journal.bus else None
+        if self.journal.before_turn is not None and self.account.held:
+            self.journal.before_turn()
 
     def _parked(self, verdict: Verdict) -> None:
         self.stopped_at_turn = True

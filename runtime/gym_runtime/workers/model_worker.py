@@ -30,7 +30,7 @@ from gym_runtime.messages.names import token
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.workers.adapter import Adapter, CallContext, Controllable
+from gym_runtime.workers.adapter import Adapter, CallContext, Controllable, Holding
 from gym_runtime.workers.call_limits import CallLimits, CallTimeout, Pace
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.current_weights import load_current
@@ -150,6 +150,11 @@ class ModelWorker:
     def only_errors(self) -> str:
         """The engine's last error, if it has answered only errors since its start; else empty."""
         return self._health.only_errors
+
+    @property
+    def held(self) -> str:
+        """Why rollouts should not ask its engines now; empty if they may."""
+        return self._adapter.held if isinstance(self._adapter, Holding) else ""
 
     async def run(self, *, ready: Callable[[], None]) -> None:
         """Serve until cancelled."""

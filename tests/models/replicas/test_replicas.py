@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from gym_models.wire.engine import Engine
+from gym_models.wire.load import Load
 from gym_models.wire.replicas import Replicas
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import ModelAnswer
@@ -113,3 +114,25 @@ async def test_what_is_no_fault_of_a_replica_keeps_it(
         with pytest.raises(error):
             await ask(replicas, homes(replicas, one.url), x_stub_fault=fault)
         assert up(replicas) == {one.url, other.url}
+
+
+async def test_rollouts_are_held_while_every_engine_has_more_than_it_can_keep(
+    stubs: Callable[..., StubEngine],
+) -> None:
+    one, other = stubs("--slow-s", "60"), stubs("--slow-s", "60")
+    async with fleet(one.url, other.url, hold_kv_usage=0.9) as replicas, anyio.create_task_group() as calls:
+        for engine in (one, other):
+            engine.set_kv_usage(0.95)
+            rollout = homes(replicas, engine.url)
+            await until(lambda url=engine.url: _load(replicas, url).kv_usage == 0.95)
+            assert not replicas.held, "the engine has no work, or the other one has room"
+            calls.start_soon(lambda rollout=rollout: ask(replicas, rollout, x_stub_fault="slow", limit_s=60))
+            await until(lambda url=engine.url: _load(replicas, url).running == 1)
+        assert replicas.held == "95% of the cache of keys and values is in use, above hold_kv_usage 90%"
+        one.set_kv_usage(0.5)
+        await until(lambda: not replicas.held)
+        calls.cancel_scope.cancel()
+
+
+def _load(replicas: Replicas[Engine], url: str) -> Load:
+    return next(one.load for one in replicas.states() if one.url == url) or Load()

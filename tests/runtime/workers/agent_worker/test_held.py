@@ -1,0 +1,110 @@
+"""Rollouts wait between their turns while the model's engines are too busy."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from gym_testing.small_system import SmallSystem
+from runtime.workers.agent_worker.test_controls import (
+    TURNS,
+    Slow,
+    all_done,
+    assert_each_turn_once,
+    idle,
+    published,
+)
+
+pytestmark = pytest.mark.anyio
+
+BUSY = "93% of the cache is in use"
+
+
+class Full(Slow):
+    """An engine that says when it is too busy; no call is sent to it then."""
+
+    held = ""
+
+
+@pytest.fixture
+async def engine(system: SmallSystem) -> Full:
+    engine = Full()
+    await system.add_model(engine)
+    return engine
+
+
+async def test_rollouts_wait_between_turns_and_their_time_does_not_count(
+    system: SmallSystem, engine: Full
+) -> None:
+    await system.add_agent(slots=4)
+    await published(system, 10, timeout_s=60.0)
+    await anyio.sleep(1.5)
+    for _ in range(2):
+        engine.held = BUSY
+        await anyio.sleep(3)
+        await idle(engine)
+        assert [one.held for one in (await system.client.status()).workers if one.kind == "model"] == [BUSY]
+        await anyio.sleep(120)
+        engine.held = ""
+        await anyio.sleep(2.5)
+    records = await all_done(system, 10)
+    assert_each_turn_once(engine, 10)
+    assert {record.attempt for record in records} == {1}, "nothing was given back"
+
+
+async def test_no_rollout_starts_while_it_waits(system: SmallSystem, engine: Full, ledger: object) -> None:
+    engine.held = BUSY
+    await anyio.sleep(3)
+    await system.add_agent(slots=4)
+    await published(system, 8)
+    await idle(engine)
+    assert not engine.asked
+    assert not getattr(ledger, "items", None), "no session was opened"
+    engine.held = ""
+    await all_done(system, 8)
+    assert_each_turn_once(engine, 8)
+
+
+async def test_one_worker_with_room_is_enough(system: SmallSystem, engine: Full) -> None:
+    other = Full()
+    await system.add_model(other, name="model-2")
+    await system.add_agent(slots=4)
+    engine.held = BUSY
+    await published(system, 8)
+    await all_done(system, 8)
+    assert engine.asked.total() + other.asked.total() == 8 * TURNS
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+async def test_a_worker_that_ends_meanwhile_loses_nothing(
+    system: SmallSystem, engine: Full, end: str
+) -> None:
+    await system.add_agent(name="one", slots=4)
+    await published(system, 10)
+    await anyio.sleep(1.5)
+    engine.held = BUSY
+    await anyio.sleep(3)
+    await idle(engine)
+    (system.kill if end == "kill" else system.stop)("one")
+    await system.add_agent(name="two", slots=4)
+    await anyio.sleep(5)  # it may ask once before it knows the model's workers
+    await idle(engine)
+    engine.held = ""
+    await all_done(system, 10)
+    assert_each_turn_once(engine, 10)
+
+
+async def test_a_run_that_is_paused_meanwhile_is_parked_at_once(system: SmallSystem, engine: Full) -> None:
+    agent = await system.add_agent(slots=4)
+    await published(system, 10)
+    await anyio.sleep(1.5)
+    engine.held = BUSY
+    await anyio.sleep(3)
+    await idle(engine)
+    assert agent.in_use == 4
+    await system.client.pause("run")
+    await anyio.sleep(1)
+    assert agent.in_use == 0
+    await system.client.resume("run")
+    engine.held = ""
+    await all_done(system, 10)
+    assert_each_turn_once(engine, 10)
