@@ -12,7 +12,8 @@ applied. The reward is 1 if all of ``FAIL_TO_PASS`` and ``PASS_TO_PASS`` pass, e
 the perfect patch is evaluated instead, which checks an installation.
 
 The image follows from ``instance_id`` and ``subset``, or is the row's ``image_name``; a row with ``files``
-needs none. Sessions are not rebuilt: when a worker is lost, its rollouts start again.
+needs none. After each step the container's files are saved: when a worker is lost, its rollouts continue with
+these on another one. What a command has left running is not there any more.
 Source: the rules of NeMo Gym's ``mini_swe_agent``, and of github.com/SWE-agent/mini-swe-agent (MIT); rows of
 SWE-Gym and SWE-bench are used as they are; the example rows, and those that ``generate`` makes, are our own.
 """
@@ -51,7 +52,7 @@ class MiniSweSession(Episode[MiniSweTask]):
         self.offered_tools = [shell.TOOL]
         self.exit_status = "unfinished"
         self.mistakes = 0
-        self.shell = shell.Shell(self.task, self.task.image)
+        self.shell = shell.Shell(self.task, self.task.image, self.store)
         if not self.task.run_golden:
             await self.shell.start()
 
@@ -101,6 +102,14 @@ class MiniSweSession(Episode[MiniSweTask]):
         }
         return Verdict(float(report["resolved"]), fields=fields)
 
+    async def save(self) -> Any:
+        saved = await self.shell.save()
+        return saved and {**saved, "exit_status": self.exit_status, "mistakes": self.mistakes}
+
+    async def on_restore(self, saved: Any) -> None:
+        await self.shell.restore(saved)
+        self.exit_status, self.mistakes = saved["exit_status"], saved["mistakes"]
+
     async def close(self) -> None:
         await self.shell.close()
 
@@ -113,7 +122,6 @@ environment = Environment(
     extra="sandbox",
     max_turns=250,
     timeout_s=7200.0,
-    replayable=False,
     agent_refs=("mini_swe_simple_agent", "mini_swe_main", "mini_swe_agent_2"),
     generate=local_rows.agent_rows,
 )

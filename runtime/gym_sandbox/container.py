@@ -89,6 +89,8 @@ class Container:
             parents must not be folders of the machine's.
 
     Attributes:
+        image: the name of its image, or None.
+        writable: the further folders that can be written.
         ended: why it has ended, in words, or None. All further commands then fail with this text.
     """
 
@@ -104,7 +106,8 @@ class Container:
         self.limits = limits or Limits()
         self.ended: str | None = None
         self._directory = directory
-        self._view = View(writable=tuple(writable))
+        self.writable = tuple(writable)
+        self._view = View(writable=self.writable)
         self._child: process.Isolated | process.Limited | container_engines.Contained | None = None
         self._disturbances = 0
         self._ready = False
@@ -141,10 +144,13 @@ class Container:
         else:
             self._child = container_engines.start(self.image, server, self.limits)
 
-    async def run(self, script: str, *, stdin: bytes = b"", timeout_s: float) -> Result:
+    async def run(
+        self, script: str, *, stdin: bytes = b"", timeout_s: float, output_bytes: int | None = None
+    ) -> Result:
         """Run a shell script, or kill it after ``timeout_s`` seconds; what it leaves running goes on.
 
-        Of an output that is longer than the limit, the beginning and the end are kept.
+        Of an output that is longer than ``output_bytes`` (by default the limit), the beginning and the end
+        are kept.
 
         If the container ends meanwhile, or does not answer, the exit code is `KILLED` and the error output
         says so. Commands must not overlap. Cancelling ends the container.
@@ -164,7 +170,8 @@ class Container:
         child = self._child
         try:
             # The text is a model's, and may hold lone surrogates.
-            result = await self._exchange(child, script.encode("utf-8", "surrogatepass"), stdin, timeout_s)
+            encoded = script.encode("utf-8", "surrogatepass")
+            result = await self._exchange(child, encoded, stdin, timeout_s, output_bytes)
         except (EndOfProcess, TimeoutError) as error:
             excess = child.excess if isinstance(child, Bounded) else None
             # Its exit code tells an engine's failure from the container's end.
@@ -255,8 +262,9 @@ class Container:
         script: bytes,
         stdin: bytes,
         timeout_s: float,
+        output_bytes: int | None = None,
     ) -> Result:
-        keep = self.limits.output_bytes
+        keep = self.limits.output_bytes if output_bytes is None else output_bytes
         # At least 1: `timeout 0` means no limit.
         limit_s = max(1, math.ceil(timeout_s))
         head = f"{limit_s} {keep} {len(stdin)} {len(script)}\n".encode()

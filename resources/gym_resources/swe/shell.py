@@ -8,6 +8,7 @@ import msgspec
 from gym_runtime import Reply
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import Container, Result
+from gym_sandbox.saved_files import SavedFiles, Store
 
 from gym_resources.swe.instances import Instance
 from gym_resources.swe.later_history import remove_later_history
@@ -109,11 +110,16 @@ def _block(text: str) -> str:
 
 
 class Shell:
-    """The container in which the model works; `start` does not wait for it."""
+    """The container in which the model works; `start` does not wait for it.
 
-    def __init__(self, instance: Instance, image: str) -> None:
+    Args:
+        store: where the container's files are saved; None saves nothing.
+    """
+
+    def __init__(self, instance: Instance, image: str, store: Store | None = None) -> None:
         self._instance = instance
         self._container: Container = instance.container(image)
+        self._files = SavedFiles(self._container, store)
         self._base = ""
 
     async def start(self) -> None:
@@ -148,6 +154,20 @@ class Shell:
             return ""
         return done.stdout.decode(errors="replace")
 
+    async def save(self) -> dict[str, Any] | None:
+        """The state of its files; None if they are not saved."""
+        files = await self._files.save() if self._base else None
+        return files and {"files": files, "base": self._base}
+
+    async def restore(self, saved: dict[str, Any]) -> None:
+        """Continue, in a new container, with files that `save` has saved.
+
+        Raises:
+            StartError: the container cannot be started, or not with these files.
+        """
+        await self._files.begin(saved["files"])
+        self._base = saved["base"]
+
     async def close(self) -> None:
         """Remove the container."""
         await self._container.close()
@@ -158,6 +178,7 @@ class Shell:
         """
         if self._base:
             return
+        await self._files.begin()
         if not self._instance.local:
             await remove_later_history(self._container, self._instance.instance_id)
         self._base = await prepare(self._container, self._instance, history=True)

@@ -27,6 +27,7 @@ from gym_runtime.environment.shapes import (
     ReviewFunction,
     Session,
     Step,
+    Store,
     Task,
     VerifyFunction,
     compared,
@@ -212,11 +213,20 @@ class Resource:
         }
         return row if len(kept) == len(fields) else _encode(kept)
 
-    async def open(self, row: Raw | bytes, models: Models | None = None) -> Session[Any]:
+    async def open(
+        self,
+        row: Raw | bytes,
+        models: Models | None = None,
+        *,
+        store: Store | None = None,
+        restore: Raw | None = None,
+    ) -> Session[Any]:
         """A new, open session for a row; if opening fails, its resources are released.
 
         Args:
             models: the models in its roles.
+            store: where it may save parts of its state.
+            restore: what a lost session has saved, from which it continues.
 
         Raises:
             TaskError: the row does not match the task.
@@ -226,10 +236,15 @@ class Resource:
         if self._needs_files:
             await guarded("open", anyio.to_thread.run_sync, self.task(row).check_assets)
         session = await self.unopened(row, models)
+        session.store = store
         if self._packs:
             session.packs = ToolPacks(self._packs)
         try:
             await guarded("open", session.open)
+            if restore is not None:
+                if isinstance(session, Episode):
+                    session.begun = True
+                await guarded("restore", session.on_restore, msgspec.json.decode(restore))
         except BaseException:
             with suppress(ResourceError):
                 await self.close(session)
@@ -251,6 +266,23 @@ class Resource:
     async def close(self, session: Session[Any]) -> None:
         """As `close_session`."""
         await close_session(session)
+
+    @property
+    def saves(self) -> bool:
+        """Whether its sessions save their state; not where a role or a tool pack has a part in it."""
+        return self.session_type.save is not Session.save and not self.roles and not self._packs
+
+    async def saved(self, session: Session[Any]) -> Raw:
+        """What another worker needs to continue with this session; null for nothing.
+
+        Raises:
+            ResourceError: it cannot be saved.
+        """
+        saved = await guarded("save", session.save)
+        try:
+            return Raw(_encode(saved))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ResourceError(f"what save returned is not JSON: {error}", stage="save") from error
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> Content:
         """Call a tool; return what the model reads, also if the call is wrong or the tool raised."""

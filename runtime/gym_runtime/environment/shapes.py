@@ -13,7 +13,7 @@ verdicts. `gym_runtime.environment.resource` runs any of these.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -51,6 +51,32 @@ class Task(msgspec.Struct, kw_only=True):
 T = TypeVar("T", bound=Task)
 
 
+class Store(Protocol):
+    """Keeps parts of what sessions of one rollout have saved, each once, until the rollout is over.
+
+    Attributes:
+        limit_bytes: how much one rollout may put there, over all its sessions.
+    """
+
+    limit_bytes: int
+
+    async def put(self, part: bytes) -> str:
+        """Keep a part; the name by which it is found, which is a digest.
+
+        Raises:
+            GymError: it cannot be kept now; the session goes on unsaved.
+        """
+        ...
+
+    async def get(self, name: str) -> bytes:
+        """A part, checked by its digest.
+
+        Raises:
+            GymError: it is gone, or damaged.
+        """
+        ...
+
+
 class Session(Generic[T]):
     """An environment's state for one rollout. One instance per attempt; it is never shared.
 
@@ -61,6 +87,7 @@ class Session(Generic[T]):
         models: the models in the environment's roles; there from `open` on.
         packs: the tool packs of the environment, from `open` on, which may take further ones.
         row: the dataset row as JSON, also with fields that the task does not declare; there from `open` on.
+        store: keeps what `save` is too large for; None where nothing is saved.
         judged_by_transcript: ``verify`` needs nothing but the task, the reply and the models. So a recorded
             rollout is judged again without `open`, which may want a service's key, and without repeating its
             calls, which may cost money or find another world.
@@ -69,6 +96,7 @@ class Session(Generic[T]):
     models: Models = Models()
     packs: ToolPacks
     row: bytes = b""
+    store: Store | None = None
     judged_by_transcript: ClassVar[bool] = False
 
     def __init__(self, task: T) -> None:
@@ -86,6 +114,21 @@ class Session(Generic[T]):
 
     async def close(self) -> None:
         """Release the session's resources. Runs exactly once, also after errors and cancellation."""
+
+    async def save(self) -> Any:
+        """Override this where repeating a lost session's calls takes long or answers differently.
+
+        It runs after each tool call and each step, before their answer is sent. What it returns, as JSON of a
+        few kilobytes, is all that a new session on another worker gets (`on_restore`), with what it has put
+        into `store`. None saves nothing: then the calls since the last state that was saved are repeated.
+        """
+        return None
+
+    async def on_restore(self, saved: Any) -> None:
+        """Continue, after `open`, where a lost session has saved this. What no file holds, such as a service
+        that the session had started, is started again here.
+        """
+        raise ResourceError(f"{type(self).__name__} has save but no on_restore")
 
     async def call_unknown_tool(self, name: str, arguments: str) -> str | Sequence[str | Image] | None:
         """Answer a call of a tool that the class does not have, by a text, or by texts and images; None means

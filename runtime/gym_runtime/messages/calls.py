@@ -96,7 +96,8 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
             ``key`` only the name of a worker of the pool is asked for.
         roles: which model pool serves which role, for a resource that asks models.
         role_sampling: how they sample, over what the resource says.
-        durable: what models in roles answer is journaled, so that it is not asked for again.
+        durable: the rollout has a journal: what models in roles answer goes there, so that it is not asked
+            for again, and a session that the call opens may save its state.
         repeated: another delivery of this request may have been worked on, so a journal may hold answers; of
             an ``attempt`` above 1 that is known without it.
         call_timeout_s: how long a call of an engine for it may take, in seconds, 0 for no limit; None for one
@@ -243,7 +244,14 @@ class SessionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class OpenSession(SessionCall, tag_field="op", tag="open", frozen=True, kw_only=True, omit_defaults=True):
-    """Open a session now; for step-by-step environments, whose first observation comes back."""
+    """Open a session now; for step-by-step environments, whose first observation comes back.
+
+    Attributes:
+        restore: what a lost session has saved (`ToolAnswer`, `StepAnswer`); the new one continues from there,
+            and the answer is empty.
+    """
+
+    restore: Raw = NULL
 
 
 class CallTool(SessionCall, tag_field="op", tag="tool", frozen=True, kw_only=True, omit_defaults=True):
@@ -312,16 +320,21 @@ ResourceCall = OpenSession | CallTool | StepCall | Verify | Compare | CloseSessi
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool's answer as the model will read it: a text, or parts where there are images."""
+    """A tool's answer as the model will read it: a text, or parts where there are images.
+
+    Attributes:
+        saved: what the session has saved after this call, for `OpenSession.restore`.
+    """
 
     output: str | list[dict[str, Any]]
+    saved: Raw = NULL
 
 
 class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An observation: items to append to the conversation, and the step's reward.
 
     The ``tools`` are offered to the model from now on, in addition to the row's and those of earlier
-    observations.
+    observations. ``saved`` is as in `ToolAnswer`.
     """
 
     items: list[Raw] = []
@@ -329,6 +342,7 @@ class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     terminated: bool = False
     truncated: bool = False
     tools: list[Raw] = []
+    saved: Raw = NULL
 
 
 encode = msgspec.json.Encoder().encode
@@ -369,6 +383,15 @@ def opens(call: SessionCall) -> bool:
 def pack(body: object) -> Raw:
     """A call or an answer as the body of an envelope."""
     return Raw(encode(body))
+
+
+def without_saved(call: ResourceCall, answer: Raw) -> tuple[Raw, Raw]:
+    """A session's answer to a call without what it has saved, and what it has saved (null for nothing)."""
+    if b'"saved":' not in bytes(answer) or not isinstance(call, OpenSession | CallTool | StepCall):
+        return answer, NULL
+    decode = decode_tool_answer if isinstance(call, CallTool) else decode_step_answer
+    decoded = decode(answer)
+    return pack(msgspec.structs.replace(decoded, saved=NULL)), decoded.saved
 
 
 class DeclaredRole(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

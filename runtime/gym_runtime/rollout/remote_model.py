@@ -43,13 +43,20 @@ class Envelope:
         self._attempt = attempt
 
     def __call__(
-        self, call: object, key: str, *, with_roles: bool = False, repeated: bool = False
+        self,
+        call: object,
+        key: str,
+        *,
+        with_roles: bool = False,
+        repeated: bool = False,
+        opening: bool = False,
     ) -> calls.Request[Any]:
         """The request for a call and its key.
 
         Args:
             with_roles: the receiver may ask models in roles.
             repeated: it was delivered before, and a worker may have executed it.
+            opening: it opens a session, which may save its state.
 
         Raises:
             DeadlineExceeded: the deadline has passed.
@@ -67,7 +74,7 @@ class Envelope:
             attempt=self._attempt,
             roles=self._task.roles if with_roles else {},
             role_sampling=self._task.role_sampling if with_roles else {},
-            durable=with_roles and bool(self._task.roles) and self._task.durability == "turn",
+            durable=self._task.durability == "turn" and (opening or (with_roles and bool(self._task.roles))),
             repeated=repeated,
             call_timeout_s=self._task.call_timeout_s,
         )

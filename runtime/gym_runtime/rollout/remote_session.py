@@ -3,8 +3,9 @@
 The first call carries the task, which opens the session; the answer names the worker that holds it, and later
 calls go to that worker. When it is gone, the session is opened on another worker and its calls are repeated,
 if the environment is ``replayable``. If an answer then differs from the first one, the environment is not
-replayable after all, and the session is lost. A rebuilt session has a new name: another attempt may also have
-the rollout, and must not find a session whose calls are only partly repeated.
+replayable after all, and the session is lost. Where answers say what the session has saved, the new one
+continues from the last of these, and only the calls after it are repeated. A rebuilt session has a new name:
+another attempt may also have the rollout, and must not find a session whose calls are only partly repeated.
 
 The tool calls of one turn are executed in order, or concurrently where the environment allows it.
 """
@@ -23,7 +24,7 @@ from msgspec import Raw
 
 from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
-from gym_runtime.errors import UNREADABLE, SessionLost, leaf
+from gym_runtime.errors import UNREADABLE, ResourceError, SessionLost, leaf
 from gym_runtime.messages import calls
 from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import NULL, FunctionCall
@@ -40,6 +41,7 @@ class _Past(msgspec.Struct, frozen=True):
     call: calls.ResourceCall
     number: int
     answer: str
+    saved: Raw
 
 
 @dataclass(eq=False)
@@ -62,6 +64,7 @@ class RemoteSession:
     rebuilt: int = 0
     _past: list[_Past] = field(default_factory=list[_Past])
     _count: int = 0
+    _half_built: bool = False
     _rebuilding: anyio.Lock = field(default_factory=anyio.Lock)
 
     def __post_init__(self) -> None:
@@ -109,17 +112,18 @@ class RemoteSession:
 
     def _remember(self, call: calls.ResourceCall, number: int, body: Raw) -> None:
         if self._task.replayable and not isinstance(call, calls.Verify):
-            self._past.append(_Past(call, number, digest(body)))
+            answer, saved = calls.without_saved(call, body)
+            self._past.append(_Past(call, number, digest(answer), saved))
 
     async def _deliver(
         self, call: calls.ResourceCall, number: int, *, repeated: bool, limit_s: float | None
     ) -> RoutedReply | None:
         """The answer; None if it took too long. The time to rebuild a session does not count."""
-        lost = ""
+        lost = problem = ""
         while True:
             losses = self._budget.losses
             try:
-                if lost and not await self._rebuilt(lost):
+                if lost and (problem := await self._rebuild(lost)):
                     break
                 again = repeated or bool(lost)
                 with anyio.move_on_after(limit_s):
@@ -133,37 +137,61 @@ class RemoteSession:
                 if self._budget.losses == losses:
                     self._budget.spend(error)
                 lost = self.worker or lost
-        raise SessionLost(
-            f"resource '{self._task.environment}' answered a repeated call differently: its sessions cannot "
-            "be rebuilt; declare the environment replayable=False",
-            stage="resource",
-        )
+        raise SessionLost(f"resource '{self._task.environment}' {problem}", stage="resource")
 
-    async def _rebuilt(self, lost: str) -> bool:
-        """Open the session on another worker and repeat its calls; False if an answer differs.
+    async def _rebuild(self, lost: str) -> str:
+        """Open the session on another worker and bring it to the same state; why that failed, or empty.
 
         Tool calls that run concurrently lose their session together; the first one rebuilds it.
         """
         async with self._rebuilding:
             # Another call may have rebuilt it while this one waited for the lock.
-            if self.worker == lost:
+            if self.worker == lost or self._half_built:
+                self._half_built = True
                 self.worker = ""
                 self.rebuilt += 1
                 name = f"{self.names[0]}-{random.getrandbits(40):010x}"
                 self.names.append(name)
                 self._journal.session = name
-                for past in self._past:
-                    answer = await self._send(past.call, past.number, repeated=True)
-                    if digest(answer.body) != past.answer:
-                        return False
-        return True
+                problem = await self._repeat()
+                self._half_built = False
+                return problem
+        return ""
+
+    async def _repeat(self) -> str:
+        """Bring a new session to the state of the lost one; why it is another one, or empty."""
+        places = [place for place, past in enumerate(self._past) if bytes(past.saved) != b"null"]
+        if places:
+            opening = calls.OpenSession(restore=self._past[places[-1]].saved)
+            try:
+                opened = await self._send(opening, 0, repeated=True)
+            except SessionLost:
+                raise
+            except ResourceError as error:
+                return f"cannot restore what a lost session has saved: {error.message}"
+            if bytes(calls.decode_step_answer(opened.body).saved) == b"null":
+                return "has a worker of an older version, which restores nothing that a session has saved"
+        for past in self._past[places[-1] + 1 if places else 0 :]:
+            answer = await self._send(past.call, past.number, repeated=True)
+            if digest(calls.without_saved(past.call, answer.body)[0]) != past.answer:
+                return (
+                    "answered a repeated call differently: its sessions cannot be rebuilt; let them save "
+                    "their state, or declare the environment replayable=False"
+                )
+        return ""
 
     async def _send(self, call: calls.ResourceCall, number: int, *, repeated: bool) -> RoutedReply:
         name = self.names[-1]
         # Only the call that opens it carries the task, because a row may be large.
         opening = not self.worker
         sent = msgspec.structs.replace(call, session=name, task=self._task.row if opening else NULL)
-        request = self._envelope(sent, f"{name}.{number}", with_roles=True, repeated=repeated)
+        request = self._envelope(
+            sent,
+            f"{name}.{number}",
+            with_roles=True,
+            repeated=repeated,
+            opening=opening and not isinstance(call, calls.Verify),
+        )
         pool = self._task.environment
         if not opening:
             return await self._actors.ask_session(pool, self.worker, request, self._budget)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
+import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock, tracing
@@ -18,8 +19,9 @@ from gym_runtime.environment import usage
 from gym_runtime.environment.catalogue import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models, models_of
-from gym_runtime.environment.shapes import Episode
+from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import Pending, Verdict
 from gym_runtime.errors import GymError, RuntimeFault
 from gym_runtime.logs import logger
@@ -27,6 +29,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Comparison
 from gym_runtime.messages.metric_names import OUTSIDE, RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
+from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.stored_records import RUNS
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.answer import Service
@@ -35,6 +38,7 @@ from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
+from gym_runtime.workers.saved_parts import forget_rollout, idle_rollouts, store_of
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
 SESSION_KEPT_S = 30.0
@@ -132,6 +136,9 @@ class ResourceWorker:
             await anyio.sleep(SESSIONS_SWEPT_S)
             try:
                 await self.close_settled(SESSION_IDLE_S, LOOKED_AT)
+                for rollout in await idle_rollouts(SESSION_IDLE_S, LOOKED_AT):
+                    if await self._over(rollout):
+                        await forget_rollout(rollout)
             except GymError as error:
                 logger().info("idle sessions were not checked", error=str(error))
 
@@ -215,7 +222,14 @@ class ResourceWorker:
         self, environment: LoadedEnvironment, call: calls.SessionCall, request: calls.Request[Any]
     ) -> HeldSession:
         models = _models(environment, request)
-        opener = (lambda: environment.resource.open(call.task, models)) if calls.opens(call) else None
+        saved = call.restore if isinstance(call, calls.OpenSession) else NULL
+        restore = None if bytes(saved) == b"null" else saved
+
+        async def opened() -> Session[Any]:
+            store = store_of(self._bus, request) if environment.resource.saves else None
+            return await environment.resource.open(call.task, models, store=store, restore=restore)
+
+        opener = opened if calls.opens(call) else None
         entry = await self.sessions.get(call.session, request.deadline_s + SESSION_KEPT_S, opener)
         entry.rollout = request.rollout
         if opener is not None and environment.definition.isolated:
@@ -243,15 +257,22 @@ class ResourceWorker:
         resource, session = environment.resource, entry.session
         if isinstance(call, calls.CallTool):
             output = await resource.call_tool(session, call.name, call.arguments)
-            return calls.pack(calls.ToolAnswer(output=output))
-        if isinstance(call, calls.OpenSession):
-            if not isinstance(session, Episode):
-                return calls.pack(calls.StepAnswer())
+            answer = calls.ToolAnswer(output=output)
+        elif isinstance(call, calls.StepCall):
+            answer = await resource.step(session, call.response)
+        elif not isinstance(call, calls.OpenSession):
+            raise RuntimeFault(f"a session does not answer {type(call).__name__}")
+        elif bytes(call.restore) != b"null":
+            return calls.pack(calls.StepAnswer(saved=call.restore))  # says that this worker restores
+        elif isinstance(session, Episode):
             observation = await resource.reset(session)
-            return calls.pack(calls.StepAnswer(items=observation, tools=resource.offered_tools(session)))
-        if isinstance(call, calls.StepCall):
-            return calls.pack(await resource.step(session, call.response))
-        raise RuntimeFault(f"a session does not answer {type(call).__name__}")
+            answer = calls.StepAnswer(items=observation, tools=resource.offered_tools(session))
+        else:
+            answer = calls.StepAnswer()
+        # Not while another call of the session is in progress: half of its effects would be saved, too.
+        if session.store is not None and entry.calls == 1:
+            answer = msgspec.structs.replace(answer, saved=await _saved(resource, session))
+        return calls.pack(answer)
 
     async def _compared(
         self, environment: LoadedEnvironment, call: calls.Compare, models: Models, ledger: RoleLedger
@@ -282,6 +303,15 @@ class ResourceWorker:
         source, limit_s = str(environment.source), definition.verify_timeout_s
         verdict = await verify_isolated(source, bytes(row), bytes(response), limit_s, folders)
         return await environment.resource.review(row, response, verdict, models)
+
+
+async def _saved(resource: Resource, session: Session[Any]) -> Raw:
+    """What a session has saved; without it, a lost session is rebuilt from an older state."""
+    try:
+        return await resource.saved(session)
+    except GymError as error:
+        logger().warning("a session was not saved", error=str(error))
+        return NULL
 
 
 def _models(environment: LoadedEnvironment, request: calls.Request[Any]) -> Models:

@@ -172,6 +172,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (
         calls.decode_resource_call,
+        OpenSession(session="s", restore=Raw(b'{"n":1}')),
+        b'{"op":"open","session":"s","restore":{"n":1}}',
+    ),
+    (
+        calls.decode_resource_call,
         CallTool(session="s", name="add", arguments='{"n": 1}', task=Raw(b"{}")),
         b'{"op":"tool","session":"s","task":{},"name":"add","arguments":"{\\"n\\": 1}"}',
     ),
@@ -239,7 +244,9 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"name":"u","optional":true}',
     ),
     (calls.decode_tool_answer, ToolAnswer(output="ä\n"), '{"output":"ä\\n"}'.encode()),
+    (calls.decode_tool_answer, ToolAnswer(output="", saved=Raw(b"[1]")), b'{"output":"","saved":[1]}'),
     (calls.decode_step_answer, StepAnswer(), b"{}"),
+    (calls.decode_step_answer, StepAnswer(saved=Raw(b"[1]")), b'{"saved":[1]}'),
     (
         calls.decode_step_answer,
         StepAnswer(items=[Raw(b"{}")], reward=-0.5, terminated=True, truncated=True),

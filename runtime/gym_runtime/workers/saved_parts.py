@@ -1,0 +1,176 @@
+"""Where sessions keep what they have saved (`gym_runtime.environment.shapes.Store`): each part once.
+
+By default it is the broker: under the journal of the rollout, so that it is deleted with the journal. With
+`FOLDER` it is a folder that all resource workers share, which may be larger; a rollout's parts are deleted
+there when it is over. What refers to a part travels in an answer, which the journal stores with its turn: an
+attempt that was overtaken can store parts, but no reference to them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import anyio
+import anyio.to_thread
+
+from gym_runtime.bus.interface import Bus
+from gym_runtime.bus.streams import LIFE_S
+from gym_runtime.environment.shapes import Store
+from gym_runtime.errors import BrokerError, ResourceError
+from gym_runtime.messages import calls
+from gym_runtime.messages.names import rollout_token, token
+from gym_runtime.rollout.journal import journal_subject
+
+FOLDER = "GYM_SAVED_FOLDER"
+"""The environment variable that names the folder."""
+BROKER_BYTES = 64 << 20
+FOLDER_BYTES = 2 << 30
+"""How much one rollout may keep."""
+PUT_S = 10.0
+"""How long storing a part at the broker may take: an answer waits for it."""
+DIGEST_BYTES = 16
+
+
+def store_of(bus: Bus, request: calls.Request[Any]) -> Store | None:
+    """Where the sessions of a request's rollout keep parts; None for one without a journal."""
+    if not request.durable or not request.rollout:
+        return None
+    folder = os.environ.get(FOLDER, "")
+    return FolderParts(Path(folder), request.rollout) if folder else BrokerParts(bus, request.rollout)
+
+
+def _place(folder: Path, rollout: str) -> Path:
+    return folder / quote(rollout_token(rollout), safe="")  # a run's name may hold slashes
+
+
+def _name(part: bytes) -> str:
+    return blake2b(part, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _checked(name: str, part: bytes | None) -> bytes:
+    if part is None:
+        raise ResourceError(f"part {name} of what a session has saved is gone", stage="restore")
+    if _name(part) != name:
+        raise ResourceError(f"part {name} of what a session has saved is damaged", stage="restore")
+    return part
+
+
+class BrokerParts:
+    """The parts of one rollout, at the broker."""
+
+    limit_bytes = BROKER_BYTES
+
+    def __init__(self, bus: Bus, rollout: str) -> None:
+        run, task_index, rollout_index = rollout.rsplit(".", 2)
+        # Beside the answers of models in roles, where a secured broker lets resource workers write.
+        self._root = f"{journal_subject(run, int(task_index), int(rollout_index))}.role"
+        self._bus = bus
+
+    async def put(self, part: bytes) -> str:
+        """Keep a part; its name.
+
+        Raises:
+            BrokerError: the broker does not store it within `PUT_S`.
+        """
+        name = await anyio.to_thread.run_sync(_name, part)
+        with anyio.move_on_after(PUT_S):
+            # Expected to be the first: a part that is there already is not stored again.
+            await self._bus.append(f"{self._root}.{name}", part, expect=0)
+            return name
+        raise BrokerError(f"the broker did not store {len(part)} bytes within {PUT_S:g} s")
+
+    async def get(self, name: str) -> bytes:
+        """A part.
+
+        Raises:
+            ResourceError: it is gone, or damaged.
+        """
+        found = await self._bus.latest(f"{self._root}.{token(name, 'part')}", nearest=True)
+        return await anyio.to_thread.run_sync(_checked, name, found[0].payload if found else None)
+
+
+class FolderParts:
+    """The parts of one rollout, in a folder that workers share."""
+
+    limit_bytes = FOLDER_BYTES
+
+    def __init__(self, folder: Path, rollout: str) -> None:
+        self._folder = _place(folder, rollout)
+
+    async def put(self, part: bytes) -> str:
+        """Keep a part; its name.
+
+        Raises:
+            ResourceError: it cannot be written.
+        """
+        try:
+            return await anyio.to_thread.run_sync(self._put, part)
+        except OSError as error:
+            raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
+
+    def _put(self, part: bytes) -> str:
+        name = _name(part)
+        target, made = self._folder / name, self._folder / f".{secrets.token_hex(8)}"
+        if not target.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with made.open("xb") as file:
+                file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            made.replace(target)
+        return name
+
+    async def get(self, name: str) -> bytes:
+        """A part.
+
+        Raises:
+            ResourceError: it is gone, or damaged.
+        """
+        return await anyio.to_thread.run_sync(self._get, name)
+
+    def _get(self, name: str) -> bytes:
+        try:
+            part = (self._folder / quote(name, safe="")).read_bytes()
+        except OSError as error:
+            raise ResourceError(f"part {name} of what a session has saved is gone: {error}") from error
+        return _checked(name, part)
+
+
+async def idle_rollouts(idle_s: float, most: int) -> list[str]:
+    """Some of the rollouts that have put nothing into the folder for ``idle_s`` seconds.
+
+    Those that have put nothing there for as long as a journal lives are deleted.
+    """
+    folder = os.environ.get(FOLDER, "")
+    return await anyio.to_thread.run_sync(_idle, Path(folder), idle_s, most) if folder else []
+
+
+def _idle(folder: Path, idle_s: float, most: int) -> list[str]:
+    found: list[str] = []
+    now_s = time.time()
+    with suppress(OSError):  # the folder is not there yet, or another worker deletes at the same time
+        for one in os.scandir(folder):
+            if one.name.count(".") < 2 or not one.is_dir(follow_symlinks=False):
+                continue
+            age_s = now_s - one.stat().st_mtime
+            if age_s > LIFE_S["journal"]:
+                shutil.rmtree(one.path, ignore_errors=True)
+            elif age_s > idle_s:
+                found.append(unquote(one.name))
+    # Not the oldest: the runs of another broker may share the folder, and would be looked up again and again.
+    return random.sample(found, min(most, len(found)))
+
+
+async def forget_rollout(rollout: str) -> None:
+    """Delete what a rollout has in the folder."""
+    place = _place(Path(os.environ[FOLDER]), rollout)
+    await anyio.to_thread.run_sync(lambda: shutil.rmtree(place, ignore_errors=True))

@@ -1,0 +1,136 @@
+"""A container's files, saved and brought back by another one, and what cannot be saved."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from gym_sandbox import Container, Limits, bubblewrap
+from gym_sandbox.sandbox_errors import SetupError, StartError
+from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, SavedFiles
+
+try:
+    bubblewrap.check(os.getpid())
+    _refusal = ""
+except SetupError as error:
+    _refusal = error.message
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
+SMALL = Limits(memory_bytes=512 << 20, disk_bytes=64 << 20, file_bytes=8 << 20)
+LOOK = (
+    "cd /; find ./tmp ./extra ! -path './tmp/tmp.*' -printf '%y %m %P %l\\n' | sort; "
+    "find ./tmp ./extra -type f ! -path './tmp/tmp.*' -print0 | sort -z | xargs -0 -r sha256sum"
+)
+
+
+class Memory:
+    """A store in memory."""
+
+    limit_bytes = 64 << 20
+
+    def __init__(self) -> None:
+        self.parts: dict[str, bytes] = {}
+
+    async def put(self, part: bytes) -> str:
+        name = hashlib.sha256(part).hexdigest()
+        self.parts[name] = part
+        return name
+
+    async def get(self, name: str) -> bytes:
+        return self.parts[name]
+
+
+@asynccontextmanager
+async def box(store: Memory, saved: Any = None) -> AsyncGenerator[tuple[Container, SavedFiles]]:
+    async with Container(directory="/tmp/work", limits=SMALL, writable=["/extra"]) as container:
+        files = SavedFiles(container, store)
+        await files.begin(saved)
+        yield container, files
+
+
+async def run(container: Container, script: str) -> bytes:
+    done = await container.run(script, timeout_s=20)
+    assert done.exit_code == 0, done
+    return done.stdout
+
+
+CHANGES = (
+    "mkdir -p d/e; echo 1 >d/e/f; echo 2 >a; ln -s a l; ln a h; touch -d 2001-01-01 old; echo e >/extra/e",
+    "rm -r d; echo file >d; cp -p old older; chmod 640 a",  # a folder becomes a file
+    "rm d l; mkdir d; ln -s /extra d/x; mkdir l; echo y >l/z; printf x >$'n\\n l'",  # and back; and a link
+    "rm -r l; ln -s d l; touch -- -rf; mkfifo pipe; mkdir ../beside; rm /extra/e",
+)
+
+
+async def test_another_container_gets_the_files_and_only_changes_are_stored() -> None:
+    store = Memory()
+    saved: Any = None
+    async with box(store) as (first, files):
+        for change in CHANGES:
+            await run(first, change)
+            saved = await files.save()
+        expected = await run(first, f"rm pipe; {LOOK}")
+    assert len(saved["layers"]) == len(CHANGES)
+    async with box(store, saved) as (second, files):
+        assert await run(second, LOOK) == expected
+        await run(second, "echo more >more")
+        again = await files.save()
+        assert again is not None
+        assert again["layers"][:-1] == saved["layers"]
+        assert again["layers"][-1][1] < 500  # what was brought back is not stored again
+        expected = await run(second, LOOK)
+    async with box(store, again) as (third, _):
+        assert await run(third, LOOK) == expected
+    other = {**saved, "base": "0" * 32}
+    with pytest.raises(StartError, match="are not those of the lost one"):
+        async with box(store, other):
+            pass
+
+
+async def test_many_layers_become_one() -> None:
+    store = Memory()
+    async with box(store) as (container, files):
+        await run(container, "echo 1 >kept; echo 2 >gone")
+        saved = await files.save()
+        assert saved is not None
+        layers = saved["layers"] * MOST_LAYERS
+        files._saved = type(files._saved)(base=saved["base"], layers=layers)  # pyright: ignore
+        await run(container, "rm gone; echo 3 >new")
+        saved = await files.save()
+        assert saved is not None
+        assert len(saved["layers"]) == 1
+    async with box(store, saved) as (other, _):
+        assert await run(other, "ls") == b"kept\nnew\n"
+
+
+async def test_what_cannot_be_saved_leaves_the_older_state_and_a_container_that_works() -> None:
+    store = Memory()
+    store.limit_bytes = 1 << 20
+    async with box(store) as (container, files):
+        await run(container, "echo 1 >small")
+        assert await files.save() is not None
+        await run(container, "head -c 3000000 /dev/urandom >large")
+        assert [await files.save() for _ in range(MOST_FAILURES)] == [None] * MOST_FAILURES
+        await run(container, "rm large")
+        assert await files.save() is None  # given up
+        assert await run(container, "cat small") == b"1\n"
+    assert len(store.parts) == 1
+    async with box(store) as (container, files):
+        await run(container, "mkdir -m 0 secret")
+        await files.save()
+        await container.run("kill -9 -1", timeout_s=5)
+        assert await files.save() is None
+
+
+async def test_a_forged_layer_reaches_nothing_but_its_own_container() -> None:
+    store = Memory()
+    async with box(store) as (_, files):
+        saved = await files.save()
+    assert saved is not None
+    name = await store.put(b"no archive")
+    with pytest.raises(StartError, match="cannot be unpacked"):
+        async with box(store, {**saved, "layers": [(name, 10)]}):
+            pass
