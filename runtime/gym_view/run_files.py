@@ -14,6 +14,8 @@ import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.messages import Alarm, as_list, as_object, as_text
 
+from gym_view.audit_table import SUFFIX, audit_table, replies_of
+
 _SIDE_FILES = ("_failures", "_alarms", "_materialized_inputs", "_reward_profiling", "_prepare", "_fork")
 _PEEK_BYTES = 2**18
 _MAX_RUNS = 2000
@@ -63,7 +65,12 @@ def find_runs(places: Sequence[Path], *, failures_as_zero: bool = False) -> list
         places = [DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else Path()]
     found: dict[Path, str] = {}
     for place in places:
-        if place.is_file():
+        if place.is_file() and place.name.endswith(SUFFIX):
+            replies = replies_of(place)
+            if not replies.is_file():
+                raise UsageError(f"{place} is of an audit, and its replies {replies} are not there")
+            found[replies] = replies.stem
+        elif place.is_file():
             found[place] = place.stem
         elif place.is_dir():
             for path in _rollouts_below(place):
@@ -122,6 +129,7 @@ def describe(run: Run) -> dict[str, Any]:
         "manifest": manifest if isinstance(manifest, dict) else None,
         "flags": repeat_flags(as_object(manifest)),
         "alarms": list(_alarms(run.alarms)),
+        "audit": audit_table(run.rollouts),
     }
 
 
@@ -192,7 +200,7 @@ def has_rollouts(path: Path) -> bool:
     try:
         stat = path.stat()
         if stat.st_size == 0:
-            return path.with_name(f"{path.stem}_run.json").is_file()
+            return path.with_name(f"{path.stem}_run.json").is_file() or audit_table(path) is not None
         return _begins_with_rollouts(path, stat.st_ino, min(stat.st_size, _PEEK_BYTES))
     except OSError:
         return False
