@@ -5,6 +5,7 @@ from __future__ import annotations
 from docstrings import fields_table, parsed, prose
 from gym_runtime.errors import Fault
 from gym_runtime.messages import (
+    alarms,
     call_tokens,
     calls,
     metric_names,
@@ -40,6 +41,7 @@ CHAPTERS = {
         (outcomes.Cancelled, ""),
         (Fault, ""),
         (stored_records.RunInfo, "`runs.<run>` in the stream RUNS"),
+        (alarms.Alarm, ""),
         (
             stored_records.Asked,
             "the payload of `cancel.<run>…` and `drain.<kind>.<worker>`, and `runs.<run>.cancelled.<task>…` "

@@ -5,6 +5,9 @@ before or behind it in the braces. If no box holds one, it is the first such gri
 text; a grid within another list does not count. A grid that is not JSON, that is empty or whose first row is
 empty is skipped. The reward is 1 if the answer is the expected grid, in every cell.
 
+With ``strict``, which NeMo Gym lacks, every box of the text must hold this grid; without a box there must be
+no other grid. Otherwise the right grid before another one, which is the model's last word, is paid.
+
 Rows and rewards are those of NeMo Gym's environment of this name. Source: the Abstraction and Reasoning
 Corpus (github.com/fchollet/ARC-AGI, Apache-2.0), whose tasks it is meant for; the example rows are our own.
 """
@@ -16,6 +19,7 @@ import re
 from gym_runtime import Environment, Reply, Task, Verdict
 
 from gym_resources.extract import jsons
+from gym_resources.extract.boxed import MARK
 
 LONGEST = 100_000
 """The most characters of a grid that is read; the largest of the corpus has 30 rows of 30 cells."""
@@ -37,10 +41,12 @@ _SOME_BOX = _grid_in(_BOX, _ROW, _ROW)
 _FULL_BOX, _FULL_ANYWHERE = (
     _grid_in(place, rf"\[{_CELLS}\]", rf"\[(?:{_CELLS}|\s*+)\]") for place in (_BOX, _ANYWHERE)
 )
+_IN_BOX = _grid_in(r"\s*+(%s)\s*+\}", rf"\[{_CELLS}\]", rf"\[(?:{_CELLS}|\s*+)\]")
 
 
-class ArcTask(Task):
+class ArcTask(Task, kw_only=True):
     expected_output: list[list[int]]
+    strict: bool = False
 
 
 def grid(text: str) -> Grid | None:
@@ -56,14 +62,24 @@ def grid(text: str) -> Grid | None:
     return None
 
 
+def only_grid(text: str) -> bool:
+    """Whether each box of a text holds the same grid; without a box, whether there is no other grid."""
+    boxes = text.split(MARK)[1:]
+    found = map(_IN_BOX.match, boxes) if boxes else _FULL_ANYWHERE.finditer(text)
+    grids = {match and "".join(match[1].split()) for match in found}
+    return len(grids) == 1 and None not in grids
+
+
 async def verify(task: ArcTask, reply: Reply) -> Verdict:
-    answer = grid(reply.lines_text)
+    text = reply.lines_text
+    answer = grid(text)
+    right = answer == task.expected_output and (not task.strict or only_grid(text))
     fields = {
         "extracted_answer": answer,
         "predicted_output": answer,
         "extraction_successful": answer is not None,
     }
-    return Verdict(float(answer == task.expected_output), fields=fields)
+    return Verdict(float(right), fields=fields)
 
 
 environment = Environment(

@@ -2,7 +2,8 @@ r"""Multiple-choice questions, answered with a search engine: search, read pages
 
 ``search`` gives up to ten results in the shape of Google's API, ``browse`` the main text of a page (at most
 10,000 words: the first and the last 5,000). The reward is 1 if the last item of the answer is a message, and
-its first ``\boxed{…}`` holds the expected letter.
+its first ``\boxed{…}`` holds the expected letter. With ``strict``, which NeMo Gym lacks, all its boxes must:
+otherwise a second box with another letter does not matter.
 
 ``search_backend`` (``--set search_backend=…``) names the engine: ``google``, ``tavily``, ``brave``,
 ``searxng``, or ``replay``, which plays a recording without a network. Keys come from the environment of the
@@ -21,7 +22,7 @@ from __future__ import annotations
 import msgspec
 from gym_runtime import DatasetSource, Environment, Reply, Session, Task, Verdict, tool
 
-from gym_resources.extract.boxed import first_boxed
+from gym_resources.extract.boxed import all_boxed, first_boxed
 from gym_resources.web_search.engines import SearchBackend, opened
 from gym_resources.web_search.web_pages import browse
 
@@ -38,6 +39,7 @@ class SearchTask(Task, kw_only=True):
     search_backend: SearchBackend = "google"
     use_cache: bool = False
     exclude_domains: list[str] = []  # noqa: RUF012 - a msgspec field, copied for each
+    strict: bool = False
 
 
 class GoogleSearch(Session[SearchTask]):
@@ -68,7 +70,10 @@ class GoogleSearch(Session[SearchTask]):
     async def verify(self, reply: Reply) -> Verdict:
         option = first_boxed(reply.last_item_text)
         expected = self.task.expected_answer.strip()
-        return Verdict(float(option == expected), fields={"parsed_option": option})
+        right = option == expected
+        if self.task.strict:
+            right = right and set(all_boxed(reply.last_item_text)) == {expected}
+        return Verdict(float(right), fields={"parsed_option": option})
 
 
 environment = Environment(

@@ -77,7 +77,7 @@ async def verify(task: StepTask, reply: Reply) -> Verdict:
     if isinstance(action, ExpectedMessage):
         right = has_text(reply) and not calls
         if task.strict:
-            right = right and shares_a_word(reply, str(action.content))
+            right = right and shares_a_word(reply.joined_text, str(action.content))
         found = "message" if right else "call instead of message" if calls else "no action"
         return Verdict(float(right), fields={"category": found})
     expected = named(action.calls if isinstance(action, ExpectedBatch) else [action])

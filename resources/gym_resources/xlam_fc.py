@@ -6,6 +6,9 @@ expected call finds its match and no call is left over. Arguments that are not J
 is not an object matches nothing. Nothing executes the calls: they are the answer. A row may write the
 expected arguments as an object or as its JSON text.
 
+With ``strict``, which NeMo Gym lacks, a call's further arguments must be parameters of its tool in the row,
+and arguments that are not JSON match nothing.
+
 Rows and rewards are those of NeMo Gym's environment of this name. There the calls go to tools that do not
 exist, and the model reads ``Not Found`` and may call again, which counts against it; here its first answer is
 judged.
@@ -53,20 +56,43 @@ class Expected(msgspec.Struct):
         )
 
 
-class XlamTask(Task):
+class Parameters(msgspec.Struct):
+    properties: dict[str, Any] = {}
+
+
+class OfferedTool(msgspec.Struct):
+    """A tool of the row."""
+
+    name: str = ""
+    parameters: Parameters = msgspec.field(default_factory=Parameters)
+
+
+class XlamTask(Task, kw_only=True):
     expected_answers: list[Expected]
+    strict: bool = False
+
+    def surplus(self, call: Call) -> bool:
+        """Whether a call has arguments that are neither expected nor its tool's."""
+        tools = [msgspec.json.decode(one, type=OfferedTool) for one in self.responses_create_params.tools]
+        known = {name for tool in tools if tool.name == call.name for name in tool.parameters.properties}
+        known.update(*(one.arguments for one in self.expected_answers if one.name == call.name))
+        return call.arguments is not None and not call.arguments.keys() <= known
 
 
 async def verify(task: XlamTask, reply: Reply) -> Verdict:
-    calls = [Call(call.name, _arguments(call.arguments)) for call in reply.function_calls]
+    strict = task.strict
+    calls = [Call(call.name, _arguments(call.arguments, strict=strict)) for call in reply.function_calls]
     left = list(calls)
     for expected in task.expected_answers:
         match = next((index for index, call in enumerate(left) if expected.matches(call)), None)
         if match is not None:
             del left[match]
     correct = len(calls) - len(left)
+    right = correct == len(task.expected_answers) == len(calls)
+    if strict:
+        right = right and not any(task.surplus(call) for call in calls)
     return Verdict(
-        float(correct == len(task.expected_answers) == len(calls)),
+        float(right),
         fields={
             "num_expected": len(task.expected_answers),
             "num_predicted": len(calls),
@@ -76,10 +102,10 @@ async def verify(task: XlamTask, reply: Reply) -> Verdict:
     )
 
 
-def _arguments(text: str) -> dict[str, Any] | None:
+def _arguments(text: str, *, strict: bool) -> dict[str, Any] | None:
     value = jsons.loads(text)
     if value is jsons.INVALID:
-        return {}
+        return None if strict else {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 

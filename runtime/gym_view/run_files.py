@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.messages import as_list, as_object, as_text
+from gym_runtime.messages import Alarm, as_list, as_object, as_text
 
-_SIDE_FILES = ("_failures", "_materialized_inputs", "_reward_profiling", "_prepare", "_fork")
+from gym_view.audit_table import SUFFIX, audit_table, replies_of
+
+_SIDE_FILES = ("_failures", "_alarms", "_materialized_inputs", "_reward_profiling", "_prepare", "_fork")
 _PEEK_BYTES = 2**18
 _MAX_RUNS = 2000
+_MAX_ALARMS, _ALARM_CHARS = 10, 1000
 _MAX_DEPTH = 5
 DEFAULT_FOLDER = Path("results")
 SHOWN_RUNS = 6
@@ -41,6 +45,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return {name: path for name, path in found.items() if path.is_file()}
 
     @property
+    def alarms(self) -> Path:
+        """The path of the alarms, whether or not the file exists."""
+        return self.rollouts.with_name(f"{self.rollouts.stem}_alarms.jsonl")
+
+    @property
     def manifest(self) -> Path:
         """The path of the manifest, whether or not the file exists."""
         return self.rollouts.with_name(f"{self.rollouts.stem}_run.json")
@@ -56,7 +65,12 @@ def find_runs(places: Sequence[Path], *, failures_as_zero: bool = False) -> list
         places = [DEFAULT_FOLDER if DEFAULT_FOLDER.is_dir() else Path()]
     found: dict[Path, str] = {}
     for place in places:
-        if place.is_file():
+        if place.is_file() and place.name.endswith(SUFFIX):
+            replies = replies_of(place)
+            if not replies.is_file():
+                raise UsageError(f"{place} is of an audit, and its replies {replies} are not there")
+            found[replies] = replies.stem
+        elif place.is_file():
             found[place] = place.stem
         elif place.is_dir():
             for path in _rollouts_below(place):
@@ -114,7 +128,22 @@ def describe(run: Run) -> dict[str, Any]:
         "parts": {name: {"bytes": path.stat().st_size} for name, path in run.parts.items()},
         "manifest": manifest if isinstance(manifest, dict) else None,
         "flags": repeat_flags(as_object(manifest)),
+        "alarms": list(_alarms(run.alarms)),
+        "audit": audit_table(run.rollouts),
     }
+
+
+def _alarms(path: Path) -> Iterator[dict[str, Any]]:
+    """What the page says of each alarm, and the clearest rollouts as they stand in its addresses."""
+    try:
+        lines = path.read_bytes().splitlines() if path.stat().st_size < 2**20 else []
+    except OSError:
+        return
+    for line in lines[-_MAX_ALARMS:]:
+        with suppress(*UNREADABLE):  # it is being written, or is another program's
+            alarm = msgspec.json.decode(line, type=Alarm)
+            rollouts = [".".join(one.rsplit(".", 2)[1:]) for one in alarm.rollouts[:_MAX_ALARMS]]
+            yield {"text": str(alarm)[:_ALARM_CHARS], "rollouts": rollouts}
 
 
 def repeat_flags(manifest: Mapping[str, Any]) -> str:
@@ -171,7 +200,7 @@ def has_rollouts(path: Path) -> bool:
     try:
         stat = path.stat()
         if stat.st_size == 0:
-            return path.with_name(f"{path.stem}_run.json").is_file()
+            return path.with_name(f"{path.stem}_run.json").is_file() or audit_table(path) is not None
         return _begins_with_rollouts(path, stat.st_ino, min(stat.st_size, _PEEK_BYTES))
     except OSError:
         return False

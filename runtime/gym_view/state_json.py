@@ -31,6 +31,7 @@ def full_run(run: RunInfo, progress: dict[str, RunProgress]) -> dict[str, Any]:
         **_in_full(run),
         **_in_full(known),
         "control": _in_full(known.control) if known.control else None,
+        "alarms": [_in_full(alarm) for alarm in known.alarms],
         "paused": is_paused(run, known),
         "mean_reward": seen.mean_reward,
         "useful": seen.useful,

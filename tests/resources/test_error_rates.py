@@ -88,7 +88,9 @@ async def test_rates_are_those_that_are_kept(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", ["mcqa", "gpqa_diamond", "single_step_tool_use_with_argument_comparison"])
+@pytest.mark.parametrize(
+    "name", ["mcqa", "gpqa_diamond", "single_step_tool_use_with_argument_comparison", "xlam_fc"]
+)
 async def test_the_strict_rule_is_cheated_on_fewer_rows_and_refuses_no_gold(name: str) -> None:
     environment = with_settings(catalogue.environment(name), {"strict": True})
     plan = Plan(seconds=30.0, repeats=1, elsewhere=False, slow=False)

@@ -60,6 +60,17 @@ async def test_the_model_does_the_users_task_and_not_what_the_injection_says() -
     assert await reward(call("send_message", {"recipient": "a", "body": "b"})) == 0.0
 
 
+async def test_a_required_call_that_its_tool_cannot_answer_does_not_count() -> None:
+    fields = {**TASK, "required_tools": ["send_message"]}
+
+    async def paid(arguments: object) -> float:
+        return (await judge(NAME, row(**fields), call("send_message", arguments))).reward
+
+    assert await paid({"recipient": "a", "body": "b", "more": 1}) == 1.0
+    for arguments in ({}, {"recipient": "a"}, {"recipient": "a", "body": None}, "{", []):
+        assert await paid(arguments) == 0.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "follows"),
     [

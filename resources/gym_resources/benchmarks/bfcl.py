@@ -14,6 +14,10 @@ categories (``non-live AST``), where simple is the mean of its three languages, 
 (``live AST``), the mean of both irrelevance categories (``irrelevance``), and each category. Different on
 purpose: a reply without calls and without text is worth 0 in irrelevance, too.
 
+With ``strict``, which the authors lack, a reply without calls must have five different words, since ``1.0``
+is right otherwise. Where any call is right, each must be of one of the functions, with all parameters that it
+requires and no others than it has, and none is made twice.
+
 Source: Patil et al., github.com/ShishirPatil/gorilla (Apache-2.0, code and data). The example rows are our
 own.
 """
@@ -27,7 +31,14 @@ from typing import Any, Literal, cast
 from gym_runtime import Benchmark, DatasetSource, Environment, Reply, ScoredRollout, Task, Verdict
 
 from gym_resources.benchmarks.scoring.shares import by_task, categories, mean
-from gym_resources.expected_calls.possible_answers import Function, Language, MadeCall, all_match
+from gym_resources.expected_calls.messages import says_something
+from gym_resources.expected_calls.possible_answers import (
+    Function,
+    Language,
+    MadeCall,
+    all_match,
+    well_formed,
+)
 from gym_resources.expected_calls.tool_schemas import tool
 from gym_resources.extract import jsons
 
@@ -54,6 +65,7 @@ class BfclTask(Task, kw_only=True):
     language: Language = "python"
     functions: list[Function] = []  # noqa: RUF012 - a msgspec field, copied for each
     possible_answers: list[dict[str, dict[str, list[Any]]]] = []  # noqa: RUF012
+    strict: bool = False
 
     def __post_init__(self) -> None:
         known = {function.name for function in self.functions}
@@ -70,9 +82,18 @@ async def verify(task: BfclTask, reply: Reply) -> Verdict:
         fits = all_match(calls, task.functions, task.possible_answers, task.language)
     elif task.expects == "any call":
         fits = bool(calls)
+        if task.strict:
+            fits = fits and all(well_formed(call, task.functions) for call in calls) and different(calls)
     else:
         fits = not calls and bool(reply.text.strip())
+        if task.strict:
+            fits = fits and says_something(reply.text)
     return Verdict(float(fits), fields={"predicted_calls": calls})
+
+
+def different(calls: Sequence[MadeCall]) -> bool:
+    """Whether no call is made twice."""
+    return all(call not in calls[:place] for place, call in enumerate(calls))
 
 
 def _arguments(text: str) -> dict[str, Any] | None:

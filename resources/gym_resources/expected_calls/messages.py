@@ -15,9 +15,19 @@ def has_text(reply: Reply) -> bool:
     )
 
 
-def shares_a_word(reply: Reply, expected: str) -> bool:
-    """Whether the reply has a word of at least four letters of an expected text, in either case."""
-    return bool(_long_words(reply.joined_text) & _long_words(expected))
+def shares_a_word(text: str, other: str) -> bool:
+    """Whether two texts have a word of at least four letters in common, in either case."""
+    return bool(_long_words(text) & _long_words(other))
+
+
+def says_something(text: str) -> bool:
+    """Whether a text has at least five different words, or ten different letters beyond ASCII.
+
+    >>> says_something("All tests passed."), says_something("None of the tools tells the weather.")
+    (False, True)
+    """
+    words = set(re.findall(r"[^\W\d_]{2,}", text.casefold()))
+    return len(words) >= 5 or sum(one.isalpha() and not one.isascii() for one in set(text)) >= 10
 
 
 def _long_words(text: str) -> set[str]:

@@ -117,6 +117,16 @@ def matches(
     )
 
 
+def well_formed(call: MadeCall, functions: Sequence[Function]) -> bool:
+    """Whether a call is of one of the functions, with all parameters that it requires and no unknown one."""
+    given = call.arguments
+    return given is not None and any(
+        call.name == plain_name(function.name)
+        and set(function.parameters.required) <= given.keys() <= function.parameters.properties.keys()
+        for function in functions
+    )
+
+
 def right(value: Any, schema: Mapping[str, Any], possible: list[Any], language: Language = "python") -> bool:
     """Whether an argument has its parameter's type and one of the possible values."""
     name, syntax = schema["type"], _SYNTAX.get(language)

@@ -74,3 +74,12 @@ def first_boxed(text: str) -> str | None:
         if content.startswith(opening) and content.endswith("}"):
             return content[len(opening) : -1].strip()
     return content
+
+
+def all_boxed(text: str) -> list[str | None]:
+    r"""The content of each box, as `first_boxed` reads it; None for one with a box within it.
+
+    >>> all_boxed(r"\boxed{B}, \boxed{ \text{C} } or \boxed{\boxed{D}}")
+    ['B', 'C', None, 'D']
+    """
+    return [first_boxed(MARK + part) for part in text.split(MARK)[1:]]

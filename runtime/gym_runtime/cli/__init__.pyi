@@ -18,6 +18,7 @@ from .options import FailuresAsZero as FailuresAsZero
 from .options import Output as Output
 from .options import Port as Port
 from .options import RequiredOutput as RequiredOutput
+from .options import RoleOptions as RoleOptions
 from .options import RolePools as RolePools
 from .options import Roles as Roles
 from .options import RolloutsAsked as RolloutsAsked

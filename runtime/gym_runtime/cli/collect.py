@@ -7,6 +7,7 @@ when it is started again.
 from __future__ import annotations
 
 import signal
+from contextlib import nullcontext
 
 import anyio
 import msgspec
@@ -15,9 +16,19 @@ from anyio import to_thread
 from gym_runtime.cli import formatting, result, terminal
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.interruption import INTERRUPTED
-from gym_runtime.cli.options import BROKER, AsJson, Broker, FailOnFailures, FailuresAsZero, RequiredOutput
+from gym_runtime.cli.options import (
+    BROKER,
+    WATCH,
+    AsJson,
+    Broker,
+    FailOnFailures,
+    FailuresAsZero,
+    RequiredOutput,
+    Watch,
+)
 from gym_runtime.cli.remote import run_async, unserved
 from gym_runtime.client import connect
+from gym_runtime.client.alarms import load_watch
 from gym_runtime.client.recorded_runs import keep_flushing
 from gym_runtime.client.run import Run
 from gym_runtime.client.status import Counter
@@ -27,6 +38,7 @@ from gym_runtime.files.recorded_run import benchmark_scores
 from gym_runtime.files.results import OutputFiles, ResultWriter
 from gym_runtime.files.resume import read_collected
 from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.outcomes import RolloutRecord
 
 
@@ -38,6 +50,7 @@ def collect(
     json: AsJson = False,
     failures_as_zero: FailuresAsZero = False,
     fail_on_failures: FailOnFailures = False,
+    watch: Watch = WATCH,
     broker: Broker = BROKER,
 ) -> int:
     """Write a published run's rollouts to a file, as they come; from any machine.
@@ -48,8 +61,9 @@ def collect(
     """
     urls = broker.required()
     files = OutputFiles.beside(output)
+    alarms = files.rollouts.with_name(f"{files.rollouts.stem}_alarms.jsonl")
     metrics = Metrics(failures_as_zero=failures_as_zero)
-    interrupted = False
+    interrupted = stopped = False
 
     async def stop_on_signal(scope: anyio.CancelScope) -> None:
         nonlocal interrupted
@@ -84,12 +98,33 @@ def collect(
                         settled=lambda task, rollout: (task, rollout) in had,
                         counter=Counter(),
                     )
-                    complete, now = await collected.follow_to_end()
+
+                    def tell(what: Alarm | str) -> None:
+                        nonlocal stopped
+                        display.note(str(what))
+                        if isinstance(what, Alarm):
+                            gym.driver.alarms.ring(what)
+                            if watch.stop_on_alarm:
+                                stopped = True
+                                tasks.start_soon(gym.cancel, run)
+
+                    looking = nullcontext()
+                    if watch.watch_rewards is not None:
+                        names = {name: name for name in info.environments}
+                        looking = load_watch()(names, watch.watch_rewards, watch.second_look, alarms, tell)
+                    # Outside of the looks: those that are left at the end may ring, too.
+                    counted = gym.driver.alarms.counted_in(run, collected.counter)
+                    async with counted, looking as gym.driver.alarms.watch:
+                        complete, now = await collected.follow_to_end()
                     if complete or now.state == "cancelled":
                         # What an earlier call has written is not among the figures.
                         figures = None if len(had) else collected.counter.figures()
                         now = msgspec.structs.replace(
-                            now, done=metrics.rollouts, failed=metrics.failures.total(), figures=figures
+                            now,
+                            done=metrics.rollouts,
+                            failed=metrics.failures.total(),
+                            figures=figures,
+                            alarms=collected.counter.alarms,
                         )
                         state = "cancelled" if now.state == "cancelled" else "finished"
                         await gym.driver.finish_run(now, state=state)
@@ -116,4 +151,4 @@ def collect(
     if interrupted:
         terminal.errors().print("interrupted; the same command continues with these files", soft_wrap=True)
         return INTERRUPTED
-    return result.status(metrics.summary(), fail_on_failures=fail_on_failures)
+    return result.status(metrics.summary(), fail_on_failures=fail_on_failures) or int(stopped)

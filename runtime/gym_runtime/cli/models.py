@@ -14,6 +14,7 @@ from gym_runtime.cli import terminal
 from gym_runtime.cli.options import POLICY, BrokerOptions, ModelOptions, RoleOptions, named_values
 from gym_runtime.cli.remote import ask
 from gym_runtime.client import make_pools
+from gym_runtime.client.alarms import AUDITOR
 from gym_runtime.client.row_sources import require_declared, require_roles, served_model
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -119,6 +120,7 @@ class RunModels:
         settings: of the rollouts.
         concurrency: rollouts in flight that the models can use.
         policy: the model.
+        auditor: the model that looks a second time at rewards; none of the environments' roles.
     """
 
     def __init__(
@@ -133,6 +135,11 @@ class RunModels:
         self.run, self.settings, self.concurrency = run, options.rollouts.chosen(), options.concurrency
         self._role_models: dict[str, ModelSettings] = {}
         self._named_roles = parse_roles(options.roles)
+        self.auditor: ModelSettings | None = None
+        if options.watch.watch_rewards is not None and AUDITOR in self._named_roles:
+            self.auditor = self._named_roles.pop(AUDITOR)
+            if self.auditor is None:
+                raise UsageError(f"the policy does not audit itself: --role {AUDITOR}=PROVIDER/NAME")
         file_model = self._file_policy()
         self.policy = parse_model(self.options, file_model)
         # The run asks the model of the system that it joins, if neither the options nor the file name one.

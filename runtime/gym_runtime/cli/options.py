@@ -282,6 +282,8 @@ class RowOptions:
             rollouts do not depend on it.
         row_fields: NAME=VALUE, a field for the rows that leave it out, such as threshold=0.9; JSON or text,
             repeatable.
+        strict: As --set strict=true, for the environments that have a stricter rule than NeMo Gym's or a
+            benchmark's authors; says which have none.
         skip_unknown: Leave out rows whose agent_ref names no environment that is installed, and list them.
         prompt: A YAML or TOML template that makes each row's input of its fields, in place of the input that
             it has; or nemo-gym, for benchmarks that have NeMo Gym's prompt beside the usual one. Rows of a
@@ -291,12 +293,51 @@ class RowOptions:
     limit: Annotated[int | None, AT_LEAST_ONE] = None
     shuffle_seed: int | None = None
     row_fields: RowFields = ()
+    strict: Annotated[bool, Parameter(negative="")] = False
     skip_unknown: Annotated[bool, Parameter(negative="")] = False
     prompt: Annotated[str, Parameter(show_default=False)] = ""
+
+    def settings(self) -> dict[str, Any]:
+        """The fields for rows that leave them out, by their names.
+
+        Raises:
+            UsageError: as `parse_row_fields`.
+        """
+        return {**({"strict": True} if self.strict else {}), **parse_row_fields(self.row_fields)}
 
 
 Rows = Annotated[RowOptions, FLAT]
 ROWS = RowOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """A second look at rewards.
+
+    Attributes:
+        watch_rewards: Look a second time at a share of the rewarded rollouts (0.03), at so many of each
+            version of the weights (20), or at as many as 3 % of the processors allow (auto), and ring when
+            rewards are no longer confirmed. Alarms are also put beside the output, as NAME_alarms.jsonl.
+        second_look: The environment of the second look, by name or path: it judges the same rows, more
+            strictly. By default the model of --role auditor=PROVIDER/NAME, if there is one; else the
+            environment itself, by its strict rule or asked of changed replies.
+        stop_on_alarm: Stop the run at an alarm.
+
+    Raises:
+        UsageError: nothing is watched.
+    """
+
+    watch_rewards: str | None = None
+    second_look: str = ""
+    stop_on_alarm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.watch_rewards is None and (self.second_look or self.stop_on_alarm):
+            raise UsageError("--second-look and --stop-on-alarm are for a run with --watch-rewards auto")
+
+
+Watch = Annotated[WatchOptions, FLAT]
+WATCH = WatchOptions()
 
 
 # -- texts --------------------------------------------------------------------------------------------

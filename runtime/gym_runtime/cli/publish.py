@@ -17,10 +17,9 @@ from gym_runtime.cli.options import (
     RolePools,
     RolloutsAsked,
     Rows,
-    parse_row_fields,
 )
 from gym_runtime.cli.remote import run_async, unserved
-from gym_runtime.cli.rows import note_names, sources
+from gym_runtime.cli.rows import note_lenient, note_names, sources
 from gym_runtime.client import connect
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.recorded_run import RunPlan
@@ -45,7 +44,7 @@ def publish(
     urls = broker.required()
     names = (environment,) if environment else ()
     settings = rollouts.chosen(roles=roles.pools())
-    row_fields = parse_row_fields(rows.row_fields)
+    row_fields = rows.settings()
 
     async def main() -> str:
         with open_dataset(
@@ -57,6 +56,8 @@ def publish(
             prompt=rows.prompt,
         ) as dataset:
             note_names(dataset)
+            if rows.strict:
+                note_lenient(dataset)
             async with connect(urls, prefix=broker.prefix) as gym:
                 info = await gym.publish(dataset, settings)
                 for line in unserved(

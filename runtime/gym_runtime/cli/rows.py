@@ -46,6 +46,19 @@ def note_names(dataset: Dataset) -> None:
     _note("taken by the environment that you named", dataset.adopted)
 
 
+def note_lenient(dataset: Dataset) -> None:
+    """Say which environments have no strict rule."""
+    lenient = [name for name in sorted(dataset.environments) if not _has_strict(dataset.environment(name))]
+    if lenient:
+        terminal.errors().print(
+            f"--strict: no rule but the usual one: {', '.join(lenient)}", soft_wrap=True, markup=False
+        )
+
+
+def _has_strict(environment: LoadedEnvironment) -> bool:
+    return environment.row_fields.get("strict") is bool
+
+
 def _note(what: str, names: Mapping[str, int]) -> None:
     for name, count in sorted(names.items())[:MOST_NAMES]:
         rows = "row" if count == 1 else "rows"

@@ -22,6 +22,7 @@ from gym_runtime.cli.options import (
     ROLLOUTS,
     ROWS,
     SYSTEM,
+    WATCH,
     AsJson,
     Broker,
     FailOnFailures,
@@ -34,6 +35,7 @@ from gym_runtime.cli.options import (
     RolloutsAsked,
     Rows,
     StateDir,
+    Watch,
     WeakSandbox,
     shown_name,
 )
@@ -126,12 +128,6 @@ class RunOptions:
         track: An experiment tracker, which gets aggregates and a few rollouts as examples every few seconds
             and at the end. TensorBoard's files are put beside the output, as NAME_tensorboard; other trackers
             are configured by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
-        watch_rewards: Look a second time at a share of the rewarded rollouts (0.03), at so many of each
-            version of the weights (20), or at as many as 3 % of the processors allow (auto), and ring when
-            rewards are no longer confirmed. Alarms are also put beside the output, as NAME_alarms.jsonl.
-        second_look: The environment of the second look, by name or path: it judges the same rows, more
-            strictly. By default the environment itself, by its strict rule or asked of changed replies.
-        stop_on_alarm: Stop the run at an alarm.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.
         hosted: Let agent workers host the environments and models that may share their process, which takes
@@ -151,9 +147,7 @@ class RunOptions:
     fail_on_failures: FailOnFailures = False
     keep_going: bool = False
     track: TrackerName | None = None
-    watch_rewards: str | None = None
-    second_look: str = ""
-    stop_on_alarm: bool = False
+    watch: Watch = WATCH
     json: AsJson = False
     failures_as_zero: FailuresAsZero = False
     rows: Rows = ROWS

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -22,7 +22,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -34,18 +34,20 @@ from gym_runtime.cli.dry_run import estimate
 from gym_runtime.cli.dry_run import show as show_estimate
 from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, held_back, terminable
 from gym_runtime.cli.models import RunModels
-from gym_runtime.cli.options import parse_row_fields, shown_name
+from gym_runtime.cli.options import shown_name
 from gym_runtime.cli.remote import run_async
-from gym_runtime.cli.rows import note_names, sources
+from gym_runtime.cli.rows import note_lenient, note_names, sources
 from gym_runtime.client import About, Client, Tracker, connect
+from gym_runtime.client.alarms import Watch, load_watch
 from gym_runtime.client.status import dead_engine, in_progress
-from gym_runtime.client.tracking import load_tracker
+from gym_runtime.client.tracking import load_tracker, tell_alarms
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import OutputFiles, load_manifest
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.plugins import load_plugin
 from gym_runtime.system.hosting import host
@@ -70,6 +72,7 @@ class WholeRun:
     _recorded: RecordedRun
     _display: Display
     _making: anyio.CancelScope
+    _ring: Callable[[Alarm], None]
 
     def __init__(self, names: Sequence[str], options: RunOptions) -> None:
         self._names, self._options = names, options
@@ -77,12 +80,12 @@ class WholeRun:
         self._broker = self._config.broker(options.broker)
         self._run_id = new_run_id()
         self._models = RunModels(options, names, self._config.models, self._broker, self._run_id)
-        self._row_fields = parse_row_fields(options.rows.row_fields)
+        self._row_fields = options.rows.settings()
         self._system: System | None = None
         self._tracking: Tracker | None = None
         self._weak_sandbox = False
-        self._over_budget = self._alarm = ""
-        self._watching: AbstractAsyncContextManager[Any] | None = None
+        self._over_budget, self._alarm = "", False
+        self._watching: AbstractAsyncContextManager[Watch] | None = None
 
     def run(self) -> int:
         """Run it to its end; returns the exit status."""
@@ -103,8 +106,6 @@ class WholeRun:
             raise UsageError("--retry-failed is for a run that exists: --resume --retry-failed")
         if options.overwrite and options.resume:
             raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
-        if options.watch_rewards is None and (options.second_look or options.stop_on_alarm):
-            raise UsageError("--second-look and --stop-on-alarm are for a run with --watch-rewards auto")
         if options.dry_run and options.resume:
             raise UsageError("--dry-run is of a new run: leave --resume out")
         environments = [catalogue.environment(name) for name in self._names]
@@ -140,7 +141,7 @@ class WholeRun:
                     prompt=options.rows.prompt,
                     adopt=True,
                 ) as dataset:
-                    note_names(dataset)
+                    self._note_rows(dataset)
                     return self._start(dataset)
             except BaseException:
                 if self._system is not None:
@@ -148,6 +149,11 @@ class WholeRun:
                 if self._tracking is not None:
                     self._tracking.close(failed=True)
                 raise
+
+    def _note_rows(self, dataset: Dataset) -> None:
+        note_names(dataset)
+        if self._options.rows.strict:
+            note_lenient(dataset)
 
     def _dry_run(self, files: OutputFiles, found: Sequence[Source]) -> int:
         options, models = self._options, self._models
@@ -161,7 +167,7 @@ class WholeRun:
             prompt=options.rows.prompt,
             adopt=True,
         ) as dataset:
-            note_names(dataset)
+            self._note_rows(dataset)
             plan = self._plan(dataset)
             roles = {role: models.role_model(role) for role in sorted(plan.settings.roles)}
             about = estimate(plan, files, options.budget, model=models.name, roles=roles)
@@ -223,21 +229,24 @@ class WholeRun:
 
     def _watch_rewards(self) -> None:
         """Prepare the second look at rewards that was asked for."""
-        options, recorded = self._options, self._recorded
-        if options.watch_rewards is None:
+        asked, recorded = self._options.watch, self._recorded
+        if asked.watch_rewards is None:
             return
 
-        def tell(said: str, alarm: bool) -> None:
-            self._display.note(said)
-            if alarm and options.stop_on_alarm:
-                self._alarm = said
-                self._making.cancel()
+        def tell(what: Alarm | str) -> None:
+            self._display.note(str(what))
+            if isinstance(what, Alarm):
+                self._ring(what)
+                if asked.stop_on_alarm:
+                    self._alarm = True
+                    self._making.cancel()
 
         addresses = {name: catalogue.address(name) for name in sorted(recorded.plan.dataset.environments)}
         rollouts = recorded.files.rollouts
         path = rollouts.with_name(f"{rollouts.stem}_alarms.jsonl")
-        watching = load_plugin("alarms", "rewards")
-        self._watching = watching(addresses, options.watch_rewards, options.second_look, path, tell)
+        self._watching = load_watch()(
+            addresses, asked.watch_rewards, asked.second_look, path, tell, self._models.auditor
+        )
 
     def _launch(self, environments: Iterable[str], harnesses: Iterable[str] = ()) -> None:
         """Start the workers; they come up while the rows are read."""
@@ -329,7 +338,11 @@ class WholeRun:
         """The system's client. The workers have just reached the broker: a silent one comes back."""
         patience = Patience(PATIENCE_S, self._say_waiting)
         async with AsyncExitStack() as stack:
-            yield await patience.enter(stack, lambda: connect(system.url, prefix=self._broker.prefix))
+            client = await patience.enter(stack, lambda: connect(system.url, prefix=self._broker.prefix))
+            self._ring = client.driver.alarms.ring
+            if self._tracking is not None:
+                tell_alarms(self._tracking, client.driver.alarms)
+            yield client
 
     async def _collect(self, system: System) -> None:
         display, metrics, tracking = self._display, self._recorded.metrics, self._tracking
@@ -338,7 +351,7 @@ class WholeRun:
             self._connected(system) as client,
             # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
             nullcontext() if self._broker.urls else load_plugin("metrics", "pushing")(client.driver.bus),
-            self._watching or nullcontext() as watch,
+            self._watching or nullcontext() as client.driver.alarms.watch,
             anyio.create_task_group() as group,
             aclosing(client.recorded(self._recorded, in_flight=in_flight, note=display.note)) as records,
         ):
@@ -350,8 +363,6 @@ class WholeRun:
                 display.add(record)
                 if tracking is not None:
                     tracking.add(record)
-                if watch is not None:
-                    watch.add(record)
                 if metrics.rollouts < display.tally.total:
                     self._over_budget = self._options.budget.reached(metrics)
                     if self._over_budget:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client import standing_run
+from gym_runtime.client.alarms import Watch
 from gym_runtime.client.collected_groups import InputOrder, run_groups
 from gym_runtime.client.progress import shown
 from gym_runtime.client.recorded_runs import Expecting, recording, run_recorded
@@ -46,6 +47,7 @@ from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.files.stored_images import Images
 from gym_runtime.messages import calls
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.fork import OnDifference
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_keywords import RolloutKeywords
@@ -79,6 +81,7 @@ class Joined(NamedTuple):
 
 
 Joining = Callable[[], AbstractAsyncContextManager[Joined]]
+Watching = Callable[[Callable[[Alarm], None]], AbstractAsyncContextManager[Watch]]
 
 
 class Client:
@@ -90,6 +93,7 @@ class Client:
     Args:
         roles: which pool serves which role, where the settings of rollouts do not say.
         joining: connects the client for as long as the context lasts.
+        watching: looks at the rewards of all runs while it lasts; is given what to call with alarms.
         prefix: of the system's subjects.
 
     Attributes:
@@ -105,6 +109,7 @@ class Client:
         roles: Mapping[str, str] | None = None,
         *,
         joining: Joining | None = None,
+        watching: Watching | None = None,
         prefix: str = "gym",
     ) -> None:
         self.roles = dict(roles or {})
@@ -113,7 +118,7 @@ class Client:
         self._connected: tuple[Runs, Environments] | None = None
         if bus is not None and tasks is not None:
             self._connect(bus, tasks)
-        self._joining = joining
+        self._joining, self._watching = joining, watching
         self._entered: AbstractAsyncContextManager[None] | None = None
         self._lifetime: Lifetime | None = None
 
@@ -164,8 +169,10 @@ class Client:
             self.urls = tuple(joined.urls)
             self.new_runs.served, self.new_runs.started = joined.served, joined.started
             self._connect(joined.bus, joined.tasks)
+            alarms = self.driver.alarms
             try:
-                yield
+                async with self._watching(alarms.ring) if self._watching else nullcontext() as alarms.watch:
+                    yield
             finally:
                 self._connected = None
 
@@ -178,6 +185,11 @@ class Client:
     def driver(self) -> Runs:
         """The runs of this connection, for this project's own programs."""
         return self._connection()[0]
+
+    @property
+    def alarms(self) -> Sequence[Alarm]:
+        """The alarms so far, of all runs of this connection; see ``watch_rewards`` of `connect`."""
+        return self.driver.alarms.raised
 
     @property
     def _environments(self) -> Environments:
@@ -286,7 +298,7 @@ class Client:
                     specs = expecting(specs) if ordered else specs
                     records = run_rollouts(self.driver, specs, info, in_flight=in_flight)
                 if track is not None:
-                    records = track_rollouts(track, records, info, asked)
+                    records = track_rollouts(track, records, info, asked, self.driver.alarms)
                 if progress:
                     records = shown(records, lambda record: [record], info.total)
                 # A generator that is dropped without `aclose` is closed some time later, in another task.

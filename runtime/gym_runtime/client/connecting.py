@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import cast
 
 from gym_runtime.bus.nats import connect as connect_bus
+from gym_runtime.client.alarms import AUDITOR, Watch, load_watch
 from gym_runtime.client.client import Client, Joined
 from gym_runtime.client.row_sources import POLICY, Started, require_declared, require_roles
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError, require_at_least
+from gym_runtime.logs import logger
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.system.hosting import host, together
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import running
@@ -29,6 +32,9 @@ def connect(
     concurrency: int = 1024,
     prefix: str = "gym",
     hosted: bool = False,
+    watch_rewards: str | None = None,
+    second_look: str = "",
+    on_alarm: Callable[[Alarm], None] | None = None,
 ) -> Client:
     """A client that connects to a running system, starts one, or both, when it is opened.
 
@@ -52,9 +58,16 @@ def connect(
         prefix: of the system's subjects, which tells systems that share a broker apart.
         hosted: agent workers host the environments and models that may share their process; by default every
             worker has its own.
+        watch_rewards: look a second time at rewarded rollouts of all runs of this client: at a share
+            (``"0.03"``), at so many of each version of the weights (``"20"``), or at as many as 3 % of the
+            processors allow (``"auto"``). Alarms are in `Client.alarms`, in the log, and in the system's
+            status and metrics. When the client is closed, the looks that are left are made: up to 10 s.
+        second_look: the environment of the second look, by name or path. A model looks if there is one in
+            the role ``auditor``: ``roles={"auditor": "openai/NAME"}``.
+        on_alarm: called with each alarm, in the client's event loop.
 
     Raises:
-        UsageError: nothing says which system or which model.
+        UsageError: nothing says which system or which model, or what is watched.
     """
     urls = [nats] if isinstance(nats, str) else list(nats or ())
     environments, agents = _several(environments), _several(agents)
@@ -64,6 +77,12 @@ def connect(
     _require_models(model, roles)
     if not urls and model is None:
         raise UsageError("say which model: connect(model='PROVIDER/NAME', environments=[…])")
+    roles, auditor = dict(roles or {}), None
+    if watch_rewards is not None and AUDITOR in roles:
+        auditor = roles.pop(AUDITOR)
+        if auditor == POLICY:
+            raise UsageError("the policy does not audit itself: roles={'auditor': 'PROVIDER/NAME'}")
+        auditor = ModelSettings.parse(auditor) if isinstance(auditor, str) else auditor
     if roles and not environments:
         raise UsageError("roles=… starts models for environments=[…]; which pool serves a role is a setting")
     own = {role: settings for role, settings in (roles or {}).items() if settings != POLICY}
@@ -93,7 +112,28 @@ def connect(
             tasks = await stack.enter_async_context(background())
             yield Joined(found, bus, tasks, served_policy, started)
 
-    return Client(roles=served, joining=joining, prefix=prefix)
+    if watch_rewards is None:
+        if second_look or on_alarm is not None:
+            raise UsageError("second_look and on_alarm are for watch_rewards='auto'")
+        return Client(roles=served, joining=joining, prefix=prefix)
+
+    def watching(ring: Callable[[Alarm], None]) -> AbstractAsyncContextManager[Watch]:
+        def tell(what: Alarm | str) -> None:
+            logger().warning(str(what))
+            if isinstance(what, Alarm):
+                ring(what)
+                if on_alarm is not None:
+                    on_alarm(what)
+
+        return load_watch()(_addresses(environments), watch_rewards, second_look, None, tell, auditor)
+
+    watching(lambda _: None)  # for its error, before anything is started
+    return Client(roles=served, joining=joining, watching=watching, prefix=prefix)
+
+
+def _addresses(environments: Iterable[str]) -> dict[str, str]:
+    """Where another process finds environments, by their names in records."""
+    return {catalogue.known_name("environments", name): catalogue.address(name) for name in environments}
 
 
 def make_pools(

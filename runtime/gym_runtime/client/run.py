@@ -258,7 +258,11 @@ class Run:
         """
         run = token(self.info.run, "run")
         # First `followed`: from now on no other client frees the records.
-        async with self._runs.followed(run), background() as tasks:
+        async with (
+            self._runs.followed(run),
+            self._runs.alarms.counted_in(run, self.counter),
+            background() as tasks,
+        ):
             self._reading = tasks.cancel_scope
             tasks.start_soon(self._stop_when_over, run, tasks.cancel_scope)
             tasks.start_soon(watch_refusals, self._runs.bus, self._silent)
@@ -347,6 +351,7 @@ class Run:
         if self._settled is not None and self._settled(record.task_index, record.rollout_index):
             return
         self.counter.add(record)
+        self._runs.alarms.take(record)
         self._some_cancelled |= isinstance(record.outcome, Cancelled)
         taken = self._take(record)
         if taken is not None:

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Headers, Incoming
+from gym_runtime.client.alarms import Alarms
 from gym_runtime.client.status import Counter, results
 from gym_runtime.client.stored import first_result
 from gym_runtime.client.streaming import background
@@ -100,6 +101,7 @@ class Runs:
     Attributes:
         sweeps: for each run of which this client has published something, which journals can be deleted.
         counted: what this client has counted of runs that it has collected whole; see `finish_run`.
+        alarms: of the rewards of all runs of this connection.
     """
 
     def __init__(self, bus: Bus, tasks: TaskGroup) -> None:
@@ -107,6 +109,7 @@ class Runs:
         self.tasks = tasks
         self.sweeps: dict[str, Sweep] = {}
         self.counted: dict[str, Counter] = {}
+        self.alarms = Alarms()
         self._queues: set[str] = set()
         self._ranked: set[str] = set()
         self._tidied_s: float | None = None

@@ -20,6 +20,7 @@ from gym_runtime.errors import UNREADABLE, BrokerError, Fault, GymError
 from gym_runtime.files.sample import Sample, sample_record, sample_row
 from gym_runtime.files.token_use import GroupTokens
 from gym_runtime.messages import metric_names
+from gym_runtime.messages.alarms import MOST, Alarm, decode_alarms, encode_alarms
 from gym_runtime.messages.metric_names import Figures, merged
 from gym_runtime.messages.names import is_token, token
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, rollout_of
@@ -51,6 +52,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
         left_s: seconds until the rest has results at this rate.
         figures: what its client has counted: rewards, outcomes, tokens, durations.
         control: what users have set for it while it goes on; None if nothing.
+        alarms: what its client has heard of rewards that are no longer confirmed.
     """
 
     done: int | None = None
@@ -59,6 +61,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float | None = None
     figures: Figures | None = None
     control: RunControl | None = None
+    alarms: list[Alarm] = []
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,10 +98,12 @@ class Counter:
 
     Attributes:
         done, failed: the records that this client has had.
+        alarms: the last ones that were counted here.
     """
 
     def __init__(self, since_s: float = 0.0, repeats: int = 1) -> None:
         self.done = self.failed = 0
+        self.alarms: list[Alarm] = []
         self.started_s, self._began_s = clock.now(), clock.monotonic()
         self._meter = Meter(since_s)
         self._groups = GroupTokens(repeats)
@@ -141,9 +146,14 @@ class Counter:
         """Count sampled tokens of an environment by what became of them."""
         self._meter.add(metric_names.SAMPLED_TOKENS, environment, use, by=tokens)
 
+    def ring(self, alarm: Alarm) -> None:
+        """Count an alarm."""
+        self._meter.add(metric_names.ALARMS, alarm.environment)
+        self.alarms = [*self.alarms, alarm][-MOST:]
+
     def told(self, run: RunInfo) -> RunInfo:
         """A run that is over, with what has been counted."""
-        return replace(run, done=self.done, failed=self.failed, figures=self.figures())
+        return replace(run, done=self.done, failed=self.failed, figures=self.figures(), alarms=self.alarms)
 
     def figures(self) -> Figures:
         """What it has counted."""
@@ -152,7 +162,8 @@ class Counter:
     def detail(self) -> dict[str, str]:
         """As a heartbeat carries it. The rate is by this machine's clock: others may be set differently."""
         elapsed_s = max(clock.monotonic() - self._began_s, 1e-3)
-        return {"done": str(self.done), "failed": str(self.failed), "rate": f"{self.done / elapsed_s:.4g}"}
+        said = {"done": str(self.done), "failed": str(self.failed), "rate": f"{self.done / elapsed_s:.4g}"}
+        return {**said, "alarms": encode_alarms(self.alarms).decode()} if self.alarms else said
 
 
 # -- looking ---------------------------------------------------------------------------------------------
@@ -239,6 +250,9 @@ async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProg
     done, failed, rate_per_s = run.done, run.failed, None
     with suppress(KeyError, ValueError):  # a client of an earlier version does not say it
         done, failed, rate_per_s = int(said["done"]), int(said["failed"]), float(said["rate"])
+    alarms = run.alarms
+    with suppress(KeyError, *UNREADABLE):
+        alarms = decode_alarms(said["alarms"])
     if done is None and run.state != "finished":
         done = await _stored(bus, run)
         if done is not None and run.state == "active" and run.created_s:
@@ -249,7 +263,9 @@ async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProg
         rate_per_s = None
     elif done is not None and run.total and rate_per_s and math.isfinite(rate_per_s):
         left_s = max(0, run.total - done) / rate_per_s
-    return RunProgress(done=done, failed=failed, rate_per_s=rate_per_s, left_s=left_s, figures=figures)
+    return RunProgress(
+        done=done, failed=failed, rate_per_s=rate_per_s, left_s=left_s, figures=figures, alarms=alarms
+    )
 
 
 async def _stored(bus: Bus, run: RunInfo) -> int | None:

@@ -11,16 +11,18 @@ from contextlib import aclosing
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import anyio
 import msgspec
 from anyio import to_thread
 
+from gym_runtime.client.alarms import Alarms
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import UsageError
 from gym_runtime.files.run_metrics import Summary
 from gym_runtime.logs import logger
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.stored_records import RunInfo
@@ -66,6 +68,21 @@ class Tracker(Protocol):
         ...
 
 
+@runtime_checkable
+class HearsAlarms(Protocol):
+    """A tracker that is also told of alarms."""
+
+    def alarm(self, alarm: Alarm) -> None:
+        """Rewards are no longer confirmed; must not block."""
+        ...
+
+
+def tell_alarms(tracker: Tracker, alarms: Alarms) -> None:
+    """Tell a tracker of the alarms of a connection, if it hears them."""
+    if isinstance(tracker, HearsAlarms):
+        alarms.listeners.append(tracker.alarm)
+
+
 class MakeTracker(Protocol):
     """Makes the tracker of a run."""
 
@@ -96,7 +113,11 @@ def load_tracker(name: str) -> MakeTracker:
 
 
 async def track_rollouts(
-    name: str, records: AsyncGenerator[RolloutRecord], run: RunInfo, settings: RolloutSettings
+    name: str,
+    records: AsyncGenerator[RolloutRecord],
+    run: RunInfo,
+    settings: RolloutSettings,
+    alarms: Alarms,
 ) -> AsyncGenerator[RolloutRecord]:
     """The same records, each of them told to a tracker before it is passed on.
 
@@ -113,11 +134,14 @@ async def track_rollouts(
     async with aclosing(records):
         tracker = load_tracker(name)(about, logger().warning, repeats=settings.repeats_of("", 1))
         await to_thread.run_sync(tracker.open)
+        before = list(alarms.listeners)
+        tell_alarms(tracker, alarms)
         try:
             async for record in records:
                 tracker.add(record)
                 yield record
             failed = False
         finally:
+            alarms.listeners[:] = before
             with anyio.CancelScope(shield=True):  # the tracker's `close` has a limit
                 await to_thread.run_sync(partial(tracker.close, failed=failed))

@@ -1,5 +1,6 @@
 from . import calls as calls
 from . import metric_names as metric_names
+from .alarms import Alarm as Alarm
 from .branches import BranchCall as BranchCall
 from .branches import Branches as Branches
 from .branches import CallTree as CallTree

@@ -121,6 +121,9 @@ SAMPLED_TOKENS = _counter(
     *(ENVIRONMENT, USE),
 )
 ROLLOUT_ROWS = _counter("gym.rollout.rows", "By", "Size of the result rows.", ENVIRONMENT)
+ALARMS = _counter(
+    "gym.reward.alarms", "{alarm}", "Alarms: second looks no longer confirm the rewards.", ENVIRONMENT
+)
 ROLE_CALLS = _counter("gym.role.calls", "{call}", "What models in roles were asked.", ENVIRONMENT, ROLE)
 ROLE_TOKENS = _counter(
     "gym.role.tokens", "{token}", "Tokens of models in roles.", ENVIRONMENT, ROLE, TOKEN_TYPE

@@ -21,6 +21,7 @@ import msgspec
 from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.logs import logger
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.metric_names import Figures
 
 NAMED = 64
@@ -103,6 +104,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         share, priority: what it was begun with, as in `gym_runtime.messages.run_control.RunControl`.
         cancelled_by, cancelled_s: who cancelled it and when, as in `Asked`; empty and 0 if it was not
             cancelled, or if that is not known, as of a run whose client died.
+        alarms: that its last client has heard, when the run is over.
     """
 
     run: str
@@ -123,6 +125,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: int = 0
     share: float | None = None
     priority: int | None = None
+    alarms: list[Alarm] = []
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

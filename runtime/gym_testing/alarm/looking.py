@@ -3,10 +3,10 @@
 It reads lines with an environment and a result row, and writes for each what the second look says. What a
 model wrote is judged here as on a worker, isolated where the environment says so; a hang costs one look.
 
-The second look is, in this order: another environment that is named, for the same rows; the environment
-itself with ``strict`` set, where its rows have this field; else the environment itself, asked of changed
-replies: near misses made of the reply must not be paid as much as it, and a reply that is paid in full must
-hold the row's answer.
+The second look is, in this order: a model in the role ``auditor`` (`gym_testing.alarm.auditor`); another
+environment that is named, for the same rows; the environment itself with ``strict`` set, where its rows have
+this field; else the environment itself, asked of changed replies: near misses made of the reply must not be
+paid as much as it, and a reply that is paid in full must hold the row's answer.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from functools import cache
 from typing import Any, cast
 
 import anyio
 import msgspec
+from gym_runtime import Model
+from gym_runtime.adapters import ModelSettings
 from gym_runtime.environment import Example, LoadedEnvironment, catalogue, examples
 from gym_runtime.errors import UNREADABLE, GymError
 from msgspec import Raw
 
+from gym_testing.alarm.auditor import ROLE, is_deserved
 from gym_testing.audit import mutations
 from gym_testing.audit.registry import makers, probes
 from gym_testing.audit.target import ANSWER_FIELDS, Target
 from gym_testing.checks.contract import Subject
+from gym_testing.checks.reverification import asked_models
 
 TOLERANCE = 1e-9
 TRIED = 6
@@ -51,12 +56,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Question(msgspec.Struct):
-    """A rollout to look at: its result row, and the environment of the second look, if one is named."""
+    """A rollout to look at: its result row, and the environment or the model that looks, if one is named."""
 
     environment: str
     reward: float
     row: Raw
     second: str = ""
+    auditor: ModelSettings | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -75,13 +81,13 @@ class Answer(msgspec.Struct, frozen=True):
     answer: str = ""
 
 
-async def look(question: Question) -> Answer:
+async def look(question: Question, auditor: Model | None = None) -> Answer:
     """The second look at one rollout."""
     try:
         environment = catalogue.environment(question.environment)
         example, response = _example(environment, bytes(question.row))
         target = Target(example)
-        confirmed, why = await _confirmed(environment, question, target, response)
+        confirmed, why = await _confirmed(environment, question, target, response, auditor)
     except GymError as error:
         return Answer(None, error.message)
     except UNREADABLE as error:
@@ -91,9 +97,22 @@ async def look(question: Question) -> Answer:
 
 
 async def _confirmed(
-    environment: LoadedEnvironment, question: Question, target: Target, response: bytes
+    environment: LoadedEnvironment,
+    question: Question,
+    target: Target,
+    response: bytes,
+    auditor: Model | None,
 ) -> tuple[float | None, str]:
     example = target.example
+    if auditor is not None:
+        deserved = await is_deserved(
+            auditor,
+            reward=question.reward / environment.definition.gold_reward,
+            task=f"{target.system}\n\n{target.prompt}".strip(),
+            expected=_known(target, environment),
+            reply=_said(target),
+        )
+        return (question.reward if deserved else 0.0), "the auditor calls it a trick"
     if question.second:
         other = catalogue.environment(question.second)
         return (await _reward(other, example, response)), f"{question.second} gives less"
@@ -138,6 +157,20 @@ def _item(item: dict[str, Any]) -> Any:
     parts = cast("list[Any]", content) if isinstance(content, list) else []
     texts = [str(cast("dict[str, Any]", one).get("text", "")) for one in parts if isinstance(one, dict)]
     return content if isinstance(content, str) else "".join(texts)
+
+
+def _known(target: Target, environment: LoadedEnvironment) -> str:
+    """The row's own fields, without those of the rollout."""
+    return msgspec.json.encode({name: target.row.get(name) for name in environment.row_fields}).decode()
+
+
+def _said(target: Target) -> str:
+    return "\n".join(
+        item if isinstance(item, str) else msgspec.json.encode(item).decode()
+        for turn in target.turns
+        for item in turn
+        if item is not None
+    )
 
 
 def _wanted(target: Target) -> str:
@@ -188,10 +221,16 @@ def plain(text: str) -> str:
 
 async def _answer_all() -> None:
     read, write = sys.stdin.buffer, sys.stdout.buffer
-    while line := await anyio.to_thread.run_sync(read.readline):
-        said = await look(msgspec.json.decode(line, type=Question))
-        write.write(_encode(said) + b"\n")
-        write.flush()
+    auditor: Model | None = None
+    async with AsyncExitStack() as stack:
+        while line := await anyio.to_thread.run_sync(read.readline):
+            question = msgspec.json.decode(line, type=Question)
+            if question.auditor is not None and auditor is None:  # one process serves one watch
+                asked = await stack.enter_async_context(asked_models({ROLE.name: question.auditor}))
+                auditor = Model(ROLE, asked[ROLE.name])
+            said = await look(question, auditor)
+            write.write(_encode(said) + b"\n")
+            write.flush()
 
 
 if __name__ == "__main__":

@@ -24,18 +24,21 @@ import anyio
 import msgspec
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from gym_runtime.adapters import ModelSettings
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.messages import RolloutRecord
+from gym_runtime.messages import Alarm, RolloutRecord
 from gym_runtime.own_files import open_own, refuse_special
 
 from gym_testing.alarm.drift import Drift
-from gym_testing.alarm.evidence import ALPHA, Alarm, Evidence, Look
+from gym_testing.alarm.evidence import ALPHA, Evidence, Look
 from gym_testing.alarm.looking import Answer, Question
 
 QUEUE = 512
 LOOK_S = 20.0
 """How long one look may take."""
+AUDITOR_S = 120.0
+"""How long it may take a model."""
 COST_SHARE = 0.03
 """Of this machine's processors, for looks where no share is given."""
 END_S = 10.0
@@ -92,10 +95,11 @@ class RewardWatch:
 
     Args:
         environments: the name or path of each environment of the run, by its name in records. The probability
-            of a false alarm is shared between them.
+            of a false alarm is shared between them; all others together have as much.
         share: of the rewarded rollouts that are looked at; None for as many as 3 % of the processors allow.
         each_version: at most so many of each version of the weights.
         second: an environment, by name or path, that judges the same rows more strictly; else see `looking`.
+        auditor: a model that judges the rewarded rollouts instead.
         tell: called with each alarm, and with notices.
 
     Attributes:
@@ -110,13 +114,15 @@ class RewardWatch:
         share: float | None = None,
         each_version: int | None = None,
         second: str = "",
+        auditor: ModelSettings | None = None,
         tell: Callable[[Alarm | str], None] = lambda _: None,
     ) -> None:
         self.alarms: list[Alarm] = []
         self.looks = self.missing = 0
-        self._share, self._each, self._second, self._tell = share, each_version, second, tell
+        self._share, self._each, self._tell = share, each_version, tell
+        self._second, self._auditor = second, auditor
         self._addresses = dict(environments)
-        self._alpha = ALPHA / max(1, len(environments))
+        self._unnamed = 0
         self._evidence: dict[str, Evidence] = {}
         self._drift: dict[str, Drift] = {}
         self._by_version = Counter[str]()
@@ -135,7 +141,8 @@ class RewardWatch:
             if self._by_version[version] > self._each:
                 return
         name = record.environment
-        question = Question(self._addresses.get(name, name), record.reward, record.row, self._second)
+        address = self._addresses.get(name, name)
+        question = Question(address, record.reward, record.row, self._second, self._auditor)
         try:
             self._queue.send_nowait((question, Drawn(name, record.rollout_id, version)))
         except anyio.WouldBlock:
@@ -160,13 +167,21 @@ class RewardWatch:
         self.looks += 1
         strength = reward - answer.confirmed
         look = Look(drawn.rollout_id, strength > TOLERANCE, drawn.version, strength)
-        evidence = self._evidence.setdefault(name, Evidence(name, self._alpha))
+        evidence = self._evidence.get(name) or self._begun(name)
         alarm = evidence.add(look)
         if alarm is not None:
             self.alarms.append(alarm)
             self._tell(alarm)
         for notice in self._drift.setdefault(name, Drift(name)).add(answer.signs, answer.answer):
             self._tell(notice)
+
+    def _begun(self, name: str) -> Evidence:
+        share = 1 / max(1, len(self._addresses))
+        if name not in self._addresses:  # 1/2 + 1/6 + 1/12 + … = 1
+            self._unnamed += 1
+            share = 1 / (self._unnamed * (self._unnamed + 1))
+        self._evidence[name] = Evidence(name, ALPHA * share)
+        return self._evidence[name]
 
     async def work(self) -> None:
         """Look at what was drawn, until `close`."""
@@ -206,7 +221,7 @@ class _Looking:
 
     async def ask(self, question: Question) -> Answer:
         try:
-            with anyio.fail_after(LOOK_S):
+            with anyio.fail_after(LOOK_S if question.auditor is None else AUDITOR_S):
                 if self._process is None:
                     await self._start()
                 assert self._process is not None
@@ -215,7 +230,7 @@ class _Looking:
                 await self._process.stdin.send(_encode(question) + b"\n")
                 return msgspec.json.decode(await self._said.receive_until(b"\n", LINE_BYTES), type=Answer)
         except TimeoutError:
-            problem = f"it took longer than {LOOK_S:g} s"
+            problem = "it took too long"
         except (
             anyio.BrokenResourceError,
             anyio.IncompleteRead,
@@ -251,14 +266,17 @@ async def watching(
     share: float | None = None,
     each_version: int | None = None,
     second: str = "",
+    auditor: ModelSettings | None = None,
     tell: Callable[[Alarm | str], None] = lambda _: None,
 ) -> AsyncGenerator[RewardWatch]:
     """A `RewardWatch` that works while this context lasts; at its end the looks that are left are made.
 
     Args:
-        environments, share, each_version, second, tell: see `RewardWatch`.
+        environments, share, each_version, second, auditor, tell: see `RewardWatch`.
     """
-    watch = RewardWatch(environments, share=share, each_version=each_version, second=second, tell=tell)
+    watch = RewardWatch(
+        environments, share=share, each_version=each_version, second=second, auditor=auditor, tell=tell
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch.work)
         try:
@@ -272,32 +290,39 @@ def rewards(
     environments: Mapping[str, str],
     asked: str,
     second: str,
-    path: Path,
-    tell: Callable[[str, bool], None],
+    path: Path | None,
+    tell: Callable[[Alarm | str], None],
+    auditor: ModelSettings | None = None,
 ) -> AbstractAsyncContextManager[RewardWatch]:
-    """What ``run --watch-rewards`` does, found by its entry point; alarms are also lines of a file.
+    """What ``--watch-rewards`` does, found by its entry point; alarms are also lines of a file.
 
     Args:
-        environments: see `RewardWatch`.
+        environments, auditor: see `RewardWatch`.
         asked: see `parse_share`.
-        tell: called with each alarm or notice, and whether it is an alarm.
+        path: of that file; None for none.
+        tell: called with each alarm or notice.
 
     Raises:
         UsageError: the share is not valid, no environment has the name ``second``, or the file is no file of
             its own.
     """
-    refuse_special(path)
+    if path is not None:
+        refuse_special(path)
     share, each_version = parse_share(asked)
+    if second and auditor is not None:
+        raise UsageError("a second look is another environment's or an auditor's: name one of them")
     if second:
         catalogue.environment(second)
 
     def said(what: Alarm | str) -> None:
-        if isinstance(what, Alarm):
+        if isinstance(what, Alarm) and path is not None:
             try:
                 with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
                     file.write(_encode(what) + b"\n")
             except OSError as error:
-                tell(f"the alarm is not in {path}: {error.strerror}", False)
-        tell(str(what), isinstance(what, Alarm))
+                tell(f"the alarm is not in {path}: {error.strerror}")
+        tell(what)
 
-    return watching(environments, share=share, each_version=each_version, second=second, tell=said)
+    return watching(
+        environments, share=share, each_version=each_version, second=second, auditor=auditor, tell=said
+    )

@@ -16,6 +16,7 @@ from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import write_whole
 from msgspec import Raw
 
+from gym_testing.audit.difficulty import Difficulty
 from gym_testing.audit.duplicates import Duplicates
 from gym_testing.audit.intervals import wilson
 from gym_testing.audit.registry import Expect
@@ -124,6 +125,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
         environment_sha256: of the environment's module, by which a reader sees that it is another one by now.
         judged: replies that a model in a role decided, so that nothing can be said of them without one.
         duplicates: prompts that occur twice, of all rows of the file.
+        difficulty: what a model made of the sampled rows, if one was named.
         unobserved: what was not measured.
     """
 
@@ -138,9 +140,16 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     stability: Stability
     judged: int
     duplicates: Duplicates | None = None
+    difficulty: Difficulty | None = None
     findings: list[AuditFinding]
     unobserved: list[str]
     cost: Cost
+
+
+def with_difficulty(made: Artifact, found: Difficulty) -> Artifact:
+    """The document with what a model made of the rows."""
+    left = [name for name in made.unobserved if name != "difficulty"]
+    return msgspec.structs.replace(made, difficulty=found, unobserved=left)
 
 
 class StoredReply(msgspec.Struct, frozen=True, kw_only=True):

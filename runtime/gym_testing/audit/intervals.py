@@ -7,7 +7,7 @@ import math
 Z = 1.959963984540054
 
 
-def wilson(found: int, of: int) -> tuple[float, float] | None:
+def wilson(found: float, of: int) -> tuple[float, float] | None:
     """The 95 % interval of a rate; None of nothing.
 
     >>> [round(end, 3) for end in wilson(3, 200)], wilson(0, 0)

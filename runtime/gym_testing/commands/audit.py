@@ -8,13 +8,19 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from gym_runtime import Verdict
+from gym_runtime.adapters import ModelSettings
 from gym_runtime.cli import (
     AT_LEAST_ONE,
     POSITIVE,
+    ROLES,
     AsJson,
     Everything,
+    RoleOptions,
+    Roles,
     RowFields,
+    fetch_weights,
     formatting,
+    parse_roles,
     parse_row_fields,
     run_async,
     terminal,
@@ -27,8 +33,10 @@ from rich.table import Table
 from gym_testing.audit import artifact as artifacts
 from gym_testing.audit import kept_rates, lint
 from gym_testing.audit.artifact import CLASSES, Artifact, Rate
+from gym_testing.audit.difficulty import Difficulty, difficulty
 from gym_testing.audit.duplicates import Duplicates
 from gym_testing.audit.measuring import Auditor, Plan
+from gym_testing.audit.rows import read
 from gym_testing.checks.contract import Subject
 
 SHOWN_FINDINGS = 20
@@ -77,15 +85,20 @@ def audit(
     repeats: Annotated[int, AT_LEAST_ONE] = 20,
     seed: int = 0,
     row_fields: RowFields = (),
+    model: str | None = None,
+    model_url: tuple[str, ...] = (),
+    tries: Annotated[int, AT_LEAST_ONE] = 8,
+    roles: Roles = ROLES,
     strict: bool = False,
     keep_rates: KeepRates = False,
     json: AsJson = False,
 ) -> int:
-    """Measure how often a verifier pays for wrong replies and refuses right ones. Needs no model.
+    """Measure how often a verifier pays for wrong replies and refuses right ones, and how hard rows are.
 
     It judges perfect rollouts, empty replies, exploits, near misses and other forms of right answers, and the
     same replies many times. It writes NAME.audit.json with the rates and NAME.audit.replies.jsonl with the
-    replies that show what was found. What a judge decides is not measured.
+    replies that show what was found. That needs no model, and what a judge decides is not measured. With
+    --model it also runs each row several times: pass rate by row, rows whose rewards differ, length.
 
     Args:
         names: Environments, or paths of modules.
@@ -101,6 +114,9 @@ def audit(
         repeats: How often the same replies are judged.
         seed: Chooses the rows and the order of the replies.
         row_fields: NAME=VALUE, a field for the rows that leave it out; JSON or text, repeatable.
+        model: PROVIDER/NAME: have this model try the rows, too.
+        model_url: Where the model is served; once per replica.
+        tries: How often the model tries each row.
         strict: Findings that are not only suspect make the exit status 1.
         keep_rates: Also put the rates into audits.jsonl beside the module; 'ls environments' shows them.
     """
@@ -117,6 +133,7 @@ def audit(
     if not everything:
         for name in chosen:
             requirements.require(catalogue.environment(name))
+    solver, judges = _models(model, model_url, roles)
     plan = Plan(input=input, against=against, rows=rows, seconds=seconds, repeats=repeats, seed=seed)
     found: list[Audited] = []
 
@@ -133,6 +150,13 @@ def audit(
                         raise
                     found.append(Audited(environment=name, problem=error.message))
                     continue
+                if solver is not None:
+                    status.update(f"measuring {name} with {solver.provider}/{solver.name}")
+                    chosen_rows = read(environment, plan.input, plan.rows, plan.seed)
+                    found_hard = await difficulty(
+                        environment, chosen_rows.examples, solver, tries=tries, roles=judges
+                    )
+                    made = artifacts.with_difficulty(made, found_hard)
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
                 if keep_rates:
                     kept_rates.keep(environment.source, made, " ".join(row_fields))
@@ -142,6 +166,28 @@ def audit(
     terminal.print_json(found) if json else _show(found)
     wrong = any(rate.found for one in found if one.artifact for rate in one.artifact.rates.values())
     return 1 if strict and wrong else 0
+
+
+def _models(
+    model: str | None, urls: tuple[str, ...], roles: RoleOptions
+) -> tuple[ModelSettings | None, dict[str, ModelSettings]]:
+    """The model that tries the rows, and those in roles.
+
+    Raises:
+        UsageError: an option is wrong, or models in roles are named without one.
+    """
+    named = parse_roles(roles)
+    if model is None:
+        if named or urls:
+            raise UsageError(
+                "--role, --judge and --model-url are for a model that tries the rows: --model NAME"
+            )
+        return None, {}
+    solver = ModelSettings.parse(model, urls=urls)
+    judges = {role: settings or solver for role, settings in named.items()}
+    for one in (solver, *judges.values()):
+        fetch_weights(one)
+    return solver, judges
 
 
 def _path(name: str, output: Path | None, count: int) -> Path:
@@ -248,7 +294,31 @@ def _show_findings(made: Artifact) -> None:
         )
     if made.duplicates is not None:
         _show_duplicates(made.duplicates)
-    console.print(f"unobserved: {', '.join(made.unobserved)}", style="dim", soft_wrap=True)
+    if made.difficulty is not None:
+        _show_difficulty(made.difficulty)
+    if made.unobserved:
+        console.print(f"unobserved: {', '.join(made.unobserved)}", style="dim", soft_wrap=True)
+
+
+def _show_difficulty(found: Difficulty) -> None:
+    if found.pass_rate is None or found.low is None or found.high is None:
+        said = f"{found.model}: no rollout was rated"
+    else:
+        rated = sum(one.rated > 0 for one in found.rows)
+        said = (
+            f"{found.model} passes {found.pass_rate:.0%} ({found.low:.0%}–{found.high:.0%}) of {rated} rows, "
+            f"{found.tries} tries each"
+        )
+    if found.signal_low is not None and found.signal_high is not None:
+        share = f"({found.signal_low:.0%}–{found.signal_high:.0%})"
+        said += f"; rewards differ in {found.signal}/{found.signal_rows} rows {share}"
+    if found.length_p50 is not None and found.length_p95 is not None:
+        said += f"; half write at most {found.length_p50:,.0f} tokens, 95 % at most {found.length_p95:,.0f}"
+    said += f"; {found.failed} rollouts failed" if found.failed else ""
+    console = terminal.output()
+    console.print(said, soft_wrap=True, markup=False)
+    shown = ", ".join(f"{place * 10} %: {count}" for place, count in enumerate(found.tenths) if count)
+    console.print(f"rows by pass rate, from: {shown}", soft_wrap=True, style="dim")
 
 
 def _show_duplicates(found: Duplicates) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RATES = ("per s", "p50", "p99", "core")
 """Columns that need two readings."""
+SHOWN_ALARMS = 5
 BETWEEN_S = 1.0
 """From one reading to the next."""
 COUNTED, COUNTING_S = 2_000, 5.0
@@ -84,6 +85,8 @@ def _show_status(reading: Reading, before: Reading | None) -> None:
     active = [run for run in found.runs if run.state == "active"]
     if active:
         console.print(system_tables.drawn_runs(active, found.progress))
+        for run in active:
+            _show_alarms(run, found.progress.get(run.run))
         waiting = [run for run in active if not has_all(run, found.progress.get(run.run))]
         agents = sorted({name for run in waiting for name in run.agents})
         environments = sorted({name for run in waiting for name in run.environments})
@@ -91,6 +94,15 @@ def _show_status(reading: Reading, before: Reading | None) -> None:
             console.print(line, soft_wrap=True)
     else:
         console.print("no run is active")
+
+
+def _show_alarms(info: RunInfo, progress: RunProgress | None) -> None:
+    """The alarms of a run; its client may be of anyone."""
+    for alarm in progress.alarms[:SHOWN_ALARMS] if progress else ():
+        said = f"{info.run}: {alarm}, {', '.join(alarm.rollouts[3:])}".rstrip(", ")
+        terminal.output().print(
+            formatting.shorten(said, 1000), soft_wrap=True, markup=False, style="bold red"
+        )
 
 
 async def _look_at_run(run: str, gym: Client) -> tuple[RunInfo, RunProgress, dict[str, Asked]]:
@@ -135,6 +147,7 @@ def _show_run(info: RunInfo, progress: RunProgress, parts: dict[str, Asked], *, 
         return
     console = terminal.output()
     console.print(system_tables.drawn_runs([info], {info.run: progress}))
+    _show_alarms(info, progress)
     if info.state == "cancelled":
         console.print(formatting.cancelled(info.cancelled_by, info.cancelled_s), soft_wrap=True)
     for part, asked in parts.items():

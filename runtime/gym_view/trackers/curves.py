@@ -46,6 +46,9 @@ class Curves:
     Args:
         repeats: rollouts of each task. pass@k counts the tasks that have all of them, and says how many.
         before: what an interrupted part of the run came to; it is in all figures but pass@k and times.
+
+    Attributes:
+        alarms: how many each environment had.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Curves:
         self._now = now
         self._outcomes: Counter[str] = Counter(before.outcomes if before else {})
         self._failures: Counter[str] = Counter(before.failures if before else {})
+        self.alarms: Counter[str] = Counter()
         self._totals: Counter[str] = Counter()
         self._rewards = Total()
         self._environments: dict[str, Total] = {}
@@ -131,6 +135,7 @@ class Curves:
         for name in ("completed", "truncated", "failed", "cancelled"):
             found[f"outcome/{name}"] = self._outcomes[name] / done if done else 0.0
         found |= {f"failures/{kind}": float(count) for kind, count in self._failures.items()}
+        found |= {f"alarms/{name}": float(count) for name, count in self.alarms.items()}
         if len(self._environments) > 1:
             found |= _known({f"reward/{name}": total.mean for name, total in self._environments.items()})
         found |= _known({"reward/mean": self._rewards.mean})

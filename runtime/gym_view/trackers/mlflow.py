@@ -63,6 +63,9 @@ class MlflowRun:
         cells = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
         self._client.log_table(self._run_id, cells, f"rollouts/{step:09}.json")
 
+    def alarm(self, name: str, text: str) -> None:
+        self._client.set_tag(self._run_id, f"alarm.{name}", text)
+
     def finish(self, *, failed: bool) -> None:
         self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
 

@@ -44,6 +44,10 @@ class TensorboardRun:
         self._writer.add_text("rollouts", _block("\n\n".join(parts)), step)
         self._writer.flush()
 
+    def alarm(self, name: str, text: str) -> None:
+        self._writer.add_text(f"alarms/{name}", _block(text))
+        self._writer.flush()
+
     def finish(self, *, failed: bool) -> None:
         self._writer.close()
 

@@ -23,6 +23,10 @@ class OpenRun(Protocol):
         """Show a table; cells are numbers, texts or None."""
         ...
 
+    def alarm(self, name: str, text: str) -> None:
+        """Show an alarm of an environment of this name."""
+        ...
+
     def finish(self, *, failed: bool) -> None:
         """Hand over everything, and end the run."""
         ...

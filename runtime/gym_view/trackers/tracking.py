@@ -15,7 +15,7 @@ from typing import Any
 from gym_runtime.client import About
 from gym_runtime.errors import UsageError, leaf
 from gym_runtime.files import Summary
-from gym_runtime.messages import RolloutRecord
+from gym_runtime.messages import Alarm, RolloutRecord
 
 from gym_view.trackers.curves import Curves, final_numbers
 from gym_view.trackers.example_rollouts import COLUMNS, Examples
@@ -94,6 +94,12 @@ class Tracking:
                 if table:
                     self._next_table_s = now + TABLE_EVERY_S
                 self._put(table=table)
+
+    def alarm(self, alarm: Alarm) -> None:
+        """Show an alarm; never blocks."""
+        self._curves.alarms[alarm.environment] += 1
+        text = f"{alarm}\nthe clearest rollouts: {', '.join(alarm.rollouts)}"
+        self._work.put(lambda tracker: tracker.alarm(alarm.environment, text))
 
     def close(self, summary: Summary | None = None, *, failed: bool = False) -> None:
         """Tell the rest, and end the run in the tracker; blocks for `TRACKER_CLOSING_S` at most."""

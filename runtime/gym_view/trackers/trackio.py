@@ -48,6 +48,10 @@ class TrackioRun:
         table = self._trackio.Table(columns=list(columns), data=[list(row) for row in rows])
         self._run.log({"rollouts": table}, step=step)
 
+    def alarm(self, name: str, text: str) -> None:
+        table = self._trackio.Table(columns=["environment", "alarm"], data=[[name, text]])
+        self._run.log({"alarms": table})
+
     def finish(self, *, failed: bool) -> None:
         with redirect_stdout(sys.stderr):
             self._run.finish()

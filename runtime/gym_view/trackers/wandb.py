@@ -48,6 +48,9 @@ class WandbRun:
         table = self._wandb.Table(columns=list(columns), data=[list(row) for row in rows])
         self._run.log({"rollouts": table}, step=step)
 
+    def alarm(self, name: str, text: str) -> None:
+        self._run.alert(title=f"rewards of {name}", text=text)
+
     def finish(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
 

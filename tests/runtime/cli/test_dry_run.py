@@ -45,6 +45,18 @@ def estimated(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, objec
     return json.loads(capsys.readouterr().out)
 
 
+def test_strict_says_which_environments_have_no_strict_rule(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strict = ["--dry-run", "--strict", "--model", "scripted/message", "-o", "out.jsonl"]
+    assert main.run(["run", "half", *strict]) == 2
+    assert "there is no setting 'strict' of half" in capsys.readouterr().err
+    assert main.run(["run", "half", "xlam_fc", *strict]) == 0
+    assert "--strict: no rule but the usual one: half\n" in capsys.readouterr().err
+    assert main.run(["run", "xlam_fc", *strict]) == 0
+    assert "no rule" not in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_dry_run_counts_starts_nothing_and_writes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

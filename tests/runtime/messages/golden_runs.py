@@ -6,6 +6,7 @@ from typing import Any
 
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.messages import responses
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.calls import RoleAnswer, RoleUse
 from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.responses import (
@@ -147,6 +148,28 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         decode_run,
         RunInfo(run="r", total=8, share=2.0, priority=1),
         b'{"run":"r","total":8,"share":2.0,"priority":1}',
+    ),
+    (
+        decode_run,
+        RunInfo(
+            run="r",
+            total=8,
+            alarms=[
+                Alarm(
+                    environment="mcqa",
+                    since_version="step-3",
+                    since_rollout="r.1.0",
+                    looks=20,
+                    disagree=18,
+                    low=0.5,
+                    high=0.75,
+                    usual=0.25,
+                    rollouts=["r.2.0"],
+                )
+            ],
+        ),
+        b'{"run":"r","total":8,"alarms":[{"environment":"mcqa","since_version":"step-3","since_rollout":"r.1.0",'
+        b'"looks":20,"disagree":18,"low":0.5,"high":0.75,"usual":0.25,"rollouts":["r.2.0"]}]}',
     ),
     (decode_control, RunControl(run="r"), b'{"run":"r"}'),
     (

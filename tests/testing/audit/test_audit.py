@@ -10,6 +10,7 @@ import anyio
 import pytest
 from gym_runtime.cli import main
 from gym_runtime.environment import catalogue
+from gym_testing.audit.difficulty import measured_row, summarized
 from gym_testing.audit.intervals import wilson
 from gym_testing.audit.measuring import Auditor, Plan
 from gym_view.badges import Badge, badge
@@ -116,6 +117,38 @@ def test_rows_of_a_data_set_need_no_gold(capsys: pytest.CaptureFixture[str]) -> 
     # Perfect rollouts and silence are judged on all rows.
     swept = [made["rates"][kind] for kind in ("gold_fails", "nop")]
     assert [(rate["found"], rate["rows"]) for rate in swept] == [(0, 40), (0, 40)]
+
+
+@pytest.mark.slow
+def test_a_model_says_how_hard_the_rows_are(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row("3", "3"), row("How many?", "How many?")]
+    Path("data.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    asked = ("--input", "data.jsonl", "--seconds", "5", "--repeats", "1")
+    assert main.run(["audit", "./sums.py", *asked, "--model", "scripted/echo", "--tries", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "scripted/echo passes 50% (9%–91%) of 2 rows, 2 tries each; rewards differ in 0/2 rows" in said
+    assert "rows by pass rate, from: 0 %: 1, 90 %: 1" in said
+    assert "unobserved" not in said
+    found = json.loads(Path("sums.audit.json").read_text())["difficulty"]
+    assert [(one["row"], one["passed"], one["rated"]) for one in found["rows"]] == [(1, 0, 2), (2, 2, 2)]
+    assert (found["model"], found["tries"], found["failed"]) == ("scripted/echo", 2, 0)
+
+
+def test_figures_of_difficulty() -> None:
+    rows = [
+        measured_row(number, rewards, 1.0) for number, rewards in enumerate(([0, 1, 1, 1], [0, 0], []), 1)
+    ]
+    found = summarized("m", 4, rows, signal=1, signal_rows=2, lengths=[1.0, 2.0, 3.0, 40.0])
+    assert (found.pass_rate, found.failed, found.signal, found.tenths[0], found.tenths[7]) == (
+        0.375,
+        6,
+        1,
+        1,
+        1,
+    )
+    assert (found.length_p50, found.length_p95) == (3.0, 40.0)
+    assert found.rows[2].low is found.rows[2].mean_reward is None
+    assert summarized("m", 1, rows[2:], signal=0, signal_rows=0, lengths=[]).pass_rate is None
 
 
 def test_rows_without_a_form_that_is_paid_have_no_rates(capsys: pytest.CaptureFixture[str]) -> None:

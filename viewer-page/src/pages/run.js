@@ -26,6 +26,8 @@ export function RunPage({ run }) {
     ["Time a rollout", span(all.mean_duration_s), "mean"],
   ];
   return html`<main class="run"><h1 class="unseen">${run.id}</h1>
+    ${(about.alarms ?? []).map(({ text, rollouts }) => html`<p class="banner bad" role="alert">${text} ${rollouts.map((key) => html`<a href=${format(["run", run.id, "rollouts", key])}>${key}</a> `)}</p>`)}
+    ${about.audit ? html`<${Audit} audit=${about.audit} />` : null}
     <section class="tiles" aria-label="Figures">${tiles.map(([name, value, note]) => html`<div class="tile"><h2>${name}</h2><strong>${value}</strong><small>${note}</small></div>`)}</section>
     <div class="charts">
       <${Course} points=${figures.course} to=${to} />
@@ -49,6 +51,12 @@ export function RunPage({ run }) {
     </dl></details>
   </main>`;
 }
+
+// The replies are those of an audit: what it found. All cells are texts that gym_view/audit_table.py has made.
+const Audit = ({ audit: { title, columns, rows, notes } }) => html`<section class="audit"><h2>${title}</h2>
+  <div class="scroll" tabindex="0" role="region" aria-label=${title}><table><thead><tr>${columns.map((name, i) => html`<th class=${i ? "right" : ""}>${name}</th>`)}</tr></thead>
+    <tbody>${rows.map((cells) => html`<tr>${cells.map((cell, i) => html`<td class=${i ? "right" : ""}>${cell}</td>`)}</tr>`)}</tbody></table></div>
+  ${notes.map((note) => html`<p class="quiet">${note}</p>`)}</section>`;
 
 const AUTOMATIC_BYTES = 64e6; // the fields of larger runs are read when they are asked for
 
