@@ -33,6 +33,7 @@ from gym_trainers.training_rollouts import dataset_rows, unweighted
 from gym_trainers.trl_async import RolloutWorker, WeightTransfer
 from gym_trainers.trl_columns import Batch, Columns, found_no_engine
 from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
+from gym_trainers.trl_signal import SignalSteps
 from gym_trainers.trl_weights import Weights
 
 
@@ -65,6 +66,11 @@ class GymSpec:
         asynchronous: run a step's rollouts while the trainer works on the step before; see `NextStep`.
         credit: which sequences of a rollout with branches are trained on. ``GRPOTrainer`` takes one of them
             and no weight; ``AsyncGRPOTrainer`` takes all, each with its weight.
+        signal: arguments of `gym_signal.signal_batches`, such as ``{"curriculum": "posterior"}``: the rows to
+            train on are chosen there, whatever prompts the trainer draws. Evaluation keeps its prompts.
+
+    Raises:
+        UsageError: ``signal`` and ``asynchronous``.
     """
 
     def __init__(
@@ -78,11 +84,16 @@ class GymSpec:
         settings: RolloutSettings | None = None,
         asynchronous: bool = False,
         credit: Credit = "accepted",
+        signal: Mapping[str, Any] | None = None,
     ) -> None:
         self._credit: Credit = credit
         self._gym = gym
         self._rows = [line(row).decode() for row in rows]
         self._environment = environment
+        self._signal = signal
+        self._steps: SignalSteps | None = None
+        if signal is not None and asynchronous:
+            raise UsageError("signal samples ahead of the trainer by itself: leave asynchronous out")
         self._weights = None if weights is None else Weights(gym, Path(weights), model)
         self._settings = (settings or RolloutSettings()).with_keywords({"model_pool": model})
         self._next_step = NextStep(self._made) if asynchronous else None
@@ -134,9 +145,17 @@ class GymSpec:
         """
         if not self._rows:
             raise UsageError("there are no rows")
+        if self._signal is not None and "repeats" in self._signal:
+            raise UsageError("signal takes no repeats here: they are the trainer's num_generations")
         settings = sampled_as(self._settings, args)
         return RolloutWorker(
-            self._gym, self._rows, settings, args, environment=self._environment, credit=self._credit
+            self._gym,
+            self._rows,
+            settings,
+            args,
+            environment=self._environment,
+            credit=self._credit,
+            signal=self._signal,
         )
 
     def weight_transfer(self, model: str) -> WeightTransfer:
@@ -184,6 +203,8 @@ class GymSpec:
         self.sync_weights(trainer)
         if self._next_step is not None and trainer.model.training:
             return self._next_step.step(prompts, trainer)
+        if self._signal is not None and trainer.model.training:
+            return self._with_signal(self._signal, len(prompts), trainer)
         size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
         return self._made(prompts, trainer, size)
 
@@ -200,6 +221,22 @@ class GymSpec:
                     f"{len(due) - came} of {counted(len(due), 'group')} did not come: the run was cancelled"
                 )
             due = {key: part for key, part in due.items() if key not in batch}
+        return batch.columns()
+
+    def _with_signal(self, options: Mapping[str, Any], count: int, trainer: Any) -> Columns:
+        size = trainer.num_generations
+        if self._steps is None:
+            self._steps = SignalSteps(self._gym, self._rows, options, self._environment)
+        if count % size:
+            raise UsageError(
+                f"a process gets {count} prompts, which are no whole groups of {size}: with signal, let "
+                "per_device_train_batch_size be a multiple of num_generations"
+            )
+        credit = unweighted(self._credit, "GRPOTrainer")
+        batch = Batch(end=_end_of_sequence(trainer), credit=credit)
+        groups = self._steps.next(count // size, size, sampled_as(self._settings, trainer.args))
+        for place, group in enumerate(groups):
+            batch.add(place, group.rollouts)
         return batch.columns()
 
     def _groups(

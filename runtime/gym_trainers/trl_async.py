@@ -18,7 +18,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -30,6 +30,7 @@ from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.logs import logger
 from gym_runtime.statistics import bounded, deviation, mean
 from gym_runtime.training import Credit
+from gym_signal import signal_batches
 
 from gym_trainers.seats import seats_of
 from gym_trainers.training_rollouts import why_failed
@@ -69,6 +70,7 @@ class RolloutWorker:
         settings: sample as the trainer assumes.
         args: the trainer's ``AsyncGRPOConfig``: sizes of groups and queue, seed.
         credit: which sequences are trained on, with which weight.
+        signal: arguments of `gym_signal.signal_batches`; None to run every row in turn.
 
     Attributes:
         rollout_buffer: samples for the trainer.
@@ -84,7 +86,9 @@ class RolloutWorker:
         *,
         environment: str | None = None,
         credit: Credit = "accepted",
+        signal: Mapping[str, Any] | None = None,
     ) -> None:
+        self._signal = signal
         self._credit: Credit = credit
         self._apart = {role for role, pool in settings.roles.items() if pool != settings.model_pool}
         self.rollout_buffer = _Buffer()
@@ -101,6 +105,7 @@ class RolloutWorker:
         self._stopping = False
         self._groups = 0
         self._changed = anyio.Event()
+        self._waiting: anyio.CancelScope | None = None
 
     def start(self) -> None:
         """Begin to run rollouts. The engines have the trainer's weights."""
@@ -139,24 +144,51 @@ class RolloutWorker:
     async def _work(self, client: Client) -> None:
         """Run groups, as many samples and rollouts at a time as the trainer wants, until `stop`."""
         loop = asyncio.get_running_loop()
+        # The trainer's thread takes samples.
+        self.rollout_buffer.taken = partial(loop.call_soon_threadsafe, self._look_again)
+        try:
+            await (
+                self._all_rows(client) if self._signal is None else self._with_signal(client, self._signal)
+            )
+        finally:
+            self.rollout_buffer.taken = _nothing
+
+    async def _all_rows(self, client: Client) -> None:
         async with (
             client.standing_run(self._settings, environment=self._environment) as run,
             anyio.create_task_group() as tasks,
         ):
-            # The trainer's thread takes samples.
-            self.rollout_buffer.taken = partial(loop.call_soon_threadsafe, self._look_again)
-            try:
-                for number, row in enumerate(_epochs(self._rows, self._args.seed)):
-                    while self._has_enough and not self._stopping:
-                        self._changed = anyio.Event()
-                        await self._changed.wait()
-                    if self._stopping:
-                        break
-                    self._groups += 1
-                    tasks.start_soon(self._group, run, number, row)
-                tasks.cancel_scope.cancel()
-            finally:
-                self.rollout_buffer.taken = _nothing
+            for number, row in enumerate(_epochs(self._rows, self._args.seed)):
+                if await self._is_over():
+                    break
+                self._groups += 1
+                tasks.start_soon(self._group, run, number, row)
+            tasks.cancel_scope.cancel()
+
+    async def _with_signal(self, client: Client, options: Mapping[str, Any]) -> None:
+        """As the trainer takes samples, batches that fill its queue are made."""
+        size, number = self._args.num_generations, 0
+        chosen: dict[str, Any] = {
+            "want": max(1, self._args.max_inflight_tasks // size),
+            **options,
+            "repeats": size,
+        }
+        async with signal_batches(
+            client, self._rows, self._settings, environment=self._environment, **chosen
+        ) as batches:
+            while not await self._is_over():
+                version = self._version
+                with anyio.CancelScope() as self._waiting:
+                    for group in await batches.next():
+                        self._put(group.rollouts, number, version, group.weight)
+                        number += 1
+
+    async def _is_over(self) -> bool:
+        """Wait until more is wanted; whether `stop` was called instead."""
+        while self._has_enough and not self._stopping:
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        return self._stopping
 
     @property
     def _has_enough(self) -> bool:
@@ -165,6 +197,8 @@ class RolloutWorker:
 
     def _look_again(self) -> None:
         self._changed.set()
+        if self._stopping and self._waiting is not None:
+            self._waiting.cancel()
 
     async def _group(self, run: StandingRun, number: int, row: str) -> None:
         version = self._version
@@ -180,10 +214,13 @@ class RolloutWorker:
         finally:
             self._groups -= 1
             self._look_again()
+        self._put(records, number, version)
+
+    def _put(self, records: Sequence[RolloutRecord], number: int, version: int, weight: float = 1.0) -> None:
         from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # pyright: ignore
 
         for fields in sample_fields(
-            records, group=number, version=version, credit=self._credit, apart=self._apart
+            records, group=number, version=version, credit=self._credit, apart=self._apart, weight=weight
         ):
             self.rollout_buffer.put_nowait(RolloutSample(**fields, enqueued_at=time.time()))
             self._made_s = time.monotonic()
@@ -202,6 +239,7 @@ def sample_fields(
     version: int,
     credit: Credit = "accepted",
     apart: Container[str] = (),
+    weight: float = 1.0,
 ) -> list[dict[str, Any]]:
     """The samples of a group, each as the fields of TRL's ``RolloutSample``.
 
@@ -211,6 +249,7 @@ def sample_fields(
         version: of the weights when the group began, for engines that do not say theirs.
         credit: which sequences are samples; a sample's advantage is multiplied by its weight.
         apart: the roles that another model has: what such a seat sampled is not the trainer's.
+        weight: of the whole group (`Group.weight`), another factor of its advantages.
 
     Raises:
         UsageError: the engine gives no log-probabilities, or numpy is not installed.
@@ -250,7 +289,7 @@ def sample_fields(
                     "input_ids": np.concatenate([one.prompt_ids, one.completion_ids]),
                     "completion_mask": np.concatenate([before, one.mask]).astype(np.int64),
                     "old_log_probs": np.concatenate([before, one.log_probs]).astype(np.float32),
-                    "advantage": bounded(one.weight * (reward - center) / (spread + EPSILON)),
+                    "advantage": bounded(weight * one.weight * (reward - center) / (spread + EPSILON)),
                     "model_version": _oldest(one.versions, version),
                     "group_id": group,
                     "metrics": dict(metrics),

@@ -1,0 +1,66 @@
+"""TRL's batches of groups with signal: `gym_signal.signal_batches` in the place of the trainer's prompts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from gym_runtime import RolloutSettings, UsageError
+from gym_runtime.client import SyncClient
+from gym_runtime.training import Group
+from gym_signal import SignalBatches, signal_batches
+
+
+class SignalSteps:
+    """Batches for code without an event loop; sampling begins with the first, and ends with the client.
+
+    Args:
+        rows: as JSON text.
+        options: arguments for `signal_batches`.
+
+    Raises:
+        UsageError: one of them is the trainer's, or needs what TRL does not do.
+    """
+
+    def __init__(
+        self, gym: SyncClient, rows: Sequence[str], options: Mapping[str, Any], environment: str | None
+    ) -> None:
+        if "want" in options or "repeats" in options:
+            raise UsageError(
+                "signal takes no want and no repeats here: they are the trainer's batch and groups"
+            )
+        if options.get("waves"):
+            raise UsageError(
+                "signal takes no waves here: groups that were likelier to be stopped count several times, "
+                "and GRPOTrainer, which computes advantages itself, cannot weight a group"
+            )
+        self._gym, self._rows = gym, rows
+        self._options: dict[str, Any] = {**options, "environment": environment}
+        self._stack = ExitStack()
+        self._opening = threading.Lock()
+        self._batches: SignalBatches | None = None
+        self._asked = (0, 0)
+
+    def next(self, want: int, size: int, settings: RolloutSettings) -> list[Group]:
+        """``want`` groups of ``size``; the engines have the weights that were trained on all batches before.
+
+        Raises:
+            UsageError: a batch of another size was asked for before; or an option is wrong.
+            GymError: as `SignalBatches.next`.
+        """
+        connection = self._gym.connection()
+        with self._opening:
+            if self._batches is None:
+                context = signal_batches(
+                    connection.client, self._rows, settings, want=want, repeats=size, **self._options
+                )
+                self._batches = self._stack.enter_context(connection.held(context))
+                self._asked = want, size
+        if self._asked != (want, size):
+            raise UsageError(
+                f"a batch of {want} groups of {size} follows one of {self._asked[0]} of {self._asked[1]}: "
+                "groups with signal need batches of one size (dataloader_drop_last=True)"
+            )
+        return connection.call(self._batches.next)

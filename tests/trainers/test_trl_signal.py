@@ -1,0 +1,86 @@
+"""TRL gets groups with signal only, whatever prompts it draws: nothing here needs TRL."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from gym_runtime.client import SyncClient, connect_sync
+from gym_runtime.errors import UsageError
+from gym_trainers.trl import GymSpec
+from trainers.test_trl import FakeTrainer
+from trainers.test_trl_async import arguments
+
+COIN = str(Path(__file__).with_name("coin.py"))
+ROWS = [
+    {"responses_create_params": {"input": f"{n}"}, "number": n, "wins": [0.0, 0.5, 1.0][n % 3]}
+    for n in range(30)
+]
+SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def gym() -> Iterator[SyncClient]:
+    with connect_sync(model="scripted/message", environments=[COIN]) as gym:
+        yield gym
+
+
+def test_a_batch_of_the_trainer_is_filled_with_groups_that_differ(gym: SyncClient) -> None:
+    spec = GymSpec(gym, ROWS, environment="coin", signal={"curriculum": "posterior"})
+    trainer, prompts = FakeTrainer(SIZE), list(spec._rows[0:1]) * (3 * SIZE)
+    for _ in range(3):
+        columns = spec.rollout_func(prompts, trainer)
+        rewards = columns["gym_reward"]
+        assert len(rewards) == len(columns["completion_ids"]) == 3 * SIZE
+        assert all(sum(rewards[start : start + SIZE]) == 2.0 for start in range(0, 3 * SIZE, SIZE))
+        assert all(fields["wins"] == 0.5 for fields in columns["gym_fields"])
+    with pytest.raises(UsageError, match="batch of 2 groups of 4 follows one of 3 of 4"):
+        spec.rollout_func(prompts[: 2 * SIZE], trainer)
+    with pytest.raises(UsageError, match="13 prompts, which are no whole groups of 4"):
+        spec.rollout_func([*prompts, prompts[0]], trainer)
+    trainer.model.training = False
+    evaluated = spec.rollout_func([spec._rows[0], spec._rows[2]], trainer)
+    assert evaluated["gym_reward"] == [0.0, 1.0], "an evaluation keeps its prompts"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"want": 3}, "takes no want and no repeats"), ({"waves": (2, 2)}, "cannot weight a group")],
+)
+def test_what_the_trainer_decides_or_cannot_do_is_refused(
+    gym: SyncClient, options: dict[str, Any], message: str
+) -> None:
+    spec = GymSpec(gym, ROWS, environment="coin", signal=options)
+    with pytest.raises(UsageError, match=message):
+        spec.rollout_func(["{}"] * SIZE, FakeTrainer(SIZE))
+
+
+def test_signal_is_not_combined_with_the_next_step_or_other_groups(gym: SyncClient) -> None:
+    with pytest.raises(UsageError, match="leave asynchronous out"):
+        GymSpec(gym, ROWS, signal={}, asynchronous=True)
+    with pytest.raises(UsageError, match="num_generations"):
+        GymSpec(gym, ROWS, signal={"repeats": 2}).rollout_worker(arguments())
+
+
+def test_the_asynchronous_trainers_queue_gets_groups_that_differ(
+    gym: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = ["trl", "experimental", "async_grpo", "async_rollout_worker"]
+    for length in range(1, len(parts) + 1):
+        module = ModuleType(".".join(parts[:length]))
+        module.__path__ = []
+        vars(module)["RolloutSample"] = SimpleNamespace
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    spec = GymSpec(gym, ROWS, environment="coin", signal={"curriculum": "uniform", "want": 2})
+    worker = spec.rollout_worker(arguments())
+    worker.start()
+    samples = [worker.rollout_buffer.get(timeout=60) for _ in range(6 * SIZE)]
+    worker.stop()
+    worker.check_health(60.0)
+    for group in range(6):
+        advantages = [one.advantage for one in samples if one.group_id == group]
+        assert sorted(advantages) == pytest.approx([-1.0, -1.0, 1.0, 1.0])
