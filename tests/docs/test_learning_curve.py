@@ -1,18 +1,22 @@
-"""The page on the run that learned shows what its recorded figures say."""
+"""The pages on runs that learned show what their recorded figures say."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
+import pytest
 from docs.pages import ROOT
 
-EXAMPLE = ROOT / "examples" / "grpo_cpu"
-PAGE = ROOT / "docs" / "explanation" / "a-run-that-learns.md"
+EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
 
 
-def plot() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("plot", EXAMPLE / "plot.py")
+def drawn_by(script: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(script).stem, EXAMPLES / script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -20,10 +24,36 @@ def plot() -> ModuleType:
     return module
 
 
-def test_the_curve_and_the_table_are_those_of_the_recorded_runs() -> None:
-    drawn = plot()
-    recorded = drawn.runs(EXAMPLE / "figures")
-    assert (ROOT / "docs" / "images" / "grpo-cpu.svg").read_text() == drawn.drawing(recorded)
-    page = PAGE.read_text()
+@pytest.mark.parametrize(
+    ("script", "picture", "page"),
+    [
+        ("grpo_cpu/plot.py", "grpo-cpu.svg", "explanation/a-run-that-learns.md"),
+        ("self_play_cpu/curve.py", "self-play.svg", "how-to/several-seats.md"),
+    ],
+)
+def test_the_curve_and_the_table_are_those_of_the_recorded_runs(script: str, picture: str, page: str) -> None:
+    drawn = drawn_by(script)
+    recorded = drawn.runs((EXAMPLES / script).parent / "figures")
+    assert (DOCS / "images" / picture).read_text() == drawn.drawing(recorded)
+    text = (DOCS / page).read_text()
     for line in drawn.table(recorded):
-        assert line in page
+        assert line in text
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(180)
+def test_self_play_is_repeated_by_its_command(tmp_path: Path) -> None:
+    log = tmp_path / "steps.jsonl"
+    script = str(EXAMPLES / "self_play_cpu" / "train.py")
+    command = [sys.executable, script, "--steps", "1", "--games", "8", "--every", "9", "--log", str(log)]
+    logs: list[str] = []
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=80)
+        assert done.returncode == 0, done.stderr
+        logs.append(log.read_text())
+    assert logs[0] == logs[1]
+    first, step, last = map(json.loads, logs[0].splitlines())
+    assert (first["step"], step["step"], last["step"]) == (0, 1, 1)
+    assert step["samples"] > 8
+    assert step["logp_difference"] == 0.0  # what is trained on is what was sampled
+    assert set(step["baselines"]) == {"first", "second"}
