@@ -2,6 +2,7 @@ from .client.session import EnvironmentSession as EnvironmentSession
 from .client.session import Observation as Observation
 from .client.standing_run import StandingRun as StandingRun
 from .client.status import Status as Status
+from .client.tree_groups import TreePlan as TreePlan
 from .files.dataset import Dataset as Dataset
 from .files.dataset import open_dataset as open_dataset
 from .files.forks import Change as Change
@@ -16,3 +17,4 @@ from .rollout.groups import Group as Group
 from .rollout.groups import advantages as advantages
 from .rollout.trees import Grown as Grown
 from .rollout.trees import tree_advantages as tree_advantages
+from .rollout.trees import tree_sequences as tree_sequences

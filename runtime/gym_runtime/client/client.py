@@ -36,6 +36,7 @@ from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.client.status import RunProgress, Status, look, whole
 from gym_runtime.client.streaming import Lifetime
 from gym_runtime.client.tracking import track_rollouts
+from gym_runtime.client.tree_groups import TreePlan, grown
 from gym_runtime.client.weights import Engines
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
@@ -326,6 +327,7 @@ class Client:
         ordered: bool = False,
         keys: Iterable[Any] | None = None,
         progress: bool = False,
+        tree: TreePlan | None = None,
         **keywords: Unpack[RolloutKeywords],
     ) -> AsyncGenerator[Group]:
         """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
@@ -340,6 +342,8 @@ class Client:
             keys: your name for each row, of any type: each row is a group of its own, whatever its text, and
                 its `Group.key` is this name.
             progress: as in `rollouts`.
+            tree: the rollouts of each row are forked, and a group has its forks, too, after them. A fork that
+                fails for good is left out, and under ``mask`` it has no reward.
 
         Raises:
             TaskError, UsageError: as `rollouts`; for a list, nothing was started.
@@ -353,6 +357,16 @@ class Client:
         )
         if progress:
             groups = shown(groups, lambda group: group.records, info.total)
+        if tree is not None:
+            groups = grown(
+                groups,
+                tree,
+                lambda: self.standing_run(replace(asked, repeats=1), environment=environment),
+                self.driver.tasks,
+                in_flight=in_flight,
+                ordered=ordered,
+                masked=on_failure == "mask",
+            )
         async with aclosing(groups):
             async for group in groups:
                 yield group

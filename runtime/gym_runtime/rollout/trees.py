@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.messages.sequences import TokenSequence
 from gym_runtime.rollout.groups import advantages
 from gym_runtime.statistics import mean
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 TreeAdvantage = Literal["leaves", "tree_grpo", "tree_rpo", "spo"]
 
@@ -98,6 +103,47 @@ def tree_advantages(
         [0.0 if one.reward is None else found[segment] for segment in path for _ in segment]
         for path, one in zip(paths, grown, strict=True)
     ]
+
+
+def tree_sequences(
+    records: Sequence[RolloutRecord], kind: TreeAdvantage = "tree_grpo"
+) -> list[tuple[TokenSequence, NDArray[np.float32]]]:
+    """What to train on of the rollouts of a tree: each token once, with its advantage.
+
+    A fork does not train the turns that it shares with another one of the records. Rollouts without a reward
+    are left out.
+
+    Args:
+        kind: as for `tree_advantages`.
+
+    Returns:
+        The sequences of the rollouts, each with float32 advantages of the shape of its ``completion_ids``,
+        0.0 where its ``mask`` is False.
+
+    Raises:
+        UsageError: there is no such definition, or a record has no token ids.
+        TaskError: a record's calls are not one conversation, turn by turn, or its row is damaged.
+    """
+    import numpy as np
+
+    found: list[tuple[TokenSequence, NDArray[np.float32]]] = []
+    known = {record.rollout_id for record in records}
+    for record, own in zip(records, tree_advantages(records, kind), strict=True):
+        if record.reward is None:
+            continue
+        one = _grown(record)
+        sequences = record.sequences(shared=one.parent not in known)
+        # Where a fork changed the system prompt, its shared turns have no tokens.
+        missing = len(own) - sum(len(sequence.turns) for sequence in sequences)
+        if missing not in (0, min(one.shared, one.turns)):
+            raise TaskError(f"the calls of rollout {record.rollout_id} are not one conversation")
+        left = iter(own[missing:])
+        for sequence in sequences:
+            values = np.zeros(len(sequence.completion_ids), np.float32)
+            for start, end in sequence.turns:
+                values[start:end] = next(left)
+            found.append((sequence, np.where(sequence.mask, values, np.float32(0.0))))
+    return found
 
 
 def _grown(record: RolloutRecord) -> Grown:
