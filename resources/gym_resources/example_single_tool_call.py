@@ -24,6 +24,7 @@ environment = Environment(
     resource=Weather,
     description="Ask for the weather with one tool; the reward is always 1.",
     domain="agent",
+    reads_input=False,
     data_license="Apache-2.0 (own rows)",
     silence_reward=1.0,
 )

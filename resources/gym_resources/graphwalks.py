@@ -70,6 +70,7 @@ environment = Environment(
     resource=verify,
     description="Parents and neighbourhoods of a node in the graph of a long prompt (GraphWalks).",
     domain="long_context",
+    reads_input=False,
     agent="single_turn",
     benchmark=Benchmark(score=partial(by_category, field="problem_type"), fields=("problem_type",)),
     data_license="MIT",

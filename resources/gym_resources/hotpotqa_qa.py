@@ -95,6 +95,7 @@ environment = Environment(
     resource=verify,
     description="Questions that need two facts, answered from memory (HotpotQA, closed book).",
     domain="knowledge",
+    reads_input=False,
     agent="single_turn",
     benchmark=Benchmark(prompt=PROMPT, score=score, fields=("answer_f1",)),
     data_license="CC-BY-SA-4.0",

@@ -92,6 +92,7 @@ environment = Environment(
     resource=verify,
     description="Multiple-choice questions, graded by the option that the answer names.",
     domain="knowledge",
+    reads_input=False,
     data_license="Apache-2.0 (own rows)",
     datasets=(
         DatasetSource(

@@ -78,6 +78,7 @@ environment = Environment(
     resource=verify,
     description="Say an earlier answer of a long conversation again, word for word (MRCR).",
     domain="long_context",
+    reads_input=False,
     agent="single_turn",
     benchmark=Benchmark(score=partial(by_category, field="n_needles"), fields=("n_needles",)),
     data_license="MIT",

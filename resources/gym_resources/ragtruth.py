@@ -43,6 +43,7 @@ environment = Environment(
     resource=verify,
     description="Find claims of a text that its source does not support (RAGTruth).",
     domain="knowledge",
+    reads_input=False,
     agent="single_turn",
     benchmark=Benchmark(score=score, fields=("task_type", "predicted", "is_halu")),
     data_license="MIT",

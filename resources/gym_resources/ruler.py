@@ -45,6 +45,7 @@ environment = Environment(
     resource=verify,
     description="Needles and chains of variables in long texts (RULER).",
     domain="long_context",
+    reads_input=False,
     agent="single_turn",
     benchmark=Benchmark(score=partial(by_category, field="subset"), fields=("subset",)),
     data_license="Apache-2.0 (own rows)",

@@ -53,6 +53,7 @@ environment = Environment(
     resource=verify,
     description="Needles in long texts and questions about them (RULER 2).",
     domain="long_context",
+    reads_input=False,
     agent="single_turn",
     benchmark=Benchmark(score=partial(by_category, field="task"), fields=("task",)),
     data_license="Apache-2.0 (own rows)",

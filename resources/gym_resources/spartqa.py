@@ -52,6 +52,7 @@ environment = Environment(
     resource=verify,
     description="Where objects of a story are, answered with one of the candidates (SpartQA).",
     domain="other",
+    reads_input=False,
     agent="single_turn",
     benchmark=Benchmark(score=accuracy),
     data_license="CC-BY-SA-4.0",

@@ -113,6 +113,7 @@ environment = Environment(
     resource=verify,
     description="Data in JSON, YAML, XML, TOML or CSV, or in a tool call, that meet a strict schema.",
     domain="instruction_following",
+    reads_input=False,
     agent="single_turn",
     isolated=True,
     shares_process=True,

@@ -93,7 +93,7 @@ class EnvironmentSession:
         # Named like the session of a rollout's first attempt; there are no further attempts.
         journal.session = f"{task.rollout_id}.1.0"
         envelope = Envelope(task, 1, task.timeout_s)
-        self._session = RemoteSession(task, router, RetryBudget(), journal, envelope)
+        self._session = RemoteSession(task, router, RetryBudget(), journal, envelope, task.row)
         self._closed = False
         self._asking: dict[anyio.CancelScope, None] = {}
 

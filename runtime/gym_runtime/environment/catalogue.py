@@ -401,7 +401,7 @@ def load_class(kind: Kind, name: str) -> type[object]:
 
 _SAME = (
     *("agent", "agent_options", "max_turns", "timeout_s", "parallel_tools", "replayable", "opens_first"),
-    *("agent_sampling", "repeats"),
+    *("agent_sampling", "repeats", "reads_input"),
 )
 """What an environment and its declaration say under the same name, as values of the same type."""
 

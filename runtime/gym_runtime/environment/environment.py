@@ -215,6 +215,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         parallel_tools: tool calls of one turn may run concurrently on one session.
         replayable: a session that was lost with its worker may be rebuilt by repeating its calls. So a
             session must depend only on the task and the calls, and calls must have no effects elsewhere.
+        reads_input: set it to False if no code here reads the input of ``task.responses_create_params``: then
+            long rows are sent without it, and it is empty.
         isolated: verification evaluates the model's text or may hang, so it runs in a sandboxed process that
             can be killed: without network, environment variables, or files except the code and its
             ``assets``.
@@ -267,6 +269,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     repeats: AtLeastOne = 1
     parallel_tools: bool = False
     replayable: bool = True
+    reads_input: bool = True
     isolated: bool = False
     shares_process: bool = False
     verify_timeout_s: Duration = 30.0

@@ -49,6 +49,7 @@ from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import ComparedVerdict, StepAnswer
 from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import (
+    NULL,
     FunctionCall,
     FunctionCallOutput,
     Item,
@@ -203,14 +204,8 @@ class Resource:
         return task
 
     def _without_nulls(self, row: Raw | bytes) -> Raw | bytes:
-        if b"null" not in bytes(row):
-            return row
         fields = _decode_fields(row)
-        kept = {
-            name: value
-            for name, value in fields.items()
-            if name not in self._defaulted or bytes(value) != b"null"
-        }
+        kept = {name: value for name, value in fields.items() if name not in self._defaulted or value != NULL}
         return row if len(kept) == len(fields) else _encode(kept)
 
     async def open(

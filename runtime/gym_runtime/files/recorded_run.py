@@ -194,16 +194,14 @@ def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[byt
 
     The inputs may end early, where a run was interrupted; a rollout not yet requested is not missing.
     """
-    expected = array("q")
     with materialized_inputs.open("rb") as file:
-        expected.extend(_decode_number(line).task_index for line in file)
+        numbers = array("q", (_decode_number(line).task_index for line in file))
     # Sorted, so that the lines of a task are counted by two bisections.
-    expected = array("q", sorted(expected))
+    expected = array("q", sorted(numbers))
     ordered = [(one.table, one.table.order()) for one in metrics.agents.values()]
     written = KeyCounts()
     with materialized_inputs.open("rb") as file:
-        for line in file:
-            task_index = _decode_number(line).task_index
+        for task_index, line in zip(numbers, file, strict=False):
             if written.increase(task_index, 0) > 1:
                 continue
             for table, order in ordered:

@@ -24,7 +24,7 @@ from gym_runtime.environment.catalogue import named
 from gym_runtime.environment.environment import LoadedEnvironment, with_settings
 from gym_runtime.environment.settings import filled
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
-from gym_runtime.messages.names import may_have_marks
+from gym_runtime.messages.names import is_mark
 from gym_runtime.messages.responses import CreateParams, decode_item
 from gym_runtime.messages.rollout_settings import fold, refused
 
@@ -44,17 +44,11 @@ class _Asked(msgspec.Struct, frozen=True):
     responses_create_params: CreateParams
 
 
-class _RawRef(msgspec.Struct, frozen=True):
-    agent_ref: Raw
-
-
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What this module reads of every row; the rest is the environment's."""
+    """What this module reads of every row besides the input; the rest is the environment's."""
 
-    responses_create_params: Raw | UnsetType = UNSET
     agent_ref: _AgentRef | UnsetType | None = UNSET
     task_index: _Index | UnsetType | None = msgspec.field(name="_ng_task_index", default=UNSET)
-    gold: Raw | UnsetType = UNSET
 
     @property
     def ref(self) -> str | None:
@@ -72,10 +66,11 @@ class _InputItem(msgspec.Struct, frozen=True):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
+_NO_HEAD = _Head()
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_input = msgspec.json.Decoder[str | list[_InputItem]](str | list[_InputItem]).decode
 _decode_asked = msgspec.json.Decoder(_Asked).decode
-_decode_ref = msgspec.json.Decoder(_RawRef).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class BadRow(TaskError):
@@ -95,6 +90,8 @@ class Row(msgspec.Struct, frozen=True):
         agent_ref: its own ``agent_ref`` if it has one with a name.
         task_index: its own ``_ng_task_index``, if any.
         plain: the line can be used as it is: it carries no number, reference or ``gold`` of its own.
+        fields, params: the line's fields, and those of its ``responses_create_params``, as parts of the line,
+            so that a long line is searched once.
         ref: the name in its ``agent_ref``, or empty.
         adopted: its name is that of no environment that there is; it belongs to the one that was named.
     """
@@ -104,6 +101,8 @@ class Row(msgspec.Struct, frozen=True):
     agent_ref: Raw | None
     task_index: int | None
     plain: bool
+    fields: dict[str, Raw]
+    params: dict[str, Raw]
     ref: str = ""
     adopted: bool = False
 
@@ -153,33 +152,40 @@ class RowReader:
             except UnicodeDecodeError as error:
                 raise BadRow(bad_encoding(line, error)) from None
         try:
-            head = _decode_head(line)
+            fields = _decode_fields(line)
+            head = _head(fields)
         # Before DecodeError, of which it is a kind: this one has the place of a value.
         except msgspec.ValidationError as error:
             raise BadRow(bad_value(line.decode(), str(error))) from None
         except UNREADABLE as error:
             raise BadRow(bad_json(line.decode(), str(error))) from None
-        environment, params = self._environment(line, head), head.responses_create_params
+        environment, params, given = self._environment(line, head), _params(fields), line
         if self._lay is not None:
-            has_input = not isinstance(params, UnsetType) and b'"input"' in bytes(params)
-            laid = self._lay(line, environment, has_input)
-            if laid is not line:
-                line, params = laid, _decode_head(laid).responses_create_params
-        if isinstance(params, UnsetType):
+            line = self._lay(line, environment, "input" in params)
+            if line is not given:
+                fields = _decode_fields(line)
+                params, given = _params(fields), line
+        if _PARAMS not in fields:
             if environment.definition.shape != "episode":
                 error = f"Object missing required field `{_PARAMS}`"
                 raise BadRow(bad_value(line.decode(), error))
-            params = _NOTHING
-            line = msgspec.json.encode({**_decode_fields(line), _PARAMS: params})
-        complete = filled(environment, _folded(line, params), head.ref)
+            line = _encode({**fields, _PARAMS: _NOTHING})
+        complete = filled(environment, _folded(line, fields, params), head.ref)
         if check:
             _check(line, complete, environment)
+        ref = fields.get("agent_ref") if head.ref else None
+        plain = not ({"agent_ref", "gold"} & fields.keys() or any(map(is_mark, fields)))
+        if complete is not given:
+            fields = _decode_fields(complete)
+            params = _params(fields)
         return Row(
             line=complete,
             environment=environment,
-            agent_ref=_decode_ref(line).agent_ref if head.ref else None,
+            agent_ref=ref,
             task_index=head.task_index if isinstance(head.task_index, int) else None,
-            plain=head.agent_ref is UNSET and head.gold is UNSET and not may_have_marks(line),
+            plain=plain,
+            fields=fields,
+            params=params,
             ref=head.ref or "",
             adopted=isinstance(self._resolved.get(head.ref or ""), str),
         )
@@ -238,6 +244,20 @@ class RowReader:
         if self._default is not None and self._default.source == environment.source:
             return self._default
         return with_settings(environment, self._settings)
+
+
+def _head(fields: Mapping[str, Raw]) -> _Head:
+    """Raises `msgspec.ValidationError` where one of its fields is of a wrong type."""
+    own = {name: fields[name] for name in ("agent_ref", "_ng_task_index") if name in fields}
+    return _decode_head(_encode(own)) if own else _NO_HEAD
+
+
+def _params(fields: Mapping[str, Raw]) -> dict[str, Raw]:
+    """The fields of ``responses_create_params``; none if it is no object, which `_check` refuses."""
+    try:
+        return _decode_fields(fields.get(_PARAMS, b"{}"))
+    except UNREADABLE:
+        return {}
 
 
 def _fits(line: bytes, environment: LoadedEnvironment) -> bool:
@@ -306,23 +326,19 @@ def _quoted(role: str | None) -> str:
     return "missing" if role is None else f"'{role[:_ROLE_CHARS]}'"
 
 
-def _folded(line: bytes, params: Raw) -> bytes:
+def _folded(line: bytes, fields: Mapping[str, Raw], params: Mapping[str, Raw]) -> bytes:
     """The row, with an ``extra_body`` object where NeMo Gym has it, in ``metadata``.
 
     Raises:
         BadRow: it is no object, or ``metadata`` does not hold what it should.
     """
-    if b'"extra_body"' not in bytes(params):
+    if "extra_body" not in params:
         return line
     try:
-        fields = _decode_fields(params)
-        if "extra_body" not in fields:
-            return line
-        row = {**_decode_fields(line), _PARAMS: fold(fields)}
+        return _encode({**fields, _PARAMS: fold(params)})
     except UNREADABLE:
         what = "expected a JSON object, beside metadata whose values are text"
         raise BadRow(_at(line, "extra_body", what)) from None
-    return msgspec.json.encode(row)
 
 
 def _misfit(line: bytes, error: str, environment: LoadedEnvironment) -> Complaint:

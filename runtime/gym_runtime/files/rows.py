@@ -71,7 +71,9 @@ class Numbering:
         if self._apart:
             self._next += 1
             return self._next - 1, 0
-        key = row_key(row.line, row.environment.name) if row.task_index is None else row.task_index
+        # Nothing is hashed where no row comes again: of a long row that takes as long as reading it.
+        once = self._repeated is not None and not self._repeated
+        key = -1 if once else _key(row)
         comes_again = self._repeated is None or key in self._repeated
         task_index = row.task_index
         if task_index is None and (task_index := self._tasks.get(key)) is None:
@@ -89,8 +91,11 @@ class Numbering:
         """How often the row comes; 1 if that is not known."""
         if not self._repeated or self._apart:
             return 1
-        key = row_key(row.line, row.environment.name)
-        return self._repeated.get(key if row.task_index is None else row.task_index, 1)
+        return self._repeated.get(_key(row), 1)
+
+
+def _key(row: Row) -> int:
+    return row_key(row.line, row.environment.name) if row.task_index is None else row.task_index
 
 
 def row_key(line: bytes, environment: str) -> int:
@@ -183,6 +188,7 @@ def expand(
             "max_turns": definition.max_turns if settings.max_turns is None else settings.max_turns,
             "parallel_tools": definition.parallel_tools,
             "replayable": definition.replayable,
+            "reads_input": definition.reads_input,
             "opens_first": (definition.opens_first or bool(definition.assets))
             and definition.shape != "episode",
             "attached": attached,
@@ -204,11 +210,11 @@ def _fork(row: Row, position: int, sampling: Mapping[str, Any]) -> Fork | None:
     Raises:
         TaskError: the row forks a rollout, and cannot.
     """
-    if row.plain or FIELD not in (fields := _decode_fields(row.line)):
+    if row.plain or FIELD not in row.fields:
         return None
     name = row.environment.name
     try:
-        fork = decode_fork(fields[FIELD])
+        fork = decode_fork(row.fields[FIELD])
     except UNREADABLE as error:
         raise TaskError(f"row {position}: '{FIELD}' is no fork: {error}") from error
     if fork.turns and not row.environment.definition.replayable:
@@ -263,20 +269,20 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
 
     A row that does not say which tools the model gets has those of its environment.
     """
-    line = row.line
+    fields = row.fields
     if not row.plain:
-        found = _decode_fields(line).items()
-        fields = {name: value for name, value in found if name != "agent_ref" and not is_mark(name)}
+        fields = {name: value for name, value in fields.items() if name != "agent_ref" and not is_mark(name)}
         if "gold" not in row.environment.resource.task_type.__struct_encode_fields__:
             fields.pop("gold", None)
-        line = _encode(fields)
     tools = row.environment.resource.tools
-    if tools and not (b'"tools"' in line and "tools" in _decode_fields(_decode_fields(line)[_PARAMS])):
+    if tools and "tools" not in row.params:
         sampling = {"tools": [tool.definition() for tool in tools.values()], **sampling}
     of_agent = fitting(row.environment.definition.agent_sampling, row.ref)
-    if of_agent:
-        line = overridden(line, check_sampling(of_agent))
-    return overridden(line, sampling) if sampling else line
+    params = _laid_over(row.params, check_sampling(of_agent)) if of_agent else row.params
+    params = _laid_over(params, sampling) if sampling else params
+    if params is not row.params:
+        return _encode({**fields, _PARAMS: params})
+    return row.line if row.plain else _encode(fields)
 
 
 def _seeded(row: bytes, seed: int) -> bytes:
@@ -290,11 +296,16 @@ def overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:
         TaskError: its ``metadata`` does not hold JSON objects as text where it should.
     """
     fields = _decode_fields(row)
+    return _encode({**fields, _PARAMS: _laid_over(_decode_fields(fields[_PARAMS]), sampling)})
+
+
+def _laid_over(params: Mapping[str, Raw], sampling: Mapping[str, Any]) -> dict[str, Raw]:
+    """As `overridden`, of the ``responses_create_params`` alone."""
     try:
-        params = lay_over(_decode_fields(fields[_PARAMS]), sampling)
+        laid = lay_over(params, sampling)
     except UNREADABLE as error:
         raise TaskError(f"{_PARAMS}.metadata: {error}") from error
-    return _encode({**fields, _PARAMS: params})
+    return {name: value if isinstance(value, Raw) else Raw(_encode(value)) for name, value in laid.items()}
 
 
 def materialize(task: RolloutSpec) -> bytes:
@@ -308,7 +319,7 @@ def materialize(task: RolloutSpec) -> bytes:
         }
     )
     head = bytes(task.row).rstrip()[:-1].rstrip()
-    return head + (b"" if head.endswith(b"{") else b",") + tail[1:]
+    return b"".join((head, b"" if head.endswith(b"{") else b",", tail[1:]))
 
 
 FOLDER = "rows"

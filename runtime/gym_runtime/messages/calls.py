@@ -417,6 +417,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         agents: other agents and their options, by the beginning of the name in a row's ``agent_ref``.
         opens_first: a rollout opens its session before the first model call.
         repeats: rollouts per row where the run does not say.
+        reads_input: its code reads the input of a row.
     """
 
     name: str
@@ -439,6 +440,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     agents: dict[str, tuple[str, dict[str, Any]]] = {}
     defaults: dict[str, Any] = {}
     agent_sampling: dict[str, dict[str, Any]] = {}
+    reads_input: bool = True
 
 
 decode_declaration = msgspec.json.Decoder(Declaration).decode

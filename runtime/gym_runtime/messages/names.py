@@ -79,11 +79,6 @@ def is_mark(name: str) -> bool:
     return name.startswith(_MARKS)
 
 
-def may_have_marks(line: bytes) -> bool:
-    """Whether a row may have such fields, without decoding it; the names may be written with escapes."""
-    return b'"_ng_' in line or b'"_gym' in line or b"\\u00" in line
-
-
 def is_own(name: str) -> bool:
     """Whether only the runtime writes a field of a result row."""
     return name in _OTHERS or is_mark(name)

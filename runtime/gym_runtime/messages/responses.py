@@ -113,8 +113,10 @@ def decode_item(raw: Raw | bytes) -> Item:
     Raises:
         msgspec.ValidationError: a known item lacks a field or has one of a wrong type.
     """
+    # One reading: a megabyte of escapes takes 8 ms. A message's role comes first where it has no type.
+    known = _message if bytes(memoryview(raw)[:7]) == b'{"role"' else _known
     try:
-        item: Item = _known.decode(raw)  # one reading: a megabyte of escapes takes 8 ms
+        item: Item = known.decode(raw)
     except msgspec.ValidationError:
         item = _decode_rare(raw)
     vars(item)["raw"] = raw if isinstance(raw, Raw) else Raw(raw)

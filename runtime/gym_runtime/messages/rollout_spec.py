@@ -80,6 +80,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             then the first candidate's.
         attached: the run's client answers on ``alive.client.<run>``; nothing is worked on while it is gone.
         fork: the turns of another rollout with which this one begins.
+        reads_input: the environment gets the input of a long row.
     """
 
     run: Token
@@ -111,6 +112,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     call_timeout_s: float | None = None
     skip_verification: float | None = None
     fork: Fork | None = None
+    reads_input: bool = True
 
     @property
     def rollout_id(self) -> str:

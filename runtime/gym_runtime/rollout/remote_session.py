@@ -61,6 +61,7 @@ class RemoteSession:
     _budget: RetryBudget
     _journal: Journal
     _envelope: Envelope
+    _row: Raw
     rebuilt: int = 0
     _past: list[_Past] = field(default_factory=list[_Past])
     _count: int = 0
@@ -184,7 +185,7 @@ class RemoteSession:
         name = self.names[-1]
         # Only the call that opens it carries the task, because a row may be large.
         opening = not self.worker
-        sent = msgspec.structs.replace(call, session=name, task=self._task.row if opening else NULL)
+        sent = msgspec.structs.replace(call, session=name, task=self._row if opening else NULL)
         request = self._envelope(
             sent,
             f"{name}.{number}",

@@ -43,6 +43,9 @@ from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
 
 Options = TypeVar("Options", bound=msgspec.Struct)
+LONG_ROW_BYTES = 16 * 1024
+"""From here on a row is sent to its environment without an input that it does not read."""
+
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
@@ -121,7 +124,7 @@ class Rollout:
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
         # An earlier attempt's session is used again: it answers repeated calls from memory.
         journal.session = journal.session or name
-        self._session = RemoteSession(task, actors, budget, journal, envelope)
+        self._session = RemoteSession(task, actors, budget, journal, envelope, self._row_to_judge())
         self._tools = ToolCalls(self._session, parallel=task.parallel_tools)
         self._model = RemoteModel(task, name, actors, budget, journal, envelope)
         self.roles = RoleCalls(
@@ -133,6 +136,12 @@ class Rollout:
             budget=budget,
             worker=name,
         )
+
+    def _row_to_judge(self) -> Raw:
+        """The row as the environment gets it."""
+        if self.task.reads_input or memoryview(self.task.row).nbytes < LONG_ROW_BYTES:
+            return self.task.row
+        return Raw(_encode({**self._row_fields, "responses_create_params": self._call_params}))
 
     @property
     def tool_calls(self) -> int:

@@ -116,7 +116,7 @@ async def measure(
                 for worker in await gym.workers()
                 if "hosted_by" not in worker.detail
             }
-            parts = _parts(kinds, engine_pid)
+            parts = parts_of(kinds, engine_pid)
             await _run(gym, parts, min(rollouts, max(200, in_flight)), in_flight, "turn")
             bare: list[tuple[float, float]] = []
             runs: dict[str, list[_Run]] = defaultdict(list)
@@ -151,7 +151,7 @@ async def measure(
     )
 
 
-def _parts(workers: dict[int, str], engine_pid: int) -> dict[str, list[int]]:
+def parts_of(workers: dict[int, str], engine_pid: int) -> dict[str, list[int]]:
     """The processes of the system, by kind."""
     kinds = workers | {os.getpid(): "client", engine_pid: ""}
     found: dict[str, list[int]] = defaultdict(list)

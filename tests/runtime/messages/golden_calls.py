@@ -230,13 +230,14 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             agents={"e_hard": ("b", {"m": 2})},
             defaults={"n": 3},
             agent_sampling={"e_cold": {"temperature": 0}},
+            reads_input=False,
         ),
         b'{"name":"e","agent":"a","shape":"session","max_turns":3,"timeout_s":9.5,"parallel_tools":true,'
         b'"replayable":false,"roles":[{"name":"judge"},{"name":"user","optional":true}],"fields":{"n":true},'
         b'"tools":[{}],"assets":["files"],"agent_refs":["other"],"settings":{"e_hard":{"n":2}},'
         b'"compares":true,"opens_first":true,"repeats":8,"agent_options":{"n":1},'
         b'"agents":{"e_hard":["b",{"m":2}]},"defaults":{"n":3},'
-        b'"agent_sampling":{"e_cold":{"temperature":0}}}',
+        b'"agent_sampling":{"e_cold":{"temperature":0}},"reads_input":false}',
     ),
     (
         msgspec.json.Decoder(DeclaredRole).decode,

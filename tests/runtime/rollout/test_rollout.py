@@ -14,6 +14,7 @@ from gym_runtime.adapters import Rollout
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall, decode_params, decode_response, user_message
+from gym_runtime.rollout.rollout import LONG_ROW_BYTES
 from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.retry_budget import RetryBudget
@@ -162,6 +163,21 @@ async def test_the_row_travels_with_the_first_call_of_a_session_only(services: S
     assert bytes(services.calls[0].task) == row()
     (session,) = {call.session for call in services.calls}
     assert session.startswith("run.0.0.1.")
+
+
+@pytest.mark.parametrize(("chars", "left_out"), [(2 * LONG_ROW_BYTES, True), (100, False)])
+async def test_an_environment_that_reads_no_input_is_not_sent_a_long_one(
+    services: Services, chars: int, left_out: bool
+) -> None:
+    asked = {"input": "x" * chars, "max_output_tokens": 7}
+    whole = row(responses_create_params=asked, goal=3)
+    for reads in (False, True):
+        rollout = Rollout(rollout_spec(whole, reads_input=reads), 1, services.router)
+        await rollout.verify()
+        sent = msgspec.json.decode(services.calls[-1].task)
+        assert sent["responses_create_params"]["input"] == ([] if left_out and not reads else asked["input"])
+        assert (sent["goal"], sent["responses_create_params"]["max_output_tokens"]) == (3, 7)
+        assert bytes(rollout.params.input)[1:-1].decode() == asked["input"]  # what its record says
 
 
 async def test_tools_at_once_open_the_session_before(services: Services) -> None:

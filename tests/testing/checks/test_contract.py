@@ -109,6 +109,15 @@ async def test_a_sound_environment_of_each_shape_passes(
         ),
         ("the perfect rollout scores full", "own.jsonl:1: scores 0 instead of 1", VERIFY, rows(gold="no")),
         (
+            "the perfect rollout scores full",  # it reads the input, and says that it does not
+            "own.jsonl:1: scores 0 instead of 1",
+            VERIFY.replace("== task.goal", "== task.goal and task.responses_create_params.input_items()")
+            .replace("float(", "float(bool(")
+            .replace("))\n", ")))\n")
+            .replace("resource=verify", "resource=verify, reads_input=False"),
+            rows(),
+        ),
+        (
             "silence scores nothing",
             "own.jsonl:1: scores 1 instead of 0",
             VERIFY.replace("== task.goal", "in task.goal"),
