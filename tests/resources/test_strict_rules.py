@@ -72,7 +72,7 @@ PAID_BY_THE_USUAL_RULE: list[tuple[str, dict[str, Any], Any]] = [
 
 async def reward(name: str, fields: dict[str, Any], item: Any, **more: Any) -> float:
     asked = {"responses_create_params": {"input": "How is the weather?"}}
-    items = item if isinstance(item, list) else [item]
+    items: list[Any] = item if isinstance(item, list) else [item]
     return (await judge(name, row(**asked, **fields, **more), *items)).reward
 
 
