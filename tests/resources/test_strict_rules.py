@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from resources.judging import call, judge, row
@@ -72,7 +72,7 @@ PAID_BY_THE_USUAL_RULE: list[tuple[str, dict[str, Any], Any]] = [
 
 async def reward(name: str, fields: dict[str, Any], item: Any, **more: Any) -> float:
     asked = {"responses_create_params": {"input": "How is the weather?"}}
-    items: list[Any] = item if isinstance(item, list) else [item]
+    items = cast("list[Any]", item) if isinstance(item, list) else [item]
     return (await judge(name, row(**asked, **fields, **more), *items)).reward
 
 
