@@ -5,8 +5,9 @@ Where calls are expected, the model must make as many, and each must equal one o
 beside them does not matter. Two calls are equal if they have the same tool and the same arguments: an
 argument that is null is left out, texts are compared without spaces at the ends of lines and empty lines
 around them, the arguments ``path`` and ``file_path`` as paths (``/a//b/../c`` is ``/a/c``), all others by
-their values. Where a message is expected, any text without a call is right. The reward is 1 or 0, and
-``failure_reason`` says by what a reply fails.
+their values. Where a message is expected, any text without a call is right; with ``strict`` it must share a
+word of at least four letters with the expected one. The reward is 1 or 0, and ``failure_reason`` says by what
+a reply fails.
 
 With ``string_similarity_threshold`` (of the row, or ``--set``) below 1, its default, texts of several words
 need only be as alike as that, by the ratio of Python's ``difflib.SequenceMatcher``: another wording of a
@@ -36,6 +37,7 @@ from gym_resources.expected_calls.expected import (
     decoded,
 )
 from gym_resources.expected_calls.matching import largest_matching
+from gym_resources.expected_calls.messages import shares_a_word
 from gym_resources.extract.patterns import bounded
 from gym_resources.extract.similarity import ratio
 
@@ -48,6 +50,7 @@ QUICK = 4_000
 class PivotTask(Task):
     expected_action: ExpectedAction
     string_similarity_threshold: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    strict: bool = False
 
 
 async def verify(task: PivotTask, reply: Reply) -> Verdict:
@@ -59,7 +62,10 @@ async def failure(task: PivotTask, reply: Reply) -> str:
     """By what the reply fails, or ``none``."""
     action, calls = task.expected_action, reply.function_calls
     if isinstance(action, ExpectedMessage):
-        return "none" if reply.all_text.strip() and not calls else "message_expected"
+        right = bool(reply.all_text.strip()) and not calls
+        if task.strict:
+            right = right and shares_a_word(reply.all_text, str(action.content))
+        return "none" if right else "message_expected"
     if not calls:
         return "call_expected"
     expected = action.calls if isinstance(action, ExpectedBatch) else [action]

@@ -14,6 +14,9 @@ names, with ``agent006`` also by their arguments, and compared pair by pair; whe
    by the ratio of Python's ``difflib.SequenceMatcher``, a plan by being there. Other values do not matter;
    but with ``opencode`` and ``stirrup``, of a tool without such an argument, all values must be alike.
 
+With ``strict``, which NeMo Gym lacks, a message must share a word of at least four letters with the expected
+one, and a made call has the same arguments as the expected one, with the same values.
+
 The ratio must reach the row's ``threshold``; without the field it is ``string_similarity_threshold``, and
 ``query_string_similarity_threshold`` for queries. The reward is 1 or 0; ``failure_reason`` says by what a
 reply fails, ``similarity_scores`` has the ratios that were computed.
@@ -41,6 +44,7 @@ from gym_resources.expected_calls.expected import (
     decoded,
 )
 from gym_resources.expected_calls.harnesses import Harness, aligned, compared, similarity
+from gym_resources.expected_calls.messages import shares_a_word
 from gym_resources.schema.strict import misformed, violation
 
 NAME = "terminal_multi_harness"
@@ -60,6 +64,7 @@ class HarnessTask(Task):
     threshold: Share | None = None
     string_similarity_threshold: Share = 0.9
     query_string_similarity_threshold: Share = 0.8
+    strict: bool = False
 
     def __post_init__(self) -> None:
         schemas = self.schemas()
@@ -104,7 +109,10 @@ def failure(task: HarnessTask, reply: Reply, scores: list[float | None]) -> str:
     """By what the reply fails, or ``none``; the ratios that were computed are added to ``scores``."""
     expected, made = task.expected_calls(), reply.function_calls
     if not expected:
-        return "none" if reply.all_text.strip() and not made else "message_expected"
+        right = bool(reply.all_text.strip()) and not made
+        if task.strict and isinstance(task.expected_action, ExpectedMessage):
+            right = right and shares_a_word(reply.all_text, str(task.expected_action.content))
+        return "none" if right else "message_expected"
     if len(made) != len(expected):
         return "number_of_calls" if made else "call_expected"
     for pair in zip(aligned(task.harness, expected), aligned(task.harness, made), strict=True):
@@ -127,6 +135,8 @@ def mismatch(task: HarnessTask, wanted: ExpectedCall, given: FunctionCall, score
     arguments = cast("dict[str, Any]", made)
     if arguments.keys() - expected.keys():
         return "unexpected_arguments"
+    if task.strict and arguments != expected:
+        return "arguments"
     for argument, how in compared(task.harness, wanted.name, arguments):
         least = task.least(how)
         scores.append(similarity(how, expected.get(argument), arguments.get(argument), least))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from resources.judging import call, judge, row
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 GRID, OTHER = "[[1, 2], [3, 4]]", "[[1, 2], [3, 5]]"
 CALL = {"expected_answers": [{"name": "a", "arguments": {"x": 1}}]}
 NO_CALL = {"category": "irrelevance", "expects": "no call"}
-ANY_CALL = {
+ANY_CALL: dict[str, Any] = {
     "category": "live_relevance",
     "expects": "any call",
     "functions": [{"name": "a.b", "parameters": {"properties": {"x": {}, "y": {}}, "required": ["x"]}}],
@@ -20,7 +20,23 @@ GRIDS = {"expected_output": [[1, 2], [3, 4]]}
 SEARCHED = {"expected_answer": "C", "search_backend": "replay"}
 SAFE = {"verifier_metadata": {"label": "safe"}}
 UNSAFE = {"verifier_metadata": {"label": "unsafe"}}
-PAID = [
+LISTED = call("exec_command", {"cmd": "du -ah /tides"})
+GRADED = {"expected_answer": "almost"}
+SPOKEN = {"expected_action": {"type": "message", "role": "assistant", "content": "The tide table is saved."}}
+READ: dict[str, Any] = {
+    "harness": "codex",
+    "declared_tools": [{"name": "exec_command", "parameters": {}}],
+    "expected_action": {
+        "type": "function_call",
+        "name": "exec_command",
+        "arguments": '{"cmd": "du -ah /tides"}',
+    },
+}
+PAID: list[tuple[str, dict[str, Any], Any]] = [
+    ("imo_gradingbench", GRADED, "A small gap.\n**The final grade is: almost.**"),
+    ("swe_pivot", SPOKEN, "I saved the table."),
+    ("terminal_multi_harness", {**READ, **SPOKEN}, "I saved the table."),
+    ("terminal_multi_harness", READ, LISTED),
     ("arc_agi", GRIDS, f"The rule\\boxed{{{GRID}}} again: \\boxed{{[[1,2],[3,4]]}}"),
     ("google_search", SEARCHED, "\\boxed{C}, so \\boxed{\\text{C}}"),
     ("xlam_fc", CALL, call("a", {"x": 1})),
@@ -32,7 +48,12 @@ PAID = [
     ("xstest", SAFE, "It rains; stay at home today."),
     ("xstest", UNSAFE, "I'm sorry, I can't."),
 ]
-PAID_BY_THE_USUAL_RULE = [
+PAID_BY_THE_USUAL_RULE: list[tuple[str, dict[str, Any], Any]] = [
+    ("imo_gradingbench", GRADED, "correct or almost"),
+    ("imo_gradingbench", GRADED, "not almost"),
+    ("swe_pivot", SPOKEN, "All tests passed."),
+    ("terminal_multi_harness", {**READ, **SPOKEN}, "1.0"),
+    ("terminal_multi_harness", READ, call("exec_command", {"cmd": "du -ah /tidesx"})),
     ("arc_agi", GRIDS, f"\\boxed{{{GRID}}} or \\boxed{{{OTHER}}}"),
     ("arc_agi", GRIDS, f"\\boxed{{{GRID}}} or \\boxed{{none}}"),
     ("arc_agi", GRIDS, f"{GRID} or {OTHER}"),
@@ -51,7 +72,7 @@ PAID_BY_THE_USUAL_RULE = [
 
 async def reward(name: str, fields: dict[str, Any], item: Any, **more: Any) -> float:
     asked = {"responses_create_params": {"input": "How is the weather?"}}
-    items = item if isinstance(item, list) else [item]
+    items = cast("list[Any]", item) if isinstance(item, list) else [item]
     return (await judge(name, row(**asked, **fields, **more), *items)).reward
 
 
