@@ -15,12 +15,13 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
-import structlog
-from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, WrappedLogger
-
-from gym_runtime import tracing
+from gym_runtime import light_imports, tracing
 from gym_runtime.errors import UsageError
 from gym_runtime.escapes import shown
+
+light_imports.load("structlog", without="rich")
+import structlog  # noqa: E402
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, WrappedLogger  # noqa: E402
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger

@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -46,10 +45,11 @@ from gym_runtime.bus.receiving import Listener, RawAnswer, Requests, Subscriptio
 from gym_runtime.bus.sending import Message, RoundTrips, Sending
 from gym_runtime.bus.wire import NO_HEADERS, size_bytes, status
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge, UsageError
+from gym_runtime.logs import logger
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, PING_INTERVAL_S, RECONNECT_S
 
-log = structlog.get_logger(__name__)
+log = logger()
 
 DIAL_S = 4.0
 """How long the first connection may take, over all addresses."""

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime import clock
@@ -28,12 +27,13 @@ from gym_runtime.bus.stream_reader import Reader
 from gym_runtime.bus.streams import NO_CONSUMER, Kept, Streams
 from gym_runtime.bus.wire import NO_HEADERS, Names, checked, is_pattern
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
+from gym_runtime.logs import logger
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 SETTLE_S = 2.0
 """How long an ended subscription waits for the messages that the broker had already sent to it."""
 
-log = structlog.get_logger(__name__)
+log = logger()
 
 FETCHES = 8
 """Large incoming messages that are fetched at the same time."""

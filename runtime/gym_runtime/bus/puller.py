@@ -14,7 +14,6 @@ from functools import partial
 
 import anyio
 import msgspec
-import structlog
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.blobs import Blobs, pull_terms
@@ -25,6 +24,7 @@ from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import Stamp, description, is_completed, status
 from gym_runtime.cancellation import contained
 from gym_runtime.errors import ConnectionLost, GymError, RuntimeFault, TransportError
+from gym_runtime.logs import logger
 from gym_runtime.task_pool import TaskPool
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, RELEASE_S
 
@@ -42,7 +42,7 @@ PULL_CLEANUP_S = 2.0
 RESTORE_S = 1.0
 """The pause before a consumer that cannot be made again is tried once more."""
 
-log = structlog.get_logger(__name__)
+log = logger()
 
 ORDINARY = (404, 408)  # statuses that end a pull after its time
 

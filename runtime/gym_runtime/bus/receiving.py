@@ -16,7 +16,6 @@ from functools import partial
 from os import urandom
 from typing import NamedTuple, Protocol
 
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -26,9 +25,10 @@ from gym_runtime.bus.interface import Headers, Stopped
 from gym_runtime.bus.sending import Change
 from gym_runtime.bus.wire import NO_HEADERS
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
+from gym_runtime.logs import logger
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 
-log = structlog.get_logger(__name__)
+log = logger()
 
 
 class Listener(Protocol):

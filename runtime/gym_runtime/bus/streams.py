@@ -18,17 +18,17 @@ from typing import Any
 
 import anyio
 import msgspec
-import structlog
 
 from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.receiving import RawAnswer
 from gym_runtime.bus.wire import NO_HEADERS, Names, checked, decode, status
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, NoWorker
+from gym_runtime.logs import logger
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.timing import API_ANSWER_S, PATIENCE_S
 
-log = structlog.get_logger(__name__)
+log = logger()
 
 PAUSES = Pauses(0.05, 1.0)
 """Between tries of a request that was not answered."""

@@ -25,12 +25,12 @@ import difflib
 import importlib
 import importlib.util
 import os
-import pkgutil
 import re
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
@@ -53,6 +53,10 @@ from gym_runtime.plugins import plugins
 Kind = Literal["environments", "agents", "models", "guests", "tools"]
 
 
+_SUFFIXES = frozenset(all_suffixes())
+"""With which the file of a module may end."""
+
+
 @cache
 def _modules(kind: Kind) -> dict[str, str]:
     """Names to importable modules, over all packages that offer this kind."""
@@ -60,13 +64,16 @@ def _modules(kind: Kind) -> dict[str, str]:
     for entry in plugins(kind).values():
         spec = importlib.util.find_spec(entry.value)
         for place in (spec.submodule_search_locations if spec else None) or ():
-            for module in pkgutil.iter_modules([place]):
-                if module.name.startswith("_") or module.ispkg:
+            files = set(os.listdir(place)) if os.path.isdir(place) else set[str]()
+            for file in sorted(files):
+                # Not by `pkgutil.iter_modules`, which takes 10 ms for 500 files.
+                module, _, suffix = file.partition(".")
+                if module.startswith("_") or f".{suffix}" not in _SUFFIXES:
                     continue
-                table = Path(place, f"{module.name}.toml")
-                served = list(tomllib.loads(table.read_text())) if table.is_file() else [module.name]
+                table = f"{module}.toml"
+                served = list(tomllib.loads(Path(place, table).read_text())) if table in files else [module]
                 for name in served:
-                    found.setdefault(name, f"{entry.value}.{module.name}")
+                    found.setdefault(name, f"{entry.value}.{module}")
     return found
 
 

@@ -89,8 +89,10 @@ def _require_extra(extra: str, what: str) -> None:
 
 def _packages(extra: str) -> list[str]:
     """The distributions of an extra."""
+    if not extra:
+        return []
     marker = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
-    wanted = [entry for entry in _required() if extra and marker.search(entry)]
+    wanted = [entry for entry in _required() if marker.search(entry)]
     return [re.split(r"[^A-Za-z0-9._-]", entry, maxsplit=1)[0] for entry in wanted]
 
 

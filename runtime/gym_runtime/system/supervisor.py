@@ -35,6 +35,7 @@ from setproctitle import setproctitle
 
 from gym_runtime import logs
 from gym_runtime.errors import UNREADABLE, GymError
+from gym_runtime.plugins import plugins
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode, health_file
@@ -278,8 +279,18 @@ def _say(event: Event) -> None:
         os.write(1, encode(event) + b"\n")
 
 
+WORKER_MODULES = (
+    *("uvloop", "anyio._backends._asyncio"),
+    *(f"gym_runtime.workers.{kind}_worker" for kind in STOP_ORDER),
+    "gym_runtime.system.worker_process",
+)
+
+
 def _import_workers() -> None:
-    import_module("gym_runtime.system.worker_process")  # once, here, for all forks
+    """Import what workers run, and read which packages plug in: once, here, for all forks."""
+    for name in WORKER_MODULES:
+        import_module(name)
+    plugins("environments")
 
 
 def main() -> int:

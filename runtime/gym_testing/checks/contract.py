@@ -42,9 +42,10 @@ from gym_runtime.environment import (
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError, from_fault
 from gym_runtime.messages import Candidate
 
+from gym_testing.checks.stored_row import without_input
+
 CHECK_BLOCKED_S = 0.5
-"""How long one step of the event loop may take in ``gym-runtime test``: ten times the 50 ms of a worker,
-because the machine may be busy."""
+"""What a step of the event loop may take: ten times the 50 ms of a worker, as the machine may be busy."""
 
 SILENCE = make_response()
 EXAMPLES = 5
@@ -113,19 +114,12 @@ class Subject(msgspec.Struct, frozen=True):
             answers: of the models in roles; by default those of the perfect rollout.
         """
         models = (answers or example.answers()).models(self.resource.roles)
-        verdict = await judge_recorded(self.environment, self._row(example), response, models)
+        row = example.row if self.environment.definition.reads_input else without_input(example.row)
+        verdict = await judge_recorded(self.environment, row, response, models)
         if isinstance(verdict, Pending):
             verdict = await self._compared(example, response, verdict, models)
         _encode(verdict)
         return verdict
-
-    def _row(self, example: Example) -> bytes:
-        """As the environment gets it of a long row: one that says that it reads no input must not need it."""
-        if self.environment.definition.reads_input:
-            return example.row
-        row = msgspec.json.decode(example.row)
-        row["responses_create_params"]["input"] = []
-        return _encode(row)
 
     async def _compared(self, example: Example, response: bytes, pending: Pending, models: Models) -> Verdict:
         """The verdict on one of two that are compared: the first is the perfect rollout, the second silence.

@@ -40,6 +40,20 @@ def test_a_commands_help_imports_nothing_heavy(command: str) -> None:
     assert not imported(command, "--help") & HEAVY
 
 
+def test_a_run_and_its_supervisor_import_no_more_than_they_need() -> None:
+    programs = {
+        "import gym_runtime.cli.whole_run": {"aiohttp", "pygments", "rich.traceback", "rich.live"},
+        "from gym_runtime.system import supervisor; supervisor._import_workers()": {"aiohttp", "rich"},
+    }
+    for program, unneeded in programs.items():
+        # What is left out is there for whoever asks for it afterwards.
+        code = f"import sys; {program}; print(*sys.modules); import aiohttp, rich.traceback"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        found = set(done.stdout.split())
+        assert {"nats.aio.client", "structlog"} <= found
+        assert not found & unneeded
+
+
 @pytest.mark.slow
 def test_listing_the_environments_imports_their_modules_and_nothing_heavy() -> None:
     # Takes less than half a second, which is no test: machines differ.
