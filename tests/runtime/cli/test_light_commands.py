@@ -47,11 +47,17 @@ def test_a_run_and_its_supervisor_import_no_more_than_they_need() -> None:
     }
     for program, unneeded in programs.items():
         # What is left out is there for whoever asks for it afterwards.
-        code = f"import sys; {program}; print(*sys.modules); import aiohttp, rich.traceback"
+        code = (
+            f"import sys; sys.argv = ['/usr/bin/gym-runtime']; {program}; print(*sys.modules); "
+            "import aiohttp, rich.traceback"
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         found = set(done.stdout.split())
         assert {"nats.aio.client", "structlog"} <= found
         assert not found & unneeded
+    # A program of others keeps what these packages can do with it.
+    code = "import gym_runtime.bus; from nats.aio import transport; assert transport.aiohttp"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.slow
