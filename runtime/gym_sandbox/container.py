@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
+from anyio import to_thread
 
 from gym_sandbox import bubblewrap, container_engines, process, python
 from gym_sandbox.box import ENDED_BY_SIGTERM, Result
@@ -40,6 +41,8 @@ GRACE_S = 10.0
 START_LIMIT_S = 1800.0
 """How long an image may take to be pulled and started."""
 LAST_WORDS_BYTES = 2000
+DECODED_HERE_BYTES = 4 << 20
+"""Longer answers are decoded in a thread: about a millisecond per megabyte."""
 # 128 + SIGKILL, as shells say it.
 KILLED = 137
 
@@ -284,10 +287,10 @@ class Container:
             raise lost
         duration_s = time.monotonic() - start_s
         try:
-            code, truncated, output, errors = line.split(b" ")
-            exit_code = int(code)
-            # The server adds a dot to each part, so that an empty one is a word as well.
-            stdout, stderr = (base64.b64decode(part.rstrip(b".")) for part in (output, errors))
+            if len(line) > DECODED_HERE_BYTES:
+                exit_code, truncated, stdout, stderr = await to_thread.run_sync(_decoded, line)
+            else:
+                exit_code, truncated, stdout, stderr = _decoded(line)
         except (ValueError, binascii.Error) as error:
             raise EndOfProcess("its answer cannot be read") from error
         # A program may exit with 137 by itself, or be killed for its memory.
@@ -296,7 +299,7 @@ class Container:
             exit_code=None if overrun else exit_code,
             stdout=stdout,
             stderr=stderr,
-            truncated=truncated == b"1",
+            truncated=truncated,
             duration_s=duration_s,
         )
 
@@ -317,6 +320,14 @@ class Container:
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
         return line
+
+
+def _decoded(line: bytes) -> tuple[int, bool, bytes, bytes]:
+    """A command's exit code, whether its output was cut, its output and its error output."""
+    code, truncated, output, errors = line.split(b" ")
+    # The server adds a dot to each part, so that an empty one is a word as well.
+    stdout, stderr = (base64.b64decode(part.rstrip(b".")) for part in (output, errors))
+    return int(code), truncated == b"1", stdout, stderr
 
 
 async def _send(child: Bounded | container_engines.Contained, data: bytes) -> None:

@@ -42,6 +42,16 @@ export LC_ALL=C
 cd / && room=$(mktemp -d) && trap 'rm -rf "$room"' EXIT || exit 1
 export A=".$room" B=".${0%/*}"
 """
+# Of an image, its root and what is mounted there in memory, such as apptainer's /tmp and podman's volumes.
+_OF_IMAGE = r"""
+FOLDERS=.
+while read -r _ place kind _; do
+  case $kind:$place in
+    tmpfs:/ | tmpfs:/dev* | tmpfs:/proc* | tmpfs:/sys* | tmpfs:/run*) ;;
+    tmpfs:*) [ ! -d "$place" ] || FOLDERS="$FOLDERS .$place" ;;
+  esac
+done </proc/self/mounts
+"""
 _NAMES = r"""xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 ! -path "$A" ! -path "$B" \
   -printf "%y %p\0" 2>/dev/null; :' sh"""
 _SKIPPED = r"""\( -path "$A" -o -path "$B" -o -path ./proc -o -path ./sys -o -path ./dev \)"""
@@ -115,8 +125,8 @@ class SavedFiles:
 
     def __init__(self, container: Container, store: Store | None) -> None:
         self._container, self._store = container, store
-        folders = ["."] if container.image else [f".{folder}" for folder in ("/tmp", *container.writable)]
-        self._head = f"FOLDERS={shlex.quote(' '.join(folders))}\n"
+        folders = [f".{folder}" for folder in ("/tmp", *container.writable)]
+        self._head = _OF_IMAGE if container.image else f"FOLDERS={shlex.quote(' '.join(folders))}\n"
         self._saved: Saved | None = None
         self._begun = self._since = ""
         self._put_bytes = self._failures = 0

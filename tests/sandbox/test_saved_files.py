@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_sandbox import Container, Limits, bubblewrap
+from gym_sandbox import Container, Limits, bubblewrap, container_engines
 from gym_sandbox.sandbox_errors import SetupError, StartError
 from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, SavedFiles
 
@@ -44,8 +46,11 @@ class Memory:
 
 
 @asynccontextmanager
-async def box(store: Memory, saved: Any = None) -> AsyncGenerator[tuple[Container, SavedFiles]]:
-    async with Container(directory="/tmp/work", limits=SMALL, writable=["/extra"]) as container:
+async def box(
+    store: Memory, saved: Any = None, image: str | None = None
+) -> AsyncGenerator[tuple[Container, SavedFiles]]:
+    writable = () if image else ("/extra",)
+    async with Container(image, directory="/tmp/work", limits=SMALL, writable=writable) as container:
         files = SavedFiles(container, store)
         await files.begin(saved)
         yield container, files
@@ -57,6 +62,29 @@ async def run(container: Container, script: str) -> bytes:
     return done.stdout
 
 
+ENGINE = """#!/bin/sh
+[ "$1" = run ] || exit 0
+while [ "$1" != plain ]; do shift; done; shift
+exec bwrap --unshare-all --as-pid-1 --die-with-parent --ro-bind /usr /usr --symlink usr/bin /bin \\
+  --symlink usr/lib /lib --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp --dir /extra \\
+  --dir /etc --chdir / "$@"
+"""
+"""Stands for podman: its containers are sandboxes of bubblewrap in which all but `/usr` can be written."""
+
+
+@pytest.fixture(params=["", pytest.param("plain", marks=pytest.mark.slow)])
+def image(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    if not request.param:
+        return None
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not in the path")
+    (tmp_path / "podman").write_text(ENGINE)
+    (tmp_path / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv(container_engines.SETTING, "podman")
+    return request.param
+
+
 CHANGES = (
     "mkdir -p d/e; echo 1 >d/e/f; echo 2 >a; ln -s a l; ln a h; touch -d 2001-01-01 old; echo e >/extra/e",
     "rm -r d; echo file >d; cp -p old older; chmod 640 a",  # a folder becomes a file
@@ -65,28 +93,33 @@ CHANGES = (
 )
 
 
-async def test_another_container_gets_the_files_and_only_changes_are_stored() -> None:
-    store = Memory()
+async def test_another_container_gets_the_files_and_only_changes_are_stored(image: str | None) -> None:
+    store, look = Memory(), LOOK
     saved: Any = None
-    async with box(store) as (first, files):
+    if image:
+        look = f"{LOOK}; ls /; ls -l /etc"
+    async with box(store, image=image) as (first, files):
         for change in CHANGES:
             await run(first, change)
             saved = await files.save()
-        expected = await run(first, f"rm pipe; {LOOK}")
-    assert len(saved["layers"]) == len(CHANGES)
-    async with box(store, saved) as (second, files):
-        assert await run(second, LOOK) == expected
+        if image:
+            await run(first, "mkdir /deep; echo root >/etc/root; rm -rf /extra/*; echo 1 >/extra/1")
+            saved = await files.save()
+        expected = await run(first, f"rm pipe; {look}")
+    assert len(saved["layers"]) == len(CHANGES) + bool(image)
+    async with box(store, saved, image) as (second, files):
+        assert await run(second, look) == expected
         await run(second, "echo more >more")
         again = await files.save()
         assert again is not None
         assert again["layers"][:-1] == saved["layers"]
         assert again["layers"][-1][1] < 500  # what was brought back is not stored again
-        expected = await run(second, LOOK)
-    async with box(store, again) as (third, _):
-        assert await run(third, LOOK) == expected
+        expected = await run(second, look)
+    async with box(store, again, image) as (third, _):
+        assert await run(third, look) == expected
     other = {**saved, "base": "0" * 32}
     with pytest.raises(StartError, match="are not those of the lost one"):
-        async with box(store, other):
+        async with box(store, other, image):
             pass
 
 

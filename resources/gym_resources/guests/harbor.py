@@ -10,7 +10,8 @@ A box has no network, whatever a task says. So tests that install something can 
 before a reward below ``gold`` counts, the task's own solution is judged in the same way, once in each worker,
 and the rollout fails if it is not graded full. What a task asks for and does not get is refused by name.
 
-Sessions are not rebuilt: when a worker is lost, its rollouts start again.
+After each step the files of the agent's box are saved: when a worker is lost, its rollouts continue with
+these on another one. What a command has left running is not there any more.
 Source: the folders, the order of a trial and the reward files of Harbor 0.26 (Apache-2.0).
 """
 
@@ -63,7 +64,7 @@ class HarborSession(Episode[HarborRow]):
             raise TaskError(f"task {found.name} is not as it was when the row was made: {found.folder}")
         self.offered_tools = [TOOL]
         self.ended_by = "turns"
-        self.trial = Trial(found, self.settings)
+        self.trial = Trial(found, self.settings, self.store)
         await self.trial.open()
 
     @property
@@ -122,6 +123,17 @@ class HarborSession(Episode[HarborRow]):
         if trial.failed_hooks:
             fields["harbor_failed_hooks"] = trial.failed_hooks
         return Verdict(reward, components=rewards, fields=fields)
+
+    async def save(self) -> Any:
+        saved = await self.opened.save()
+        return saved and {**saved, "ended_by": self.ended_by}
+
+    async def on_restore(self, saved: Any) -> None:
+        opened = self.opened
+        self.trial = Trial(opened.task, self.settings, self.store)  # its box begins anew
+        await opened.close()
+        await self.trial.restore(saved)
+        self.ended_by = saved["ended_by"]
 
     async def close(self) -> None:
         if self.trial is not None:
@@ -253,7 +265,6 @@ def environment(address: str) -> Environment:
         resource=type("HarborSession", (HarborSession,), here),
         description=f"Harbor's tasks at {path}",
         domain="coding",
-        replayable=False,
         opens_first=True,
         timeout_s=longest_s * 2 + SETUP_S,
         generate=generate,

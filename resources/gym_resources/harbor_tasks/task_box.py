@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import anyio
 from anyio import to_thread
 from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, Limits, Result
+from gym_sandbox.saved_files import SavedFiles, Store
 
 from gym_resources.harbor_tasks.task_file import Artifact, EnvironmentPart, HealthCheck, StepPart
 from gym_resources.harbor_tasks.task_folder import MAX_BYTES, HarborTask
@@ -57,13 +59,20 @@ class TaskBox:
         part: ``[environment]``, or ``[verifier.environment]``.
         plain: it has no image, whatever the part says.
         variables: of each command in it.
+        store: where its files are saved; None saves nothing.
 
     Raises:
         UsageError: the working directory cannot be one without an image.
     """
 
     def __init__(
-        self, task: HarborTask, part: EnvironmentPart, *, plain: bool, variables: Mapping[str, str]
+        self,
+        task: HarborTask,
+        part: EnvironmentPart,
+        *,
+        plain: bool,
+        variables: Mapping[str, str],
+        store: Store | None = None,
     ) -> None:
         self.task, self.part, self.plain = task, part, plain
         image = None if plain else part.docker_image
@@ -82,6 +91,7 @@ class TaskBox:
         own = [] if self.directory.startswith("/tmp/") else [self.directory]
         writable = [*FOLDERS, *own] if plain else []
         self._container = Container(image, directory=self.directory, limits=limits, writable=writable)
+        self._files = SavedFiles(self._container, store)
         self._variables = dict(variables)
         self._kept = ""
 
@@ -90,20 +100,25 @@ class TaskBox:
         """Why it has ended, in words."""
         return self._container.ended
 
-    async def open(self) -> None:
-        """Start it, with what the task puts into it, and wait until it is healthy.
+    async def open(self, saved: Any = None) -> None:
+        """Start it, with what the task puts into it, or with what `save` has saved; wait until it is healthy.
 
         Raises:
             ResourceError: a step fails.
-            StartError: it does not start.
+            StartError: it does not start, or not with these files.
         """
-        listed = await self.must(f"{_LOGS}\n{_PROCESSES}", "its folders")
+        await self._files.begin(saved)
+        listed = await self.must(_PROCESSES if saved else f"{_LOGS}\n{_PROCESSES}", "its folders")
         self._kept = " ".join(listed.stdout.decode(errors="replace").split())
-        if self.plain and self.task.has("environment"):
+        if saved is None and self.plain and self.task.has("environment"):
             await self.put("environment", self.directory)
             await self.must("rm -f Dockerfile .dockerignore", "its files")
         if self.part.healthcheck is not None:
             await self.healthy(self.part.healthcheck)
+
+    async def save(self) -> dict[str, Any] | None:
+        """The state of its files; None if they are not saved."""
+        return await self._files.save()
 
     async def run(
         self,

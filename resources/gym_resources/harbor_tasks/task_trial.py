@@ -7,11 +7,12 @@ may run (``?shared=true``) it is judged in place. What a step leaves running is 
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import msgspec
 from gym_runtime import ResourceError
+from gym_sandbox.saved_files import Store
 
 from gym_resources.harbor_tasks import grading, task_box
 from gym_resources.harbor_tasks.grading import Grade
@@ -86,14 +87,14 @@ class Trial:
         over: no step is left, or the last one was not good enough to go on.
     """
 
-    def __init__(self, task: HarborTask, settings: Settings) -> None:
+    def __init__(self, task: HarborTask, settings: Settings, store: Store | None = None) -> None:
         self.task, self.settings = task, settings
         self.grades: list[Grade] = []
         self.failed_hooks: list[str] = []
         self.over = False
         self._steps = task.file.all_steps
         self._begun_s = 0.0
-        self.box = self._box(task.file.environment)
+        self.box = self._box(task.file.environment, store)
 
     @property
     def step(self) -> StepPart:
@@ -117,6 +118,25 @@ class Trial:
         """
         await self.box.open()
         await self._begin()
+
+    async def save(self) -> dict[str, Any] | None:
+        """What `restore` needs, as JSON; None if the box's files are not saved."""
+        files = await self.box.save()
+        if files is None:
+            return None
+        done = {"grades": self.grades, "failed_hooks": self.failed_hooks, "over": self.over}
+        return {"files": files, "worked_s": anyio.current_time() - self._begun_s, **msgspec.to_builtins(done)}
+
+    async def restore(self, saved: dict[str, Any]) -> None:
+        """Continue in a new trial, in place of `open`, where a lost one was when it was saved.
+
+        Raises:
+            StartError: the box does not start, or not with these files.
+        """
+        await self.box.open(saved["files"])
+        self.grades = msgspec.convert(saved["grades"], list[Grade])
+        self.failed_hooks, self.over = list(saved["failed_hooks"]), bool(saved["over"])
+        self._begun_s = anyio.current_time() - float(saved["worked_s"])
 
     async def close(self) -> None:
         """Remove the box; repeatable."""
@@ -211,8 +231,9 @@ class Trial:
         finally:
             await fresh.close()
 
-    def _box(self, part: EnvironmentPart) -> TaskBox:
-        return TaskBox(self.task, part, plain=self.settings.plain, variables=self._resolved(part.env))
+    def _box(self, part: EnvironmentPart, store: Store | None = None) -> TaskBox:
+        variables = self._resolved(part.env)
+        return TaskBox(self.task, part, plain=self.settings.plain, variables=variables, store=store)
 
     def _resolved(self, variables: dict[str, str]) -> dict[str, str]:
         return resolved(variables, self.settings.known, f"task {self.task.name}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gym_resources.harbor_tasks import grading, task_file, task_folder
 from gym_runtime.environment import catalogue
+from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
 from gym_sandbox import bubblewrap
@@ -16,6 +17,7 @@ from gym_sandbox.sandbox_errors import SetupError
 from gym_testing.small_system import Turn, answer, function_call
 from resources.guests.guest_runs import guest, made, own_rows, result, said
 from resources.guests.harbor_folders import INSTRUCTION, SOLUTION, TESTS, TOML, task
+from resources.judging import call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 NAME = "harbor:tasks?image=none"
@@ -148,6 +150,45 @@ async def test_steps_are_judged_one_after_the_other(folder: Path) -> None:
     stopped = await ran(NAME, answer("Nothing."))
     assert [one.reward for one in stopped.values()] == [0.0, 0.0]
     assert [step["name"] for step in result(stopped["mean"])["harbor_steps"]] == ["first"]
+
+
+class Store:
+    """Keeps what sessions save, in memory."""
+
+    limit_bytes = 64 << 20
+
+    def __init__(self) -> None:
+        self.parts: dict[str, bytes] = {}
+
+    async def put(self, part: bytes) -> str:
+        self.parts[str(len(self.parts))] = part
+        return str(len(self.parts) - 1)
+
+    async def get(self, name: str) -> bytes:
+        return self.parts[name]
+
+
+async def test_a_trial_continues_in_another_box(folder: Path) -> None:
+    steps(folder / "mean")
+    resource, store = catalogue.environment(NAME).resource, Store()
+    row = json.dumps(own_rows(NAME)[0]).encode()
+    session = await resource.open(row, store=store)
+    await resource.reset(session)
+    for turn in (call("bash", {"command": "echo one >>said; (sleep 100) & date >/tmp/mine"}), "First."):
+        await resource.step(session, make_response(turn))
+    saved = await resource.saved(session)
+    await resource.close(session)
+
+    again = await resource.open(row, store=store, restore=saved)
+    look = await resource.step(again, make_response(call("bash", {"command": "cat said; wc -l </tmp/mine"})))
+    assert "one\\n1\\n" in bytes(look.items[0]).decode()
+    await resource.step(again, make_response(call("bash", {"command": "echo two >>said"})))
+    await resource.step(again, make_response("Second."))
+    verdict = await resource.verify(again, make_response("Second."))
+    await resource.close(again)
+    assert isinstance(verdict, Verdict)
+    assert [step["name"] for step in verdict.fields["harbor_steps"]] == ["first", "second"]
+    assert verdict.reward == 1.0
 
 
 ATTACKS = """

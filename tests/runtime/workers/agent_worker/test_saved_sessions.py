@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import anyio
 import pytest
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
 from gym_runtime.adapters import Rollout
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages.outcomes import Completed
+from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers import saved_parts
+from gym_runtime.workers.resource_worker import SESSION_IDLE_S
 from gym_testing.small_system import (
     Engine,
     Hang,
@@ -121,8 +125,12 @@ async def test_only_the_calls_after_the_last_state_are_repeated(
     if folder is not None:
         assert list(kept(folder)) == [record.rollout_id]
         assert len(kept(folder)[record.rollout_id]) == (4 if every == 1 else 2)
-        await saved_parts.forget_rollout(record.rollout_id)
-        assert not kept(folder)
+        # As if nothing had been put there for a while; then a worker sees that the rollout is over.
+        os.utime(folder / record.rollout_id, (time.time() - 2 * SESSION_IDLE_S,) * 2)
+        await anyio.sleep(2 * SESSIONS_SWEPT_S)
+        with anyio.fail_after(60):
+            while kept(folder):
+                await anyio.sleep(1)
 
 
 async def test_both_workers_die_and_the_journal_knows_the_state(system: SmallSystem) -> None:
