@@ -2,7 +2,10 @@
 
     GET /health, /metadata, /schema
     GET /ws             a session: messages ``reset``, ``step``, ``state``, ``close``
+    GET /list_environments, /NAME/splits
+    POST /NAME/num_tasks, /NAME/tasks, /NAME/task_range, /NAME/task
 
+The rows are the tasks of one split, `SPLIT`; a task is the row's number and its prompt.
 ``reset`` takes ``index``, the number of a row, or ``seed``, which chooses one. Actions are those of
 OpenEnv's environments with tools: ``{"type": "list_tools"}``, and ``call_tool`` with ``tool_name`` and
 ``arguments``. The tool ``submit`` is added: its ``answer`` is the model's final message, in a step-by-step
@@ -31,6 +34,9 @@ from gym_faces.gateway.admission import check_caller
 
 MAX_BYTES = 4 * 2**20
 SUBMIT = "submit"
+SPLIT = "train"
+PREVIEW = 1000
+"""So many tasks are listed at once; num_tasks says how many there are."""
 _PARAMETERS = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
 _SCHEMA = {
     "title": "CallToolAction",
@@ -48,6 +54,14 @@ _encode = msgspec.json.Encoder().encode
 class _Reset(msgspec.Struct):
     index: int | None = None
     seed: int | None = None
+    split: str = SPLIT
+
+
+class _Range(msgspec.Struct):
+    split: str
+    index: int = 0
+    start: int | None = None
+    stop: int | None = None
 
 
 class _Action(msgspec.Struct):
@@ -62,6 +76,7 @@ class _Message(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Message).decode
+_decode_range = msgspec.json.Decoder(_Range).decode
 _decode_reset = msgspec.json.Decoder(_Reset).decode
 _decode_action = msgspec.json.Decoder(_Action).decode
 
@@ -101,7 +116,33 @@ class OpenEnvServer:
         schemas = {"action": _SCHEMA, "observation": {"type": "object"}, "state": {"type": "object"}}
         for path, said in {"health": {"status": "healthy"}, "metadata": about, "schema": schemas}.items():
             app.router.add_get(f"/{path}", _saying(said))
+        app.router.add_get("/list_environments", _saying([about["name"]]))
+        app.router.add_get("/{name}/splits", _saying([{"name": SPLIT, "type": "train"}]))
+        app.router.add_post("/{name}/{asked:num_tasks|tasks|task_range|task}", self._tasks)
         return app
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        """The Task API: `SPLIT` has a task for each row."""
+        name, asked = request.match_info["name"], request.match_info["asked"]
+        if name.lower() != self._environment.name.lower():
+            return web.json_response({"detail": f"unknown environment {name[:100]!r}"}, status=404)
+        try:
+            wanted = _decode_range(await request.read())
+            _check_split(wanted.split)
+        except (*UNREADABLE, _Invalid) as error:
+            return web.json_response({"detail": str(error)}, status=422)
+        count = len(self._rows)
+        if asked == "num_tasks":
+            return web.json_response({"num_tasks": count})
+        if asked == "task":
+            if not 0 <= wanted.index < count:
+                return web.json_response({"detail": "Invalid task index"}, status=400)
+            return web.json_response({"task": self._task(wanted.index)})
+        numbers = range(count)[slice(wanted.start, wanted.stop)] if asked == "task_range" else range(count)
+        return web.json_response({"tasks": [*map(self._task, numbers[:PREVIEW])], "env_name": name})
+
+    def _task(self, number: int) -> dict[str, Any]:
+        return {"split": SPLIT, "index": number, "prompt": _prompt(self._rows[number])}
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
@@ -170,6 +211,7 @@ class _Play:
 
     async def _reset(self, asked: _Reset) -> bytes:
         await self._stack.aclose()
+        _check_split(asked.split)
         number = asked.index if asked.index is not None else (asked.seed or 0) % len(self._rows)
         if not 0 <= number < len(self._rows):
             raise _Invalid(f"there are {len(self._rows)} rows: index is 0 to {len(self._rows) - 1}")
@@ -177,8 +219,7 @@ class _Play:
         opened = self._client.session(row, environment=self._environment.name)
         self._session = await self._stack.enter_async_context(opened)
         self._items, self._steps, self._done = [], 0, False
-        prompt = msgspec.json.decode(row)["responses_create_params"].get("input")
-        return self._observed({"prompt": prompt, "observation": self._session.observation or None})
+        return self._observed({"prompt": _prompt(row), "observation": self._session.observation or None})
 
     async def _step(self, session: EnvironmentSession, action: _Action) -> bytes:
         if action.type == "list_tools":
@@ -226,6 +267,15 @@ class _Play:
     def _observed(self, observation: dict[str, Any], reward: float | None = None) -> bytes:
         data = {"observation": observation, "reward": reward, "done": self._done}
         return _encode({"type": "observation", "data": data})
+
+
+def _prompt(row: bytes) -> Any:
+    return msgspec.json.decode(row)["responses_create_params"].get("input")
+
+
+def _check_split(name: str) -> None:
+    if name != SPLIT:
+        raise _Invalid(f"there is no split '{name[:100]}', only '{SPLIT}'")
 
 
 _SUBMIT = {"name": SUBMIT, "description": "Give the final answer.", "input_schema": _PARAMETERS}
