@@ -87,6 +87,46 @@ async def test_rows_are_tasks_of_one_split() -> None:
         assert (await ask("other/tasks", split="train"))[0] == 404
 
 
+async def test_tools_are_called_beside_the_connection() -> None:
+    """As `MCPToolClient` of openenv 0.10 does it, for several sessions."""
+    async with served(COUNTER, counter_row(), sessions=2) as url, aiohttp.ClientSession() as http:
+
+        async def ask(method: str, **params: Any) -> Any:
+            body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+            async with http.post(f"{url}/mcp", json=body) as answer:
+                said = await answer.json()
+            assert said["id"] == 7
+            return said.get("result") or said["error"]["message"]
+
+        names = [(await ask("openenv/session/create"))["session_id"] for _ in range(3)]
+        assert "connect to /ws" in await ask("tools/list", session_id=names[2])
+        async with http.ws_connect(f"{url}/ws?session_id={names[0]}") as lost:
+            assert (await lost.receive_json())["data"]["code"] == "SESSION_ERROR"  # too many were waiting
+        async with (
+            http.ws_connect(f"{url}/ws?session_id={names[1]}") as first,
+            http.ws_connect(f"{url}/ws?session_id={names[2]}") as second,
+        ):
+            await second.send_json({"type": "state"})  # it is connected when it answers
+            await second.receive_json()
+            assert "reset first" in await ask("tools/list", session_id=names[2])
+            for socket in (first, second):
+                await socket.send_json({"type": "reset", "data": {"index": 0}})
+                await socket.receive_json()
+            listed = await ask("tools/list", session_id=names[1])
+            assert {"increment_counter", "submit"} <= {one["name"] for one in listed["tools"]}
+            call = {"name": "increment_counter", "arguments": {"count": 1}}
+            said = await ask("tools/call", session_id=names[1], **call)
+            assert (said["reward"], said["done"], said["tool_name"]) == (None, False, "increment_counter")
+            submit = {"name": "submit", "arguments": {"answer": "4"}}
+            rewards = [(await ask("tools/call", session_id=name, **submit))["reward"] for name in names[1:]]
+            assert rewards == [1.0, 0.0]  # each has its own counter
+            assert "no method 'rm'" in await ask("rm", session_id=names[1])
+        assert "connect to /ws" in await ask("tools/call", session_id="", **submit)
+        assert (await ask("openenv/session/close", session_id=names[1]))["closed"]
+        async with http.post(f"{url}/mcp", data=b"[") as broken:
+            assert (await broken.json())["error"]["code"] == -32602
+
+
 async def test_what_is_refused() -> None:
     async with served("mcqa", choice_row(), sessions=1) as url, aiohttp.ClientSession() as http:
         async with http.get(f"{url}/health") as health, http.get(f"{url}/schema") as schema:
