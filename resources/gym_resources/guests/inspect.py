@@ -6,7 +6,8 @@ model role ``grader`` is asked as the role ``judge``; ``roles`` names further on
 names.
 
 ``score=NAME`` or ``score=NAME.KEY`` says which score is the reward, if there are several; ``folders`` what
-the task may read. All other settings are the task's arguments.
+the task may read; ``log=true`` puts inspect's log of the sample into the row. All other settings are the
+task's arguments.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ def environment(address: str) -> Environment:
     """
     name, settings = named_code.parse(address)
     folders, roles = _texts("folders", settings), _texts("roles", settings)
-    score = settings.pop("score", "")
+    score, log = settings.pop("score", ""), settings.pop("log", False) is True
     file, mark, task = name.rpartition("@")
     if mark:
         name = f"{Path(file).resolve()}@{task}"
         folders = [file, *folders]
-    start = inspect_play.Start(task=name, arguments=settings, score=str(score), roles=[GRADER, *roles])
+    start = inspect_play.Start(
+        task=name, arguments=settings, score=str(score), roles=[GRADER, *roles], log=log
+    )
 
     def generate(size: int | None, seed: int) -> Iterator[dict[str, Any]]:
         return inspect_play.rows(start, size)

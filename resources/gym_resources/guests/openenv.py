@@ -6,15 +6,18 @@ MCP, else one function, ``act``, whose parameters are the environment's action. 
 the model's plain answer is that text. The reward is the sum of the steps' rewards; an episode that ends
 without any has failed.
 
-Rows without a file are seeds: ``--limit N`` gives 0 to N-1. The server keeps the state, so a rollout whose
-connection is lost starts again. A server that has no free session is asked again until the deadline.
+Rows without a file are seeds: ``--limit N`` gives 0 to N-1. With ``?split=NAME`` they are the tasks of that
+split, by the server's Task API: a reset with the split and the task's number, and a digest of the task. The
+server keeps the state, so a rollout whose connection is lost starts again. A server that has no free session
+is asked again until the deadline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from gym_runtime import Environment, Episode, Reply, ResourceError, Step, Task, UsageError, Verdict
@@ -22,6 +25,7 @@ from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import FunctionCall
 
 from gym_resources.open_env.openenv_connection import Connection, InvalidAction, Seen
+from gym_resources.open_env.task_list import tasks
 
 ACT = "act"
 _MCP = frozenset({"Action", "CallToolAction", "ListToolsAction"})
@@ -167,10 +171,18 @@ def _text(observation: dict[str, Any]) -> str:
     return _encode({name: value for name, value in observation.items() if name not in _NOT_SHOWN}).decode()
 
 
+def _split_rows(url: str, split: str, size: int | None, seed: int) -> Iterator[dict[str, Any]]:
+    for number, digest in tasks(url, split, seed, size):
+        # With the digest a run is not resumed on other tasks.
+        reset = {"split": split, "index": number}
+        yield {"responses_create_params": {"input": []}, "reset": reset, "openenv_task": digest}
+
+
 def _rows(size: int | None, seed: int) -> Iterator[dict[str, Any]]:
     if size is None:
         raise UsageError(
-            "an environment of OpenEnv has no rows of its own but seeds: --limit N, or --input FILE"
+            "an environment of OpenEnv has no rows of its own but seeds: --limit N, or --input FILE; "
+            "or ?split=NAME, if its server has tasks"
         )
     for number in range(seed, seed + size):
         yield {"responses_create_params": {"input": []}, "reset": {"seed": number}}
@@ -185,12 +197,14 @@ def environment(address: str) -> Environment:
     parts = urlsplit(address)
     if parts.username is not None:
         raise UsageError("the address of openenv: holds a user or a password; it must not")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"openenv:{address} is not of the form openenv:http://HOST:PORT")
-    url = address.rstrip("/")
+    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
+    split = settings.pop("split", "")
+    if parts.scheme not in ("http", "https") or not parts.hostname or settings or parts.fragment:
+        raise UsageError(f"openenv:{address} is not of the form openenv:http://HOST:PORT or …?split=NAME")
+    url = address.partition("?")[0].rstrip("/")
     return Environment(
         resource=type("OpenEnvEpisode", (OpenEnvEpisode,), {"url": url}),
         description=f"The environment of OpenEnv at {url}",
         replayable=False,
-        generate=_rows,
+        generate=partial(_split_rows, url, split) if split else _rows,
     )

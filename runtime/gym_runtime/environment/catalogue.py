@@ -22,6 +22,7 @@ An environment whose code is elsewhere is known by its declaration (`declaration
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -214,7 +215,10 @@ def _guest(name: str) -> LoadedEnvironment:
     """The environment of another project's that ``SCHEME:ADDRESS`` names; known from then on."""
     scheme, _, address = name.partition(":")
     place = re.sub(r"[^\w-]+", "_", address.partition("://")[2] or address).strip("_")
-    own = token(f"{scheme.replace('-', '_')}_{place}", "environment")
+    own = f"{scheme.replace('-', '_')}_{place}"
+    if len(own) > MAX_CHARS:  # the path of a file and many settings
+        own = f"{own[: MAX_CHARS - 9]}_{hashlib.sha256(own.encode()).hexdigest()[:8]}"
+    own = token(own, "environment")
     if own in _guests:
         if _guests[own][0] != name:
             raise UsageError(f"{_guests[own][0]} and {name} would both be named '{own}': use one of them")

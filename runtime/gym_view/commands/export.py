@@ -9,30 +9,31 @@ from gym_runtime.cli import AT_LEAST_ONE, AsJson, RequiredOutput, terminal
 from gym_runtime.errors import UsageError
 from gym_runtime.plurals import counted
 
-from gym_view import atif_files, training_data
+from gym_view import atif_files, inspect_logs, training_data
 from gym_view.run_files import one_file
 
 
 def export(
     *rollouts: Path,
     output: RequiredOutput,
-    format: Literal["rollouts", "messages", "completion", "pairs", "atif"] = "rollouts",  # noqa: A002 - the flag
+    format: Literal["rollouts", "messages", "completion", "pairs", "atif", "inspect"] = "rollouts",  # noqa: A002 - the flag
     best_of: Annotated[int | None, AT_LEAST_ONE] = None,
     min_reward: float | None = None,
     tokens: Literal["none", "completion", "all"] = "completion",
     json: AsJson = False,
 ) -> int:
-    """Write rollouts with a verdict as Parquet, with trainers' columns, or as ATIF.
+    """Write rollouts with a verdict as Parquet, with trainers' columns, as ATIF, or as logs of inspect.
 
     For NeMo Gym's files too. Rows that have no such form are left out and counted.
 
     Args:
         rollouts: Result files, such as results/mcqa.jsonl, or folders with one run each.
         output: One file if the name ends in .parquet (of atif: in .jsonl), else a folder, for Hugging Face's
-            datasets; of atif, with a file for each rollout.
+            datasets; of atif, with a file for each rollout; of inspect, for each task.
         format: rollouts: all there is, what is nested as JSON; messages: one conversation, for supervised
             fine-tuning; completion: prompt and completion apart; pairs: of each task the best and the worst
-            rollout, for preference training; atif: a trajectory document for each rollout.
+            rollout, for preference training; atif: a trajectory document for each rollout; inspect: logs for
+            `inspect score`, of a run of inspect:NAME?log=true.
         best_of: Only the best of each task's first N rollouts; of equal ones the earliest.
         min_reward: Only rollouts with at least this reward; of pairs, the better one must have it.
         tokens: Of atif: which token ids are written: none, those of completions, or prompts', too.
@@ -40,7 +41,11 @@ def export(
     if not rollouts:
         raise UsageError("say which files: gym-runtime export results/mcqa.jsonl -o mcqa.parquet")
     rollouts = tuple(map(one_file, rollouts))
-    if format == "atif":
+    if format == "inspect":
+        if best_of is not None or min_reward is not None:
+            raise UsageError("--format inspect writes all rollouts: leave --best-of and --min-reward out")
+        done = inspect_logs.export(rollouts, output)
+    elif format == "atif":
         done = atif_files.export(rollouts, output, tokens=tokens, best_of=best_of, min_reward=min_reward)
     else:
         done = training_data.export(rollouts, output, form=format, best_of=best_of, min_reward=min_reward)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed, Truncated
 from gym_testing.small_system import Engine, answer, function_call, message
+from gym_view import inspect_logs
 from resources.guests.guest_runs import OWN, guest, made, own_rows, result, said
 
 pytest.importorskip("inspect_ai", reason="needs inspect_ai 0.3.285: pip install 'gym-runtime[inspect]'")
@@ -167,3 +169,46 @@ async def test_a_command_of_the_model_reaches_no_stream_of_its_judge() -> None:
     assert (record.outcome, record.reward) == (Completed(), 0.0), record.outcome
     ((_, output),) = [one for one in said(record) if one[0] == "function_call_output"]
     assert "Permission denied" in output
+
+
+SCORED = [("sums", "2", ""), ("choices", "ANSWER: B", ""), ("two_scorers", "so 2 it is", "score=includes")]
+
+
+def scored(path: Path, chosen: str) -> list[tuple[int, int, float]]:
+    """Each sample of a log, its epoch, and the score that ``inspect score`` writes."""
+    log = msgspec.json.decode(path.read_bytes())
+    for sample in log["samples"]:
+        sample["scores"] = {}  # what was scored before must not be what is found
+    path.write_bytes(msgspec.json.encode(log))
+    command = [sys.executable, "-m", "inspect_ai", "score", str(path), "--overwrite", "--action", "overwrite"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: list[tuple[int, int, float]] = []
+    for sample in msgspec.json.decode(path.read_bytes())["samples"]:
+        value = sample["scores"][chosen or next(iter(sample["scores"]))]["value"]
+        found.append((sample["id"], sample["epoch"], {"C": 1.0, "I": 0.0}[value]))
+    return sorted(found)
+
+
+async def test_inspect_score_agrees_on_our_logs(tmp_path: Path) -> None:
+    """All samples of these tasks, two rollouts of each: what `inspect score` says of the exported logs."""
+    rewards: list[tuple[int, int, float]] = []
+    lines: list[bytes] = []
+    for task, reply, setting in SCORED:
+        name = f"inspect:{TASKS}@{task}?log=true&{setting}".rstrip("&")
+        async with guest(name, answer(reply)) as system:
+            records = await made(system, name, own_rows(name), repeats=2)
+        assert all(record.outcome == Completed() for record in records), [one.ending for one in records]
+        rewards += sorted(
+            (result(one)["inspect"]["id"], one.rollout_index + 1, one.reward or 0.0) for one in records
+        )
+        lines += [bytes(record.row) for record in records]
+    assert 0 < sum(reward for _, _, reward in rewards) < len(rewards)
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    done = inspect_logs.export([tmp_path / "rows.jsonl"], tmp_path / "logs")
+    assert (done.rows, len(done.files)) == (len(lines), len(SCORED))
+    chosen = [setting.removeprefix("score=") for _, _, setting in SCORED]
+    theirs = [
+        each for path, name in zip(done.files, chosen, strict=True) for each in scored(Path(path), name)
+    ]
+    assert theirs == rewards

@@ -71,9 +71,7 @@ async def test_a_program_that_does_not_start_says_why(tmp_path: Path) -> None:
 @asynccontextmanager
 async def sdk_server() -> AsyncGenerator[str]:
     """A server of the SDK; it answers in streams of events."""
-    mcpserver = pytest.importorskip("mcp.server.mcpserver", reason="needs pip install 'gym-runtime[dev]'")
-    uvicorn = pytest.importorskip("uvicorn", reason="needs pip install 'gym-runtime[dev]'")
-    app = mcpserver.MCPServer("counter")
+    app = sdk_app()
     counted = {"count": 0}
 
     @app.tool(name="count_add")
@@ -82,13 +80,25 @@ async def sdk_server() -> AsyncGenerator[str]:
         counted["count"] += amount
         return f"count {counted['count']}"
 
+    async with sdk_serving(app) as url:
+        yield f"{url}/mcp"
+
+
+def sdk_app() -> Any:
+    mcpserver = pytest.importorskip("mcp.server.mcpserver", reason="needs pip install 'gym-runtime[dev]'")
+    return mcpserver.MCPServer("counter")
+
+
+@asynccontextmanager
+async def sdk_serving(app: Any) -> AsyncGenerator[str]:
+    uvicorn = pytest.importorskip("uvicorn", reason="needs pip install 'gym-runtime[dev]'")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app.streamable_http_app(), log_level="error", lifespan="on")
         served = uvicorn.Server(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(served.serve, [listener])
             try:
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             finally:
                 served.should_exit = True
 
@@ -304,3 +314,49 @@ async def test_a_server_of_nemo_gym_with_its_tools_over_mcp() -> None:
         async with guest(name, add) as system:
             (record,) = await made(system, name, [row], max_attempts=1)
     assert "offers no tools over MCP" in record.ending
+
+
+async def test_a_server_of_nemo_gym_whose_tools_the_sdk_serves() -> None:
+    """The routes of a resources server beside the SDK's own, with a token and a cookie for each session."""
+    app = sdk_app()
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+
+    counts: dict[str, int] = {}
+
+    @app.custom_route("/seed_session", methods=["POST"])
+    async def seed(request: Request) -> Response:
+        assert (await request.json())["responses_create_params"]["input"] == "Add."
+        token = f"signed.{len(counts)}"
+        counts[token] = 0
+        headers = {"X-NeMo-Gym-Session-Token": token}
+        about = {"server_name": "counter", "url_path": "/mcp", "transport": "http", "headers": headers}
+        answer = JSONResponse({"mcp": about})
+        answer.set_cookie("CounterServer___counter", token)
+        return answer
+
+    @app.custom_route("/verify", methods=["POST"])
+    async def verify(request: Request) -> Response:
+        body = await request.json()
+        count = counts[request.cookies["CounterServer___counter"]]
+        calls = [one["name"] for one in body["response"]["output"] if one["type"] == "function_call"]
+        return JSONResponse({**body, "reward": float(count == 4 and calls == ["count_add"] * 2)})
+
+    async def add(amount: int, ctx: Any) -> str:
+        """Add."""
+        token = ctx.request_context.request.headers["x-nemo-gym-session-token"]
+        counts[token] += amount
+        return f"count {counts[token]}"
+
+    context = pytest.importorskip("mcp.server.mcpserver").Context
+    add.__annotations__ = {"amount": int, "ctx": context, "return": str}
+    app.tool(name="count_add")(add)
+    call = answer(function_call("count_add", '{"amount": 2}', "1"))
+    row = {"responses_create_params": {"input": "Add."}}
+    async with sdk_serving(app) as url:
+        name = f"nemo-gym:{url}?mcp=true"
+        async with guest(name, call, call, answer("done")) as system:
+            records = await made(system, name, [row] * 3)
+    assert [record.reward for record in records] == [1.0] * 3, records[0].ending
+    assert texts(bytes(records[0].row)) == ["count 2", "count 4"]
+    assert not any(b"signed." in bytes(record.row) for record in records)

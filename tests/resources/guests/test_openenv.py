@@ -170,6 +170,9 @@ def test_addresses_and_rows() -> None:
     ):
         with pytest.raises(UsageError, match=problem):
             catalogue.environment(wrong)
+    long = [catalogue.environment(f"openenv:http://host:1/{'x' * 200}/{end}").name for end in "ab"]
+    assert [len(name) for name in long] == [128, 128]
+    assert long[0] != long[1]
     assert own_rows("openenv:http://host:1", 2) == [{**ROW, "reset": {"seed": n}} for n in (0, 1)]
     with pytest.raises(UsageError, match="--limit N"):
         own_rows("openenv:http://host:1")

@@ -56,12 +56,14 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         task: ``FILE.py@TASK`` or ``PACKAGE/TASK``.
         score: ``NAME`` or ``NAME.KEY``; empty for the only one.
         roles: the guest's roles that are asked apart from the policy.
+        log: inspect's log becomes the field ``inspect_log``.
     """
 
     task: str
     arguments: dict[str, Any] = {}
     score: str = ""
     roles: list[str] = []
+    log: bool = False
 
 
 class _Sample(msgspec.Struct):
@@ -218,7 +220,20 @@ async def _play(worker: _Worker, first: _First) -> End:
         return End(
             problem=f"the sample was not run: {log.error.message if log.error else log.status}"[:TEXT_CHARS]
         )
-    return _end(log.samples[0], start.score)
+    end = _end(log.samples[0], start.score)
+    if start.log and not end.problem:
+        end = msgspec.structs.replace(end, fields={**end.fields, "inspect_log": _log(log)})
+    return end
+
+
+def _log(log: Any) -> dict[str, Any]:
+    """The log without its events, which repeat the messages."""
+    fields = msgspec.json.decode(log.model_dump_json(exclude_none=True))
+    for sample in fields["samples"]:
+        sample.pop("events", None)
+    # ``inspect score`` would look for providers that only this process has.
+    fields["eval"] |= {"model": "none/none", "model_roles": {}}
+    return fields
 
 
 def _end(sample: Any, chosen: str) -> End:

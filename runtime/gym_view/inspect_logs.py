@@ -1,0 +1,89 @@
+"""Logs of inspect_ai, of rollouts that have theirs: ``inspect view`` and ``inspect score`` read them.
+
+The guest ``inspect:`` with ``log=true`` puts the log of its sample into the row, as ``inspect_log``. The
+rollouts of one task become one log, with the repeats as epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.messages import as_list, as_object
+
+from gym_view.drafts import draft_of
+from gym_view.training_data import Exported
+
+FIELD = "inspect_log"
+NO_LOG = "the row has no log of inspect: run 'inspect:NAME?log=true'"
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def export(files: Sequence[Path], target: Path) -> Exported:
+    """Write the logs of some result files to a folder, one for each task.
+
+    Raises:
+        UsageError: a file is missing, no row has a log, something stands at the target, or the disk does not
+            take it.
+    """
+    logs: dict[bytes, dict[str, Any]] = {}
+    rows = without = 0
+    for row in _rows(files):
+        log = as_object(row.get(FIELD))
+        header, samples = as_object(log.get("eval")), as_list(log.get("samples"))
+        if len(samples) != 1 or not isinstance(header.get("task"), str):
+            without += 1
+            continue
+        rows += 1
+        name = msgspec.json.encode([header.get(key) for key in ("task", "task_args", "task_file")])
+        whole = logs.setdefault(name, {**log, "samples": []})
+        repeat = row.get("_ng_rollout_index")
+        whole["samples"].append({**as_object(samples[0]), "epoch": 1 + repeat if type(repeat) is int else 1})
+    if not logs:
+        raise UsageError(f"nothing can be written: {NO_LOG}")
+    written: list[str] = []
+    with draft_of(target) as draft:
+        draft.mkdir()
+        for number, log in enumerate(logs.values(), 1):
+            path = draft / f"{number}_{_plain(log['eval']['task'])}.json"
+            path.write_bytes(msgspec.json.encode(_counted(log)))
+            written.append(str(target / path.name))
+    return Exported(rows=rows, left_out={NO_LOG: without} if without else {}, files=written)
+
+
+def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}; name result rows, such as results/gsm8k.jsonl")
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield _decode(line)
+                except UNREADABLE as error:
+                    raise UsageError(f"{path}:{number} is no JSON object: {error}") from error
+
+
+def _counted(log: dict[str, Any]) -> dict[str, Any]:
+    """A log with the counts of its samples. Its metrics are those that ``inspect score`` computes."""
+    samples: list[dict[str, Any]] = log["samples"]
+    header = as_object(log["eval"])
+    ids = list(dict.fromkeys(sample.get("id") for sample in samples))
+    dataset = {**as_object(header.get("dataset")), "samples": len(ids), "sample_ids": ids}
+    config = {
+        **as_object(header.get("config")),
+        "epochs": max(sample["epoch"] for sample in samples),
+        "sample_id": ids,
+    }
+    counts = {"total_samples": len(samples), "completed_samples": len(samples), "scores": []}
+    return {
+        **log,
+        "eval": {**header, "dataset": dataset, "config": config},
+        "results": {**as_object(log.get("results")), **counts},
+    }
+
+
+def _plain(text: str) -> str:
+    return "".join(one if one.isalnum() or one in "-_" else "_" for one in text[:100])
