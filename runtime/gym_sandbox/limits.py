@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         cpu_s: seconds of processor time of each process.
         memory_bytes: address space of each process, and resident memory of all of them together; where there
             are control groups, with room for twice the disk.
+        reserves: processes may reserve any amount of address space, as browsers do, and only resident memory
+            counts.
         file_bytes: size of each file that is written.
         disk_bytes: all files together, in `/tmp` and a container's ``writable`` folders, which are in memory
             and have equal shares; `/dev/shm` may have as much again.
@@ -32,6 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu_s: int = 300
     memory_bytes: int = 4 << 30
+    reserves: bool = False
     file_bytes: int = 64 << 20
     disk_bytes: int = 128 << 20
     open_files: int = 256
@@ -50,7 +53,7 @@ def limited(
         f"exec {NAMESPACE}<&-",
         "ulimit -c 0",
         f"ulimit -t {limits.cpu_s}",
-        f"ulimit -v {limits.memory_bytes // _KIB}",
+        *(() if limits.reserves else (f"ulimit -v {limits.memory_bytes // _KIB}",)),
         f"ulimit -f {limits.file_bytes // _BLOCK}",
         f"ulimit -n {limits.open_files}",
     ]

@@ -18,7 +18,9 @@ from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.environment.tools import ToolPack, tools_of
 from gym_runtime.errors import UsageError
 
-SANDBOXED = frozenset({"coolprop", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "verifiers"})
+SANDBOXED = frozenset(
+    {"coolprop", "miniwob", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "verifiers"}
+)
 """The extras of environments and tool packs that run programs, libraries or parsers in the sandbox."""
 
 
