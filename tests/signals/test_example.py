@@ -19,5 +19,5 @@ def test_both_ways_learn(tmp_path: Path) -> None:
     subprocess.run(command, cwd=EXAMPLE, check=True)
     for name in ("all-groups", "with-signal"):
         lines = [json.loads(line) for line in (tmp_path / f"{name}-1.jsonl").read_text().splitlines()]
-        assert lines[-1]["passed"] > lines[0]["passed"] + 0.01
+        assert lines[-1]["passed"] > lines[0]["passed"] + 0.003
         assert lines[-1]["tokens"] >= 60_000 // (1 + (name == "with-signal"))
