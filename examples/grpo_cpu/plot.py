@@ -7,13 +7,17 @@ trainer and engine, and the length of an answer in tokens.
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 FIGURES = Path(__file__).with_name("figures")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f6000")
 WIDTH, LEFT, RIGHT = 760, 60, 190
+STYLE = (
+    "text{font:12px sans-serif;fill:#444}.title{font-weight:bold}.end{text-anchor:end}"
+    ".middle{text-anchor:middle}.grid{stroke:#ddd}.curve{fill:none;stroke-width:1.8}"
+)
 Line = dict[str, Any]
 
 
@@ -26,9 +30,16 @@ def runs(folder: Path) -> dict[str, list[Line]]:
 
 
 def panel(
-    found: dict[str, list[Line]], name: str, title: str, top: int, height: int, limit: float
+    found: dict[str, list[Line]],
+    name: str,
+    title: str,
+    top: int,
+    height: int,
+    limit: float,
+    each: int = 20,
+    colours: Sequence[str] = COLOURS,
 ) -> Iterator[str]:
-    """One diagram of what the lines of each run call ``name``, over the steps."""
+    """One diagram of what the lines of each run call ``name``, over the steps; every so many are named."""
     last = max(line["step"] for lines in found.values() for line in lines if "step" in line)
 
     def x(step: float) -> float:
@@ -42,9 +53,9 @@ def panel(
         value = limit * part / 4
         yield f'<path class="grid" d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}"/>'
         yield f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" class="end">{value:.3g}</text>'
-    for step in range(0, last + 1, 20):
+    for step in range(0, int(last) + 1, each):
         yield f'<text x="{x(step):.1f}" y="{top + height + 18}" class="middle">{step}</text>'
-    for colour, (run, lines) in zip(COLOURS, found.items(), strict=False):
+    for colour, (run, lines) in zip(colours, found.items(), strict=False):
         points = [(x(line["step"]), y(line[name])) for line in lines if name in line]
         path = "L".join(f"{across:.1f} {up:.1f}" for across, up in points)
         yield f'<path class="curve" d="M{path}" stroke="{colour}"><title>{run}</title></path>'
@@ -64,11 +75,7 @@ def errors(
 
 def drawing(found: dict[str, list[Line]]) -> str:
     """The picture, as SVG."""
-    style = (
-        "text{font:12px sans-serif;fill:#444}.title{font-weight:bold}.end{text-anchor:end}"
-        ".middle{text-anchor:middle}.grid{stroke:#ddd}.curve{fill:none;stroke-width:1.8}"
-    )
-    parts = [f"<style>{style}</style>", '<rect width="100%" height="100%" fill="#fff"/>']
+    parts = [f"<style>{STYLE}</style>", '<rect width="100%" height="100%" fill="#fff"/>']
     parts += panel(found, "held_out", "Held-out reward, by step", 40, 220, 1.0)
     parts += panel(
         found,

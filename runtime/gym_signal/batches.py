@@ -236,7 +236,7 @@ class SignalBatches:
 
     def start_due(self) -> None:
         """Start what is to be started now."""
-        if not (self._cancelled or self._parked):
+        if not (self._cancelled or self._parked or self._run.over):
             for order in self._plan.due():
                 self._start(order)
 

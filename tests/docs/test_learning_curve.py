@@ -29,6 +29,7 @@ def drawn_by(script: str) -> ModuleType:
     [
         ("grpo_cpu/plot.py", "grpo-cpu.svg", "explanation/a-run-that-learns.md"),
         ("self_play_cpu/curve.py", "self-play.svg", "how-to/several-seats.md"),
+        ("signal_cpu/curves.py", "signal-cpu.svg", "how-to/signal.md"),
     ],
 )
 def test_the_curve_and_the_table_are_those_of_the_recorded_runs(script: str, picture: str, page: str) -> None:

@@ -1,6 +1,6 @@
 """A trainer that is killed: it samples batches, and logs what its curriculum has loaded, seen and stored.
 
-python tests/signals/killed_trainer.py URL LOG
+python tests/signals/killed_trainer.py URL LOG OPTIONS
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def beliefs(posterior: Posterior) -> list[float]:
     return [posterior.chance(task, [0.0], 3) for task in range(TASKS)]
 
 
-async def main(url: str, log: Any) -> None:
+async def main(url: str, log: Any, options: dict[str, Any]) -> None:
     curriculum = Logged(log)
     load, store = stored_module.StoredCurriculum.load, stored_module.StoredCurriculum.store
 
@@ -62,7 +62,7 @@ async def main(url: str, log: Any) -> None:
     async with (
         connect(nats=url) as gym,
         signal_batches(
-            gym, rows, want=4, repeats=4, curriculum=curriculum, name="exp", environment="guess"
+            gym, rows, want=4, repeats=4, curriculum=curriculum, name="exp", environment="guess", **options
         ) as batches,
     ):
         while True:
@@ -71,4 +71,4 @@ async def main(url: str, log: Any) -> None:
 
 if __name__ == "__main__":
     with open(sys.argv[2], "ab") as log:
-        anyio.run(main, sys.argv[1], log)
+        anyio.run(main, sys.argv[1], log, msgspec.json.decode(sys.argv[3]))

@@ -46,8 +46,8 @@ def anyio_backend() -> str:
     return "asyncio"  # real time
 
 
-def started(url: str, log: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(TRAINER), url, str(log)])
+def started(url: str, log: Path, options: dict[str, Any]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(TRAINER), url, str(log), json.dumps(options)])
 
 
 def lives(log: Path) -> list[list[dict[str, Any]]]:
@@ -61,9 +61,18 @@ def lives(log: Path) -> list[list[dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("kills", "options"),
+    [
+        (4, {}),
+        pytest.param(50, {}, marks=pytest.mark.soak),
+        pytest.param(8, {"partial": True}, marks=pytest.mark.soak),
+        pytest.param(8, {"waves": [2, 2]}, marks=pytest.mark.soak),
+        pytest.param(8, {"staleness": 1}, marks=pytest.mark.soak),
+    ],
+)
 async def test_the_curriculum_is_exact_after_kills(
-    kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kills: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "guess.py").write_text(GUESS)
     monkeypatch.chdir(tmp_path)
@@ -72,7 +81,7 @@ async def test_the_curriculum_is_exact_after_kills(
     pools = make_pools(["guess"], model, workers=1, concurrency=64)
     async with running(SystemSpec(pools=tuple(pools))) as system:
         for life in range(kills + 1):
-            trainer = started(system.url, log)
+            trainer = started(system.url, log, options)
             try:
                 with anyio.fail_after(60):
                     while not log.exists() or len(lives(log)) <= life or "batch" not in str(lives(log)[-1]):

@@ -149,6 +149,20 @@ async def test_leaving_cancels_what_is_in_progress_down_to_the_engine() -> None:
         assert info.state == "cancelled"
 
 
+async def test_a_group_that_ends_while_the_context_is_left_starts_no_other() -> None:
+    async with running() as here, here.batches(curriculum="uniform") as batches:
+        run, start, flat = batches._run, batches.start_due, batches.useful.flat
+
+        def closing() -> None:
+            # The last record of a flat group came just before, so that another one is due.
+            if batches.useful.flat > flat:
+                run.end("it was closed")
+            start()
+
+        batches.start_due = closing
+        await run.ended()
+
+
 async def test_a_run_that_is_cancelled_by_another_client_ends_the_waiting() -> None:
     async with running() as here, here.another() as gym, here.batches() as batches:
         here.policy.hanging = True
