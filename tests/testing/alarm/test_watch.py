@@ -184,6 +184,15 @@ async def test_an_auditor_is_a_model_of_the_process_that_looks() -> None:
 
 
 @pytest.mark.anyio
+async def test_an_error_of_the_body_stays_what_it_is() -> None:
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with watching({}, tell=lambda _: None):
+            raise error
+    assert caught.value is error
+
+
+@pytest.mark.anyio
 async def test_what_cannot_be_looked_at_is_missing() -> None:
     for row in (
         Raw(b"{}"),
