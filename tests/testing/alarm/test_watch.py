@@ -86,6 +86,7 @@ def test_a_client_and_a_collector_hear_a_hack(
         on_alarm=heard.append,
     ) as gym:
         assert len(list(gym.rollouts(lines, environment="sums"))) == HONEST + HACKED
+        assert list(gym.alarms) == heard[: len(gym.alarms)]
     assert [alarm.environment for alarm in heard] == ["sums"]
     capsys.readouterr()
 
