@@ -23,8 +23,6 @@ UNMEASURED = ("aviary_remote", "math_formal_lean", "minif2f", "mobench", "proofn
 """They need a server and Lean."""
 OLDER = (
     "apex_shortlist",
-    "evalplus",
-    "math500",
     "hmmt",
     "math_with_judge",
     "gsm8k",

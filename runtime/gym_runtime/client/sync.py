@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
@@ -27,6 +27,7 @@ from gym_runtime.client.session import EnvironmentSession, Observation, Said
 from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.images import Content
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_keywords import SamplingKeywords
@@ -267,6 +268,11 @@ class SyncClient:
     def urls(self) -> tuple[str, ...]:
         """The broker's, for another client of this system; empty when this one is closed."""
         return self._address.urls if self._address is not None else ()
+
+    @property
+    def alarms(self) -> Sequence[Alarm]:
+        """As `Client.alarms`; of this process's connection."""
+        return self.connection().client.alarms
 
     def __enter__(self) -> Self:
         return self

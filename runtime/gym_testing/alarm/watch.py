@@ -26,7 +26,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from gym_runtime.adapters import ModelSettings
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.errors import UNREADABLE, UsageError, leaf
 from gym_runtime.messages import Alarm, RolloutRecord
 from gym_runtime.own_files import open_own, refuse_special
 
@@ -277,13 +277,17 @@ async def watching(
     watch = RewardWatch(
         environments, share=share, each_version=each_version, second=second, auditor=auditor, tell=tell
     )
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch.work)
-        try:
-            yield watch
-        finally:
-            watch.close()
-            tasks.cancel_scope.deadline = anyio.current_time() + END_S
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch.work)
+            try:
+                yield watch
+            finally:
+                watch.close()
+                tasks.cancel_scope.deadline = anyio.current_time() + END_S
+    # An error of the context's body is the caller's, and must reach it as it was raised.
+    except BaseExceptionGroup as group:
+        raise leaf(group) from None
 
 
 def rewards(

@@ -86,6 +86,7 @@ def test_a_client_and_a_collector_hear_a_hack(
         on_alarm=heard.append,
     ) as gym:
         assert len(list(gym.rollouts(lines, environment="sums"))) == HONEST + HACKED
+        assert list(gym.alarms) == heard[: len(gym.alarms)]
     assert [alarm.environment for alarm in heard] == ["sums"]
     capsys.readouterr()
 
@@ -181,6 +182,15 @@ async def test_an_auditor_is_a_model_of_the_process_that_looks() -> None:
     async with watching({"sums": "./sums.py"}, share=1.0, auditor=judge, tell=said.append) as watch:
         watch.add(record)
     assert (watch.looks, watch.missing, said) == (1, 0, [])
+
+
+@pytest.mark.anyio
+async def test_an_error_of_the_body_stays_what_it_is() -> None:
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with watching({}, tell=lambda _: None):
+            raise error
+    assert caught.value is error
 
 
 @pytest.mark.anyio
