@@ -127,8 +127,9 @@ class RendererPrefixes:
         new = messages[len(_told(past)[0]) :]
 
         def bridged() -> list[int] | None:
-            # Where the completion begins is not known; what it gives is checked below in any case.
-            found = renderer.bridge_to_next_turn([], so_far, new, tools=tools)
+            # Where the last completion begins is not known. Renderers want some prompt, look for the end of the
+            # turn from behind, and what they give is checked below.
+            found = renderer.bridge_to_next_turn(so_far[:1], so_far[1:], new, tools=tools)
             return None if found is None else list(found.token_ids)
 
         found = await self._called(bridged)
