@@ -54,6 +54,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         engine_args: for an engine in the worker, as on ``vllm serve``'s command line.
         exact: where tokens are wanted, go on with the tokens of the turns so far.
+        routed_experts: where tokens are wanted, each comes with the experts to which it went, of servers with
+            ``--enable-scale-out --enable-return-routed-experts``.
+        renderer: goes on from the tokens where the model's template drops thinking, of servers with
+            ``--enable-scale-out``: ``auto`` (the package ``renderers``) or ``MODULE:FUNCTION``; see
+            `gym_models.vllm_engine.renderer`.
         reasoning: how earlier thinking goes back: ``reasoning_content`` (vLLM hands it to the template by
             both of its names), ``reasoning``, ``think`` (tags in the text), ``drop``.
         tool_images: ``user`` puts images of tools into a user's message after them, for models whose template
@@ -64,6 +69,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     engine_args: str = ""
     exact: bool = True
+    routed_experts: bool = False
+    renderer: str = ""
     reasoning: Reasoning = "reasoning_content"
     tool_images: ToolImages = "tool"
     sampling: dict[str, Any] = {}
@@ -125,6 +132,8 @@ class Adapter:
                 reasoning=self._options.reasoning, tool_images=self._options.tool_images, engine="vLLM"
             ),
             exact=self._options.exact,
+            routed_experts=self._options.routed_experts,
+            renderer=self._options.renderer,
         )
 
     async def __aexit__(

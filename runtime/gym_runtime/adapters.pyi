@@ -5,6 +5,7 @@ from .messages.calls import Control as Control
 from .messages.calls import ControlAnswer as ControlAnswer
 from .messages.calls import ModelAnswer as ModelAnswer
 from .messages.calls import ModelCall as ModelCall
+from .messages.routed_experts import Experts as Experts
 from .rollout.rollout import Agent as Agent
 from .rollout.rollout import Rollout as Rollout
 from .rollout.seats import Seat as Seat

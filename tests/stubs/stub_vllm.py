@@ -16,11 +16,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import Any, Literal
 
+import numpy as np
 from aiohttp import web
+from numpy.typing import NDArray
 from stubs.stub_vocabulary import END, Vocabulary
 
 DEFAULT_MAX_TOKENS = 16
@@ -28,10 +32,18 @@ SCALE_OUT = "/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/c
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
+def routed(ids: list[int], *, layers: int = 3, top_k: int = 2, wide: bool = False) -> NDArray[Any]:
+    """The experts of all tokens but the last, told by each token and its place."""
+    first = np.array(ids[:-1]) * 31 + np.arange(len(ids) - 1)
+    experts = first[:, None, None] + np.arange(layers * top_k).reshape(layers, top_k)
+    return (experts % (300 if wide else 200)).astype("<u2" if wide else "u1")
+
+
 class StubVllm:
     """One server. ``scale_out`` and ``dev`` are the switches that a real one has; times in seconds.
 
     Args:
+        experts: each completion comes with its routed experts, by `routed`.
         token_prompts: what becomes of a prompt's tokens in a chat request: 0.32 takes them, before they were
             ignored. ``prefix``: NeMo RL's server, which takes the first part of a prompt in a field of its
             own, wants a ``top_p``, lists no models, and names tokens instead of reporting a prompt;
@@ -58,6 +70,7 @@ class StubVllm:
         dev: bool = True,
         think: bool = False,
         token_s: float = 0.0,
+        experts: bool = False,
     ) -> None:
         self.url = ""
         self.asked: list[str] = []
@@ -70,6 +83,7 @@ class StubVllm:
         self._go_on = asyncio.Event()
         self._go_on.set()
         self._scale_out, self._dev, self._think, self._token_s = scale_out, dev, think, token_s
+        self._experts = experts
         self._token_prompts, self._tokenize_mode = token_prompts, tokenize
         self._vocabulary = Vocabulary()
 
@@ -212,6 +226,10 @@ class StubVllm:
             "weight_versions": spans,
             "logprobs": {"content": [{"token_id": one, "logprob": -0.5} for one in ids]},
         }
+        if self._experts:
+            file = BytesIO()
+            np.save(file, routed(body["token_ids"] + ids))
+            choice["routed_experts"] = b64encode(file.getvalue()).decode()
         answer = {"request_id": "g", "choices": [choice], "prompt_token_ids": body["token_ids"]}
         return web.json_response(answer)
 

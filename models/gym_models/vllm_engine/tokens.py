@@ -66,6 +66,7 @@ class Choice(msgspec.Struct):
     stop_reason: int | str | None = None
     logprobs: Logprobs | None = None
     weight_versions: list[WeightSpan] | None = None
+    routed_experts: Raw = Raw()
 
 
 class Generated(msgspec.Struct):

@@ -38,14 +38,16 @@ from gym_faces.dialects import (
     responses_api,
 )
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, WeightSpan
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.logs import logger
 from gym_runtime.messages import pack_ids, unpack_ids
 from msgspec import Raw
 from msgspec.structs import replace
 
 from gym_models.vllm_engine import tokens
-from gym_models.vllm_engine.continuation import continued
+from gym_models.vllm_engine.continuation import Prompt, continued
+from gym_models.vllm_engine.renderer import RendererPrefixes, renderer_of
+from gym_models.vllm_engine.routed import with_experts
 from gym_models.vllm_engine.tokens import Generated, Rendering
 from gym_models.wire import media
 from gym_models.wire.endpoint import Endpoint
@@ -74,6 +76,8 @@ class VllmEngine(Engine):
 
     Args:
         exact: go on with the tokens of the turns so far.
+        routed_experts: tokens come with the experts to which they went.
+        renderer: goes on from the tokens where the template does not: `renderer.renderer_of`.
 
     Attributes:
         version: the last known version of the weights; empty if the engine does not report it.
@@ -88,6 +92,8 @@ class VllmEngine(Engine):
         extra_body: bytes = b"{}",
         dialect: ChatVariant,
         exact: bool = True,
+        routed_experts: bool = False,
+        renderer: str = "",
         media_hosts: Sequence[str] = (),
     ) -> None:
         super().__init__(
@@ -100,6 +106,9 @@ class VllmEngine(Engine):
         )
         self.version = ""
         self._exact = exact
+        self._routed = routed_experts
+        make = partial(renderer_of, renderer, model)
+        self._renderer = RendererPrefixes(make, endpoint.url) if renderer else None
         self._scales_out = True
         self._takes_ids: bool | None = None  # by its Chat Completions; None before the first answer
         self._takes_prefix: bool | None = None
@@ -114,6 +123,9 @@ class VllmEngine(Engine):
                 if refused.answer.status not in _NOT_ENABLED:
                     return self._overflow_or_raise(refused.answer, call)
                 self._scales_out = False
+        if call.return_tokens and self._routed:
+            what = "the option routed_experts needs a vLLM with --enable-scale-out, and the option exact"
+            raise ModelRefused(what, stage="model")
         before = self.version
         answer = await (
             self._by_chat(call, context) if call.return_tokens else super().respond(call, context)
@@ -138,13 +150,29 @@ class VllmEngine(Engine):
         if call.prefix is not None:
             render, text = partial(self._render, call, context), partial(self._text, context)
             found = await continued(call.prefix, call.input, whole, render, text)
+        if found is None and self._renderer is not None and not _has_media(call):
+            found = await self._by_renderer(self._renderer, call, whole)
         prompt, features = found or (whole.token_ids, None)
         body = tokens.generate_request(whole, prompt, features)
         generated = await self._ask(self.root + tokens.GENERATE, body, Generated, context)
         said = tokens.tokens(generated)
+        if self._routed:
+            said = with_experts(said, generated.choices[0].routed_experts)
         self.version = said.weights[-1].version if said.weights else self.version
         response = await self._parsed(call, generated, context)
         return ModelAnswer(response=response, tokens=said, weight_version=self.version or None)
+
+    async def _by_renderer(
+        self, renderer: RendererPrefixes, call: ModelCall, whole: Rendering
+    ) -> Prompt | None:
+        """The prompt that a renderer makes of the tokens so far; a first turn shows whether it can."""
+        chat = self._chat_body(call, call.input)
+        if call.prefix is None:
+            await renderer.compare(chat, whole.token_ids)
+            return None
+        past = self._chat_body(call, call.input[: call.prefix.items])
+        ids = await renderer.continued(unpack_ids(call.prefix.ids), chat, past)
+        return None if ids is None else Prompt(ids)
 
     async def _parsed(self, call: ModelCall, generated: Generated, context: CallContext) -> Raw:
         """The response that the engine's own parsers make of the completion's tokens."""

@@ -6,8 +6,8 @@ prompt is therefore short: how many of its first ids are those before it (``same
 (``rest``). A reader needs the ids before it.
 
 In a row they are as NeMo Gym has them, on the last output item of each call: ``prompt_token_ids``,
-``generation_token_ids``, ``generation_log_probs``, and this runtime's ``token_segment`` and
-``weight_versions``. Each prompt is written whole, so a row is much larger than its tokens: it is written
+``generation_token_ids``, ``generation_log_probs``, ``routed_experts``, and this runtime's ``token_segment``
+and ``weight_versions``. Each prompt is written whole, so a row is much larger than its tokens: it is written
 once, where it is read.
 """
 
@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.errors import ModelUnavailable
+from gym_runtime.messages.routed_experts import Experts, written
 
 ID_BYTES = 4
 _TEXT_BYTES = 16_000
@@ -133,6 +134,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         weights: which version of the weights sampled which tokens; empty if the engine does not say.
         same: of a short prompt, how many of its ids, from the first one on, are those before it; else 0.
         rest: of a short prompt, the other ids, as ``prompt_ids``.
+        experts: which experts each token went to, of engines that were asked for it.
     """
 
     prompt_ids: bytes = b""
@@ -141,6 +143,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weights: list[WeightSpan] = []
     same: int = 0
     rest: bytes = b""
+    experts: Experts | None = None
 
 
 class CallTokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,8 +164,10 @@ def shortened(tokens: Tokens, before: bytes | bytearray) -> Tokens:
     same = shared_ids(tokens.prompt_ids, before)
     if not same:
         return tokens
+    # The last id before may have been sampled last, and then has its experts from this call.
+    experts = tokens.experts and tokens.experts.since(same - 1)
     return msgspec.structs.replace(
-        tokens, prompt_ids=b"", same=same, rest=tokens.prompt_ids[same * ID_BYTES :]
+        tokens, prompt_ids=b"", same=same, rest=tokens.prompt_ids[same * ID_BYTES :], experts=experts
     )
 
 
@@ -316,7 +321,7 @@ def _other_fields(call: CallTokens) -> dict[str, Any]:
         fields["token_segment"] = call.segment
     if tokens.weights:
         fields["weight_versions"] = tokens.weights
-    return fields
+    return fields if tokens.experts is None else fields | written(tokens.experts)
 
 
 class _Written(Past):

@@ -27,6 +27,7 @@ from gym_runtime.messages.call_tokens import (
     pack_ids,
     pack_logprobs,
 )
+from gym_runtime.messages.routed_experts import read
 
 FIELD = "_gym_fork"
 """The field of a row that forks a rollout; it has a `Fork`."""
@@ -34,7 +35,7 @@ OnDifference = Literal["fail", "go_on"]
 WHOLE_BYTES = 2**26
 """So many bytes the ids of all shared prompts have at most: an agent worker holds them whole."""
 TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-_OURS = (*TOKEN_FIELDS, "routed_experts", "weight_versions", "token_segment")
+_OURS = (*TOKEN_FIELDS, "routed_experts", "routed_experts_start", "weight_versions", "token_segment")
 
 
 class ForkTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,6 +131,8 @@ class _ItemTokens(msgspec.Struct, frozen=True):
     prompt_token_ids: list[int] = []
     generation_log_probs: list[float] = []
     weight_versions: list[WeightSpan] = []
+    routed_experts: Raw = Raw()
+    routed_experts_start: int = 0
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
@@ -190,6 +193,7 @@ def item_tokens(item: Raw) -> Tokens:
         generation_ids=pack_ids(found.generation_token_ids),
         log_probs=pack_logprobs(found.generation_log_probs),
         weights=found.weight_versions,
+        experts=read(found.routed_experts, found.routed_experts_start),
     )
 
 

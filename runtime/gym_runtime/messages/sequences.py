@@ -34,6 +34,7 @@ from gym_runtime.messages.call_tokens import (
     pack_logprobs,
     shared_ids,
 )
+from gym_runtime.messages.routed_experts import ROUTED_BYTES, Experts, Rows, read
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +46,8 @@ class _Item(msgspec.Struct, frozen=True):
     generation_token_ids: list[int] | None = None
     generation_log_probs: list[float | None] | None = None
     weight_versions: list[WeightSpan] = []
+    routed_experts: Raw = Raw()
+    routed_experts_start: int = 0
 
 
 class _Fork(msgspec.Struct, frozen=True):
@@ -114,6 +117,8 @@ class TokenSequence:
         leaves_at: how many ids, from the first one on, it has in common with the parent.
         weight: of its advantage, by the rule that was asked for; 0.0 if it is not trained on.
         seat: who sampled it, of a rollout with several trained seats: see `RolloutRecord.reward_of`.
+        experts: uint8, or uint16 of more than 256 experts, shape (prompt and completion tokens - 1, layers,
+            top_k): the experts that the engine chose for each token but the last; None unless all are known.
     """
 
     prompt_ids: NDArray[np.int64]
@@ -131,6 +136,7 @@ class TokenSequence:
     leaves_at: int = 0
     weight: float = 1.0
     seat: str = ""
+    experts: NDArray[np.uint8 | np.uint16] | None = None
 
     @property
     def versions(self) -> list[str]:
@@ -147,13 +153,17 @@ class _Call(msgspec.Struct, frozen=True):
     log_probs: bytes
     weights: list[WeightSpan]
     trained: bool = True
+    experts: Experts | None = None
 
 
 class _Segment:
     """A sequence that is being put together."""
 
-    def __init__(self, prompt: bytes, kind: str, seat: str, parent: int, leaves_at: int) -> None:
+    def __init__(
+        self, prompt: bytes, kind: str, seat: str, parent: int, leaves_at: int, experts: Rows
+    ) -> None:
         self.prompt = prompt
+        self.experts = experts
         self.seat = seat
         self.kind = kind
         self.parent = parent
@@ -169,6 +179,7 @@ class _Segment:
         self.whole += memoryview(call.prompt)[len(self.whole) :]
         start = self._length()
         self.whole += call.ids
+        self.experts.add(call.experts)
         self.log_probs.append(call.log_probs)
         self.turns.append((start, self._length()))
         self.trained.append(call.trained)
@@ -189,6 +200,7 @@ class _Tree:
         self.ends: list[tuple[int, int]] = []
         self.last = 0
         self._room = PROMPT_BYTES
+        self._experts_room = ROUTED_BYTES
 
     def head(self, number: int, count: int) -> bytes:
         """The first ids of a call, prompt and completion; fewer if it has fewer."""
@@ -211,7 +223,8 @@ class _Tree:
             self.ends.append((place, len(old.whole)))
             return
         leaves_at = 0 if old is None else min(shared_ids(call.prompt, old.whole), end // ID_BYTES)
-        segment = _Segment(call.prompt, kind, seat, place, leaves_at)
+        experts = Rows() if old is None or call.experts is None else self._shared(old, leaves_at)
+        segment = _Segment(call.prompt, kind, seat, place, leaves_at, experts)
         self._room -= len(call.prompt)
         if self._room < 0:
             most = PROMPT_BYTES // ID_BYTES
@@ -219,6 +232,15 @@ class _Tree:
         segment.add(call)
         self.ends.append((len(self.segments), len(segment.whole)))
         self.segments.append(segment)
+
+    def _shared(self, old: _Segment, tokens: int) -> Rows:
+        rows = Rows(old.experts, tokens)
+        self._experts_room -= len(rows.data)
+        if self._experts_room < 0:
+            raise TaskError(
+                f"the rollout's branches repeat more than {ROUTED_BYTES:,} bytes of routed experts"
+            )
+        return rows
 
 
 def token_sequences(
@@ -296,7 +318,8 @@ def _packed(item: int, tokens: Tokens, prompt: bytes, *, trained: bool = True) -
     if (len(prompt) | len(ids)) % ID_BYTES:
         raise TaskError(f"{where} has token ids that are not of 32 bits")
     _check(where, ids, log_probs)
-    return _Call(item, prompt, ids, log_probs, tokens.weights, trained) if ids else None
+    experts = tokens.experts and tokens.experts.checked((len(prompt) + len(ids)) // ID_BYTES)
+    return _Call(item, prompt, ids, log_probs, tokens.weights, trained, experts) if ids else None
 
 
 def _tree(calls: Iterable[_Call], branches: Sequence[BranchCall]) -> _Tree:
@@ -374,9 +397,19 @@ def _sequences(
                 leaves_at=one.leaves_at,
                 weight=weight,
                 seat=one.seat,
+                experts=_experts(one.experts),
             )
         )
     return found
+
+
+def _experts(rows: Rows) -> Any:
+    """As `TokenSequence.experts`."""
+    import numpy as np
+
+    if (last := rows.last) is None or not rows.whole:
+        return None
+    return np.frombuffer(rows.data, "<u2" if last.wide else "u1").reshape(-1, last.layers, last.top_k)
 
 
 def _read(number: int, item: _Item, ids: list[int], *, trained: bool) -> _Call:
@@ -394,7 +427,12 @@ def _read(number: int, item: _Item, ids: list[int], *, trained: bool) -> _Call:
     except struct.error as error:
         raise TaskError(f"output item {number}: a token id is not of 32 bits: {error}") from error
     _check(f"output item {number}", sampled, log_probs)
-    return _Call(number, prompt, sampled, log_probs, item.weight_versions, trained)
+    experts = read(item.routed_experts, item.routed_experts_start)
+    if experts is not None:
+        tokens = (len(prompt) + len(sampled)) // ID_BYTES
+        # Others write a row for the last token, too, which means nothing.
+        experts = experts.until(tokens).checked(tokens)
+    return _Call(number, prompt, sampled, log_probs, item.weight_versions, trained, experts)
 
 
 def _check(where: str, ids: bytes, log_probs: bytes) -> None:

@@ -32,6 +32,7 @@ from gym_runtime.messages.calls import (
     decode_declaration,
 )
 from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.messages.routed_experts import Experts
 from msgspec import Raw
 from runtime.messages.examples import Decode
 from runtime.messages.golden_values import FAULT, FAULT_JSON, decoder
@@ -147,6 +148,16 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'"weights":[{"version":"7","start":0,"end":1}]}',
     ),
     (decoder(Tokens), Tokens(same=3, rest=b"\x01\x00\x00\x00"), b'{"same":3,"rest":"AQAAAA=="}'),
+    (
+        decoder(Tokens),
+        Tokens(experts=Experts(layers=1, top_k=1, data=b"\x05")),
+        b'{"experts":{"layers":1,"top_k":1,"data":"BQ=="}}',
+    ),
+    (
+        decoder(Experts),
+        Experts(layers=1, top_k=1, data=b"\x05\x00", start=4, wide=True),
+        b'{"layers":1,"top_k":1,"data":"BQA=","start":4,"wide":true}',
+    ),
     (decoder(CallTokens), CallTokens(item=2, tokens=Tokens()), b'{"item":2,"tokens":{}}'),
     (
         decoder(CallTokens),

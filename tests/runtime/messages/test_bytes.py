@@ -19,6 +19,7 @@ from gym_runtime.messages import (
     calls,
     outcomes,
     responses,
+    routed_experts,
     run_control,
     stored_records,
 )
@@ -73,7 +74,7 @@ def structs(module: ModuleType) -> set[type]:
 def test_every_message_has_golden_bytes() -> None:
     modules = (
         *(calls, outcomes, responses, role_models, tasks),
-        *(stored_records, run_control, branches, call_tokens, errors),
+        *(stored_records, run_control, branches, call_tokens, routed_experts, errors),
     )
     there = set[type]().union(*map(structs, modules))
     elsewhere = {Figures, Heartbeat}
