@@ -55,7 +55,14 @@ needs_miniwob = pytest.mark.skipif(bool(missing_pages()), reason=missing_pages()
 
 @pytest.mark.parametrize(
     ("combination", "key", "modifiers"),
-    [("Return", "Enter", 0), ("ctrl+a", "a", 2), ("CTRL+SHIFT+End", "End", 10), ("+", "+", 0), ("x", "x", 0)],
+    [
+        ("Return", "Enter", 0),
+        ("ctrl+control+a", "a", 2),
+        ("ctrl+a", "a", 2),
+        ("CTRL+SHIFT+End", "End", 10),
+        ("+", "+", 0),
+        ("x", "x", 0),
+    ],
 )
 def test_keys_of_all_dialects_are_pressed(combination: str, key: str, modifiers: int) -> None:
     down, up = actions.press(combination)

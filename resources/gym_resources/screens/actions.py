@@ -152,7 +152,7 @@ def press(combination: str) -> list[Event]:
     """
     *held, name = combination.split("+") if combination.strip("+") else [combination[:1]]
     try:
-        modifiers = sum(MODIFIERS[one.strip().lower()] for one in held)
+        modifiers = sum({MODIFIERS[one.strip().lower()] for one in held})
     except KeyError as error:
         raise ToolError(f"there is no modifier {error}; there are {', '.join(MODIFIERS)}") from None
     name = name if name == " " else name.strip()

@@ -44,8 +44,9 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --no-zygote "
     "--disable-background-networking --disable-component-update --disable-sync --disable-extensions "
     "--disable-crash-reporter --disable-breakpad --hide-scrollbars --remote-debugging-pipe "
-    "--user-data-dir=/tmp/profile about:blank"
+    "--user-data-dir=$HOME/profile about:blank"
 )
+# The shell that starts it replaces $HOME: a folder of this sandbox's own, also without isolation.
 # Chromium itself: the scripts in /usr/bin read /etc, which the sandbox does not show.
 PLACES = (
     "/usr/lib/chromium/chromium",

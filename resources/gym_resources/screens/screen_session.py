@@ -201,7 +201,7 @@ class ScreenSession(Session[T]):
             return actions.mouse("mouseMoved", here)
         if action == "left_click_drag":
             return actions.drag(self.screen.place(start, "start_coordinate") if start else before, here)
-        modifiers = sum(actions.MODIFIERS.get(one.lower(), 0) for one in text.split("+")) if text else 0
+        modifiers = sum({actions.MODIFIERS.get(one.strip().lower(), 0) for one in text.split("+")})
         return actions.click(here, *actions.CLICKS[action], modifiers=modifiers)
 
     async def _do(self, events: list[Event], milliseconds: int) -> None:

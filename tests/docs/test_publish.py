@@ -1,0 +1,48 @@
+"""The package of docs/how-to/publish.md appears by itself where it can be imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docs.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "how-to" / "publish.md"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_package_of_the_page_appears_by_itself(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    for block in blocks(PAGE):
+        if block.title:
+            path = tmp_path / block.title
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block.text)
+    # As an installer reads the package, without what builds wheels, which may not be here.
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        "import setuptools; setuptools.setup()",
+        "-q",
+        "egg_info",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=100)
+    listed = (tmp_path / "greeting_environments.egg-info" / "SOURCES.txt").read_text()
+    assert "greeting_environments/polite.jsonl" in listed
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "gym_runtime.cli.main", "test", "polite"],
+        cwd=tmp_path / "elsewhere",
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert "polite: keeps the contract" in done.stdout, done.stdout + done.stderr
