@@ -77,7 +77,8 @@ def _counted(log: dict[str, Any]) -> dict[str, Any]:
         "epochs": max(sample["epoch"] for sample in samples),
         "sample_id": ids,
     }
-    counts = {"total_samples": len(samples), "completed_samples": len(samples), "scores": []}
+    no_scores: list[Any] = []
+    counts = {"total_samples": len(samples), "completed_samples": len(samples), "scores": no_scores}
     return {
         **log,
         "eval": {**header, "dataset": dataset, "config": config},
