@@ -28,8 +28,8 @@ from gym_runtime.cli.options import (
 )
 from gym_runtime.cli.remote import run_async, unserved
 from gym_runtime.client import connect
-from gym_runtime.client.alarms import load_watch
 from gym_runtime.client.recorded_runs import keep_flushing
+from gym_runtime.client.reward_watch import load_watch
 from gym_runtime.client.run import Run
 from gym_runtime.client.status import Counter
 from gym_runtime.client.streaming import background

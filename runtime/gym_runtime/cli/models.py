@@ -14,7 +14,7 @@ from gym_runtime.cli import terminal
 from gym_runtime.cli.options import POLICY, BrokerOptions, ModelOptions, RoleOptions, named_values
 from gym_runtime.cli.remote import ask
 from gym_runtime.client import make_pools
-from gym_runtime.client.alarms import AUDITOR
+from gym_runtime.client.reward_watch import AUDITOR
 from gym_runtime.client.row_sources import require_declared, require_roles, served_model
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError

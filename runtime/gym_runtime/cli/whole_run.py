@@ -38,7 +38,7 @@ from gym_runtime.cli.options import shown_name
 from gym_runtime.cli.remote import run_async
 from gym_runtime.cli.rows import note_lenient, note_names, sources
 from gym_runtime.client import About, Client, Tracker, connect
-from gym_runtime.client.alarms import Watch, load_watch
+from gym_runtime.client.reward_watch import Watch, load_watch
 from gym_runtime.client.status import dead_engine, in_progress
 from gym_runtime.client.tracking import load_tracker, tell_alarms
 from gym_runtime.environment import catalogue, requirements

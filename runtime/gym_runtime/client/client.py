@@ -16,10 +16,10 @@ from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.client import standing_run
-from gym_runtime.client.alarms import Watch
 from gym_runtime.client.collected_groups import InputOrder, run_groups
 from gym_runtime.client.progress import shown
 from gym_runtime.client.recorded_runs import Expecting, recording, run_recorded
+from gym_runtime.client.reward_watch import Watch
 from gym_runtime.client.row_sources import (
     POLICY,
     AnyRow,

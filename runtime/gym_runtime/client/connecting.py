@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import cast
 
 from gym_runtime.bus.nats import connect as connect_bus
-from gym_runtime.client.alarms import AUDITOR, Watch, load_watch
 from gym_runtime.client.client import Client, Joined
+from gym_runtime.client.reward_watch import AUDITOR, Watch, load_watch
 from gym_runtime.client.row_sources import POLICY, Started, require_declared, require_roles
 from gym_runtime.client.streaming import background
 from gym_runtime.environment import catalogue

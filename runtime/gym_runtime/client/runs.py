@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Headers, Incoming
-from gym_runtime.client.alarms import Alarms
+from gym_runtime.client.reward_watch import Alarms
 from gym_runtime.client.status import Counter, results
 from gym_runtime.client.stored import first_result
 from gym_runtime.client.streaming import background

@@ -17,7 +17,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from gym_runtime.client.alarms import Alarms
+from gym_runtime.client.reward_watch import Alarms
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import UsageError
 from gym_runtime.files.run_metrics import Summary

@@ -1,7 +1,7 @@
 """An alarm: second looks no longer confirm the rewards of an environment.
 
-It is raised by a watch (`gym_runtime.client.alarms`), and is told in the heartbeat of the run's client. When
-the run is over, it stays in its `gym_runtime.messages.stored_records.RunInfo`.
+It is raised by a watch (`gym_runtime.client.reward_watch`), and is told in the heartbeat of the run's client.
+When the run is over, it stays in its `gym_runtime.messages.stored_records.RunInfo`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gym_runtime import connect
-from gym_runtime.client.alarms import Alarms
+from gym_runtime.client.reward_watch import Alarms
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.metric_names import ALARMS
