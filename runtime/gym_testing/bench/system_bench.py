@@ -25,11 +25,13 @@ from gym_runtime.client import Client, connect
 from gym_runtime.errors import RuntimeFault, UsageError
 from gym_sandbox.processes.tree import members
 
-from gym_testing.bench import instant_engine, loop
+from gym_testing.bench import instant_engine, loop, openai_loop
 from gym_testing.bench.loop import ENVIRONMENT
 from gym_testing.checks.cpu_meter import cpu_ns
 
 ROUNDS = 5
+OPENAI_ROLLOUTS = 300
+"""So few of the loop with `openai` in each round: it takes 20 times as long as the bare one."""
 BUSY = 0.85
 """From this share of a core on, a process is what limits the rate."""
 
@@ -46,6 +48,7 @@ class SystemCost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         per_s, bare_per_s: rollouts per second.
+        openai_us: of a loop with the `openai` package.
         parts: by kind of process.
         most_at_engine: calls in progress at the engine, at most.
         limit: what limits the rate.
@@ -61,6 +64,7 @@ class SystemCost(msgspec.Struct, frozen=True, kw_only=True):
     cpu_us: float
     without_journal_us: float
     bare_us: float
+    openai_us: float
     parts: dict[str, PartCost]
     most_at_engine: int
     limit: str
@@ -119,9 +123,12 @@ async def measure(
             parts = parts_of(kinds, engine_pid)
             await _run(gym, parts, min(rollouts, max(200, in_flight)), in_flight, "turn")
             bare: list[tuple[float, float]] = []
+            openai_s: list[float] = []
+            few = min(rollouts, OPENAI_ROLLOUTS)
             runs: dict[str, list[_Run]] = defaultdict(list)
             for number in range(rounds):
                 bare.append(await loop.run(url, rollouts, in_flight))
+                openai_s.append(await openai_loop.run(url, few, in_flight))
                 both: tuple[Literal["turn", "result"], ...] = ("turn", "result")
                 # In turn, so that neither has the machine's better moments.
                 for durability in both[:: 1 if number % 2 else -1]:
@@ -138,6 +145,7 @@ async def measure(
         cpu_us=statistics.median(run.all_us for run in with_journal),
         without_journal_us=statistics.median(run.all_us for run in without),
         bare_us=statistics.median(cpu_s for _, cpu_s in bare) / rollouts * 1e6,
+        openai_us=statistics.median(openai_s) / few * 1e6,
         parts={
             name: PartCost(
                 cpu_us=statistics.median(run.spent_us[name] for run in with_journal),

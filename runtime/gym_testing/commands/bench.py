@@ -122,6 +122,7 @@ def _show_system(found: SystemCost) -> None:
     for title in ("rollouts/s", "CPU µs per rollout", "without journal"):
         table.add_column(title, justify="right")
     table.add_row("bare loop", f"{found.bare_per_s:,.0f}", f"{found.bare_us:,.0f}", "")
+    table.add_row("a loop with openai", "", f"{found.openai_us:,.0f}", "")
     whole = (found.per_s, found.cpu_us, found.without_journal_us)
     table.add_row("gym-runtime", *(f"{value:,.0f}" for value in whole))
     for name, part in found.parts.items():

@@ -56,6 +56,7 @@ def test_a_system_is_measured_and_nothing_is_left() -> None:
     assert {"agent worker", "model worker", "resource worker", "broker", "client"} <= found["parts"].keys()
     assert all(part["cpu_us"] > 0 for name, part in found["parts"].items() if name != "supervisor")
     assert sum(part["cpu_us"] for part in found["parts"].values()) > found["bare_us"] > 0
+    assert found["openai_us"] > found["bare_us"]
     assert found["per_s"] > 0
     assert found["python"] == system_bench.python()
     assert set(members(os.getpid())) <= before
