@@ -60,7 +60,7 @@ _OWN_LOOPS = {"simple_agent", "gymnasium_agent", "aviary_agent", "non_executing_
 _PROVIDERS = {
     "openai_model": "openai",
     "inference_provider": "openai",
-    "litellm_model": "openai",
+    "litellm_model": "litellm",
     "azure_openai_model": "azure",
     "vllm_model": "vllm",
     "local_vllm_model": "vllm",
