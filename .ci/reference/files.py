@@ -108,6 +108,10 @@ METRICS = """## Aggregate metrics
 A list with one object per agent: `agent_ref`; `agent_metrics` (`mean/FIELD`, `max/FIELD`, `min/FIELD`,
 `median/FIELD`, `std/FIELD` of every numeric field, and `pass@K`); `key_metrics`; `group_level_metrics`.
 
+With several repeats, `…/std_dev_across_runs` and `…/std_err_across_runs` say in percent how far the repeats'
+means differ. Where rows have an `extracted_answer`, `majority@K/reward` is the reward of a task's most
+frequent answer, and `…/no_answer` the share of rollouts without one.
+
 pass@K of a task whose rewards are all 0 or 1 is the chance that one of K of its rollouts is right, estimated
 from all of them; of a task with other rewards it is the best reward of its first K rollouts, as NeMo Gym
 defines it. So pass@1 of fractional rewards is the mean reward of repeat 0 alone; `mean/reward` is over all.

@@ -1,4 +1,4 @@
-"""The commands that serve a running system to other programs."""
+"""The commands that serve a running system to other programs, and read their configurations."""
 
 COMMANDS = {
     "Make rollouts": {
@@ -7,5 +7,8 @@ COMMANDS = {
         "verifiers, its own.",
         "openenv-server": "Serve an environment of a running system to clients of OpenEnv: TRL, SkyRL, "
         "verifiers, its own.",
+    },
+    "Prepare data": {
+        "import-config": "Read YAML configurations of NeMo Gym into files and commands here.",
     },
 }

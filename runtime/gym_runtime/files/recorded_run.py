@@ -26,12 +26,12 @@ from gym_runtime.files.resume import aside, start_run
 from gym_runtime.files.rows import alone, expand, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary, Table
 from gym_runtime.files.sample import USAGE
-from gym_runtime.files.scores import percent
+from gym_runtime.files.scores import percent, repeat_means
 from gym_runtime.files.stored_images import Images, remove_images
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.statistics import deviation, mean
+from gym_runtime.statistics import deviation
 
 
 class RecordedRun:
@@ -281,10 +281,7 @@ def over_repeats(rollouts: Sequence[ScoredRollout]) -> dict[str, float]:
     >>> over_repeats([ScoredRollout(0, 1.0), ScoredRollout(0, 0.0, rollout_index=1)])
     {'spread over repeats': 70.71067811865476}
     """
-    repeats: dict[int, list[float]] = {}
-    for one in rollouts:
-        repeats.setdefault(one.rollout_index, []).append(one.reward)
-    means = [found for rewards in repeats.values() if (found := mean(rewards)) is not None]
+    means = repeat_means((one.rollout_index, one.reward) for one in rollouts)
     spread = percent(deviation(means)) if len(means) > 1 else None
     return {} if spread is None else {"spread over repeats": spread}
 

@@ -1,7 +1,8 @@
 """Metrics of a run, kept up as rollouts finish: per agent, over its rollouts and over its groups.
 
-Of a rollout it keeps twelve bytes, and eight for every numeric field of its row. Failed and cancelled
-rollouts are counted; their numbers enter no statistic but the totals of tokens, turns and tool calls.
+Of a rollout it keeps twelve bytes, and eight for every numeric field of its row and for its answer. Failed
+and cancelled rollouts are counted; their numbers enter no statistic but the totals of tokens, turns and tool
+calls.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from gym_runtime.files.sample import CANCELLED, USAGE, Sample, sample_record
-from gym_runtime.files.scores import STATISTICS, PassScores, describe, percent, steps
+from gym_runtime.files.sample import CANCELLED, NO_ANSWER, NOT_ASKED, USAGE, Sample, sample_record
+from gym_runtime.files.scores import STATISTICS, PassScores, describe, percent, repeat_means, steps
 from gym_runtime.messages.calls import RoleUse, add_use
 from gym_runtime.messages.outcomes import RolloutRecord
-from gym_runtime.statistics import Clusters, Total
+from gym_runtime.statistics import Clusters, Total, deviation, mean
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -27,12 +28,14 @@ class Table(msgspec.Struct, frozen=True):
 
     Attributes:
         unjudged: the task of each rollout that has no verdict.
+        answers: `Sample.answer` of each rollout; empty if no row has an answer's field.
     """
 
     task_indices: array[int]
     rollout_indices: array[int]
     columns: dict[str, array[float]]
     unjudged: array[int]
+    answers: array[int] = msgspec.field(default_factory=lambda: array("q"))
 
     def order(self) -> array[int]:
         """The positions in the columns, sorted by task index, then by rollout index."""
@@ -81,6 +84,44 @@ class Table(msgspec.Struct, frozen=True):
             unjudged.discard(task_index)
             yield [rewards[position] for position in positions]
         yield from ([] for _ in unjudged)
+
+
+def over_repeats(table: Table) -> dict[str, float | None]:
+    """How far the repeats differ, in percent: the standard deviation of their mean rewards, and the standard
+    error of the mean over the repeats; nothing for a single repeat.
+    """
+    means = repeat_means(zip(table.rollout_indices, table.columns.get("reward", ()), strict=False))
+    if len(means) < 2:
+        return {}
+    name, spread = f"pass@1[avg-of-{len(means)}]/reward", deviation(means)
+    error = None if spread is None else spread / math.sqrt(len(means))
+    return {f"{name}/std_dev_across_runs": percent(spread), f"{name}/std_err_across_runs": percent(error)}
+
+
+def answer_shares(table: Table) -> dict[str, float | None]:
+    """Where rows have an ``extracted_answer``, in percent: ``majority@k``, the reward of a task's most
+    frequent answer, or the mean of those that are equally frequent; ``no_answer``, the share without one.
+
+    A task in which no rollout has an answer counts 0 for the majority.
+    """
+    votes: list[float] = []
+    missing: list[float] = []
+    most = 0
+    for _, positions in table.groups() if table.answers else ():
+        asked = [position for position in positions if table.answers[position] != NOT_ASKED]
+        if not asked:
+            continue
+        rewards: dict[int, list[float]] = {}
+        for position in asked:
+            rewards.setdefault(table.answers[position], []).append(table.columns["reward"][position])
+        missing.append(len(rewards.pop(NO_ANSWER, ())) / len(asked))
+        first = max(map(len, rewards.values()), default=0)
+        votes.append(mean([mean(one) or 0.0 for one in rewards.values() if len(one) == first]) or 0.0)
+        most = max(most, len(positions))
+    if not votes:
+        return {}
+    majority = {f"majority@{most}/reward": percent(mean(votes))} if most > 1 else {}
+    return majority | {f"pass@1[avg-of-{most}]/no_answer": percent(mean(missing))}
 
 
 def pass_scores(tables: Sequence[Table]) -> PassScores:
@@ -210,6 +251,9 @@ class AgentTable:
             column.append(numbers.get(name, _NAN))
         self.table.task_indices.append(sample.task_index)
         self.table.rollout_indices.append(sample.rollout_index)
+        if sample.answer != NOT_ASKED or self.table.answers:
+            missed = len(self.table.task_indices) - 1 - len(self.table.answers)
+            self.table.answers.extend([NOT_ASKED] * missed + [sample.answer])
         return reward
 
 
@@ -303,7 +347,8 @@ class Metrics:
         """The content of ``_aggregate_metrics.json``, in pieces; groups stand one per line.
 
         A list with one entry per agent: ``agent_ref``, ``agent_metrics`` (statistics of every field over
-        all rollouts; with several rollouts per task also pass@k, in percent as NeMo Gym has it),
+        all rollouts; with several rollouts per task also pass@k, in percent as NeMo Gym has it, how far the
+        repeats differ, and what `answer_shares` says),
         ``key_metrics`` (the means) and ``group_level_metrics`` (statistics per task); and what NeMo Gym has
         not: ``standard_errors`` of the means and of pass@k, clustered by task; ``tasks``: how many there are
         (``all``), how many have a reward (``rated``), and over how many each pass@k is computed;
@@ -316,6 +361,7 @@ class Metrics:
             table = entry.table
             scores = pass_scores([table])
             agent_metrics = table.statistics() | _pass_fields(scores, scores.pass_at, scores.mean_of_first)
+            agent_metrics |= over_repeats(table) | answer_shares(table)
             pass_errors = _pass_fields(scores, scores.pass_error, scores.mean_of_first_error)
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
             yield b",\n{" if position else b"\n{"

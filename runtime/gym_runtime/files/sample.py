@@ -6,6 +6,7 @@ Rows by NeMo Gym are read too; they lack the turns, tool calls and duration.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRec
 
 USAGE = ("input_tokens", "output_tokens", "total_tokens")
 CANCELLED = "cancelled"
+NOT_ASKED, NO_ANSWER = -1, 0
+"""The `Sample.answer` of a row without the field ``extracted_answer``, and of one in which it is empty."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +39,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         compared: its reward came from the comparison of its group, as its row says.
         terminal: it failed, and would fail again.
         attempt: the last attempt, counted from 1.
+        answer: a number that equal texts of its row's ``extracted_answer`` share, 0 without an answer, -1
+            where the row has no such field.
     """
 
     task_index: int
@@ -55,6 +60,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     compared: bool = False
     terminal: bool = False
     attempt: int = 1
+    answer: int = NOT_ASKED
 
     @property
     def key(self) -> tuple[int, int]:
@@ -67,6 +73,7 @@ class _Ref(msgspec.Struct, frozen=True):
 
 class _Referred(msgspec.Struct, frozen=True):
     agent_ref: _Ref = _Ref()
+    extracted_answer: Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Usage(msgspec.Struct, frozen=True):
@@ -123,8 +130,10 @@ def sample_record(record: RolloutRecord, agent: str | None = None) -> Sample:
     if record.reward is not None:
         numbers["reward"] = record.reward
     fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
+    answer = NOT_ASKED
     if agent is None:
-        agent = _decode_referred(record.row).agent_ref.name or record.environment
+        read = _decode_referred(record.row)
+        agent, answer = read.agent_ref.name or record.environment, _answer(read.extracted_answer)
     return Sample(
         task_index=record.task_index,
         rollout_index=record.rollout_index,
@@ -142,6 +151,7 @@ def sample_record(record: RolloutRecord, agent: str | None = None) -> Sample:
         duration_s=record.duration_s,
         terminal=fault is not None and fault.kind == "task",
         attempt=record.attempt,
+        answer=answer,
     )
 
 
@@ -180,6 +190,7 @@ def sample_row(line: bytes) -> Sample:
         terminal=row.terminal,
         # NeMo Gym counts attempts from 0.
         attempt=row.attempt_index + 1,
+        answer=_answer(fields.get("extracted_answer", msgspec.UNSET)),
     )
 
 
@@ -206,6 +217,16 @@ def samples_of(path: Path) -> Iterator[tuple[Sample, bytes, int]]:
                 f"{path}:{number} is no rollout row ({error}); remove or repair the line to go on"
             ) from None
         yield sample, line, number
+
+
+def _answer(raw: Raw | msgspec.UnsetType) -> int:
+    if isinstance(raw, msgspec.UnsetType):
+        return NOT_ASKED
+    text = bytes(raw)
+    if text in (b"null", b'""', b"[]"):
+        return NO_ANSWER
+    # Seven bytes: positive in an array of signed numbers of eight.
+    return 1 + int.from_bytes(hashlib.blake2b(text, digest_size=7).digest())
 
 
 def _tag(outcome: Outcome) -> str:

@@ -112,6 +112,14 @@ class PassScores:
         return _errors(self._firsts)
 
 
+def repeat_means(rewards: Iterable[tuple[int, float]]) -> list[float]:
+    """The mean reward of each repeat, from ``(repeat, reward)``; none beyond a double."""
+    repeats: dict[int, list[float]] = {}
+    for repeat, reward in rewards:
+        repeats.setdefault(repeat, []).append(reward)
+    return [found for _, one in sorted(repeats.items()) if (found := mean(one)) is not None]
+
+
 def percent(share: float | None) -> float | None:
     """In percent; None beyond a double."""
     return None if share is None else finite(100.0 * share)

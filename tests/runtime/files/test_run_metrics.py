@@ -55,6 +55,51 @@ def test_the_file_has_nemo_gyms_form(record: Record) -> None:
     assert (second["_ng_task_index"], second["std/reward"], second["mean/output_tokens"]) == (1, 0.0, 3.0)
 
 
+def answered(task: int, rollout: int, reward: float, **fields: object) -> Sample:
+    keys = {"_ng_task_index": task, "_ng_rollout_index": rollout, "agent_ref": {"name": "a"}}
+    return sample_row(json.dumps({**keys, "reward": reward, **fields}).encode())
+
+
+@pytest.mark.parametrize(
+    ("answers", "majority", "missing"),
+    [
+        # Rewards are 1, 0, 0 for the first task's repeats and 1, 1, 0 for the second one's.
+        ((("A", "B", "B"), ("A", "A", "B")), 50.0, 0.0),
+        ((("A", "A", "B"), ("A", "A", "B")), 75.0, 0.0),  # equal texts share their mean reward
+        ((("A", "B", None), ("", "A", None)), 75.0, 50.0),  # a tie counts with its mean
+        (((None, None, None), (1, [1], {"x": 1})), 100 / 3, 50.0),  # an answer may be any value
+    ],
+)
+def test_answers_of_any_environment_are_voted_on(
+    answers: tuple[tuple[object, ...], ...], majority: float, missing: float
+) -> None:
+    metrics = Metrics()
+    for task, rewards in enumerate(((1.0, 0.0, 0.0), (1.0, 1.0, 0.0))):
+        for rollout, reward in enumerate(rewards):
+            answer = answers[task][rollout]
+            metrics.add_sample(answered(task, rollout, reward, extracted_answer=answer))
+    found = aggregate(metrics)[0]["agent_metrics"]
+    assert found["majority@3/reward"] == pytest.approx(majority)
+    assert found["pass@1[avg-of-3]/no_answer"] == pytest.approx(missing)
+    # The repeats' means are 1, 0.5 and 0.
+    assert found["pass@1[avg-of-3]/reward/std_dev_across_runs"] == pytest.approx(50.0)
+    assert found["pass@1[avg-of-3]/reward/std_err_across_runs"] == pytest.approx(50 / 3**0.5)
+
+
+def test_rows_without_an_answer_field_have_no_votes() -> None:
+    metrics = Metrics()
+    for rollout in range(2):
+        metrics.add_sample(answered(0, rollout, 1.0))
+    found = aggregate(metrics)[0]["agent_metrics"]
+    assert not any("majority" in name or "no_answer" in name for name in found)
+
+
+def test_a_record_on_arrival_has_the_answer_of_its_row(record: Record) -> None:
+    row = msgspec.json.encode({"agent_ref": {"name": "a"}, "extracted_answer": "A"})
+    arrived = sample_record(msgspec.structs.replace(record(0), row=msgspec.Raw(row)))
+    assert arrived.answer == answered(0, 0, 1.0, extracted_answer="A").answer > 0
+
+
 def test_single_rollouts_have_no_pass_at_k(record: Record) -> None:
     (entry,) = aggregate(filled(record(0), record(1)))
     assert not any(name.startswith("pass@") for name in entry["agent_metrics"])

@@ -1,0 +1,1 @@
+"""NeMo Gym's YAML configurations, read into the runtime's own files and commands."""
