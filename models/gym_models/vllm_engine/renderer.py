@@ -127,8 +127,8 @@ class RendererPrefixes:
         new = messages[len(_told(past)[0]) :]
 
         def bridged() -> list[int] | None:
-            # Where the last completion begins is not known. Renderers want some prompt, look for the end of the
-            # turn from behind, and what they give is checked below.
+            # Where the last completion begins is not known. Renderers want some prompt, and look for the end
+            # of the turn from behind; what they give is checked below.
             found = renderer.bridge_to_next_turn(so_far[:1], so_far[1:], new, tools=tools)
             return None if found is None else list(found.token_ids)
 
