@@ -19,14 +19,16 @@ Source: SkyRL 0.4, ``skyrl/train/generators/base.py``, ``skyrl/train/utils/train
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import anyio
-from gym_runtime import RolloutRecord
+from gym_runtime import RolloutRecord, UsageError
 from gym_runtime.training import Credit
 
 from gym_trainers.rollout_source import RolloutSource
+from gym_trainers.seats import seats_of
 from gym_trainers.token_engine import Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     ROW,
@@ -52,9 +54,12 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         settings: fields of `RolloutSettings`, such as ``max_turns``.
         read: how answers are parsed, if not as Qwen and Hermes models write them.
         credit: which sequences of a rollout with branches are trained on.
+        seats: with SkyRL's ``step_wise_trajectories``, every seat of a rollout that the policy has is a
+            trajectory of its own, in a group with the same seat of the other rollouts.
 
     Raises:
-        UsageError: a kind has a weight that is neither 0 nor 1, which SkyRL cannot take.
+        UsageError: a kind has a weight that is neither 0 nor 1, which SkyRL cannot take; or seats are asked
+            for without ``step_wise_trajectories``.
     """
 
     def __init__(
@@ -68,10 +73,17 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         settings: Mapping[str, Any] | None = None,
         read: Read | None = None,
         credit: Credit = "accepted",
+        seats: bool = False,
     ) -> None:
         super().__init__()
         self._credit: Credit = unweighted(credit, "SkyRL")
         self._by_steps = bool(getattr(generator_cfg, "step_wise_trajectories", False))
+        if seats and not self._by_steps:
+            what = "SkyRL takes one trajectory per prompt; set generator.step_wise_trajectories=true"
+            raise UsageError(f"seats=True: {what}")
+        # A seat whose role has a pool of its own is another model, and not SkyRL's.
+        self._apart = {str(role) for role in (settings or {}).get("roles") or ()}
+        self._seats = seats
         from skyrl.train.generators.utils import build_vllm_cache_salt
 
         self._client = inference_engine_client
@@ -117,17 +129,20 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         async with anyio.create_task_group() as tasks:
             for record in records:
                 tasks.start_soon(self._client.finish_session, record.rollout_id)
-        steps = [self._steps(record) for record in records]
-        # Each entry's place among the rollouts.
-        places = [place for place, found in enumerate(steps) for _ in found]
+        parts = [(place, seat) for place, record in enumerate(records) for seat in self._trained(record)]
+        steps = [self._steps(records[place], seat) for place, seat in parts]
+        # Each entry's place among the rollouts, and whose it is.
+        whose = [part for part, found in zip(parts, steps, strict=True) for _ in found]
+        places = [place for place, _ in whose]
         kept = [one for found in steps for one in found]
         log_probs = [one.log_probs for one in kept]
-        rewards, trajectories = _rewards(records, names), input_batch.get("trajectory_ids")
+        rewards = {seat: _rewards(records, names, seat) for seat in {seat for _, seat in parts}}
+        trajectories = input_batch.get("trajectory_ids")
         last = [place + 1 == len(found) for found in steps for place in range(len(found))]
         return {
             "prompt_token_ids": [one.prompt_ids for one in kept],
             "response_ids": [one.response_ids for one in kept],
-            "rewards": [rewards[place] for place in places],
+            "rewards": [rewards[seat][place] for place, seat in whose],
             "loss_masks": [one.mask for one in kept],
             "stop_reasons": ["length" if one.cut else "stop" for one in kept],
             "rollout_metrics": {
@@ -136,15 +151,23 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
                 "gym/tool_calls": sum(record.tool_calls for record in records) / len(records),
             },
             "rollout_logprobs": None if None in log_probs else log_probs,
-            "trajectory_ids": trajectories and [trajectories[place] for place in places],
+            "trajectory_ids": trajectories and [_trajectory(trajectories[at], seat) for at, seat in whose],
             "trajectory_generation_times": [records[place].duration_s for place in places],
             "is_last_step": last if self._by_steps else None,
             "env_metrics": [dict(records[place].numbers) for place in places],
         }
 
-    def _steps(self, record: RolloutRecord) -> list[Piece]:
-        found = pieces(record, self._credit)
-        if self._by_steps and found:
+    def _trained(self, record: RolloutRecord) -> list[str | None]:
+        """The seats that are trajectories of their own; the main one's is None where it is the only one."""
+        if not self._seats or record.reward is None:
+            return [None]
+        named = [seat for seat in seats_of([record]) if record.reward_of(seat) is not None]
+        return [seat for seat in named if seat.partition("/")[0] not in self._apart] or [None]
+
+    def _steps(self, record: RolloutRecord, seat: str | None) -> list[Piece]:
+        found = pieces(record, self._credit, seat)
+        # A seat that never moved has nothing to train on; a rollout without tokens is one masked token.
+        if self._by_steps and (found or seat is not None):
             return found
         return [only_piece(record, found, self._end, log_probs=self._wants_log_probs)]
 
@@ -153,11 +176,17 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         await self._source.close()
 
 
-def _rewards(records: Sequence[RolloutRecord], names: Sequence[Any]) -> list[float]:
-    """One number per rollout, as SkyRL demands."""
+def _trajectory(given: Any, seat: str | None) -> Any:
+    """SkyRL's name of a trajectory: `instance_id` names the group whose rewards are compared."""
+    return given if seat is None else replace(given, instance_id=f"{given.instance_id}/{seat}")
+
+
+def _rewards(records: Sequence[RolloutRecord], names: Sequence[Any], seat: str | None = None) -> list[float]:
+    """One number per rollout, as SkyRL demands: of a seat, or the main one's."""
     rewards: list[float] = []
     for _, places in groupby(range(len(records)), key=lambda place: names[place]):
-        group = [records[place].reward for place in places]
+        found = [records[place] for place in places]
+        group = [one.reward if seat is None else one.reward_of(seat) for one in found]
         rewards += [standing_in(group) if reward is None else reward for reward in group]
     return rewards
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
@@ -92,19 +93,22 @@ def main_one(found: Sequence[Sequenced]) -> Sequenced:
     return next((one for one in reversed(found) if one.kind == "main"), found[-1])
 
 
-def pieces(record: RolloutRecord, credit: Credit = "accepted") -> list[Piece]:
+def pieces(record: RolloutRecord, credit: Credit = "accepted", seat: str | None = None) -> list[Piece]:
     """The sequences to train on: of each segment and branch; none if the rollout has no reward.
-
-    Of a rollout with several trained seats those of the main one, whose reward the record's is.
 
     Args:
         credit: which branches are trained on.
+        seat: of a rollout with several trained seats, whose; by default the main one's, whose reward the
+            record's is. The log then says once that the others are left out.
 
     Raises:
         UsageError: the rollout was run without ``return_token_ids``; or there is no such credit.
     """
     if record.reward is None:
         return []
+    if seat is None:
+        seat = record.seat
+        say_left_out(record)
     return [
         Piece(
             one.prompt_ids.tolist(),
@@ -116,8 +120,20 @@ def pieces(record: RolloutRecord, credit: Credit = "accepted") -> list[Piece]:
             one.kind,
         )
         for one in record.sequences(credit)
-        if one.weight and one.seat == record.seat
+        if one.weight and one.seat == seat
     ]
+
+
+def say_left_out(record: RolloutRecord) -> None:
+    """Say in the log, once for an environment, that of several seats the main one is trained on."""
+    if len(record.rewards) > 1:
+        _say_once(record.environment, record.seat)
+
+
+@cache
+def _say_once(environment: str, seat: str) -> None:
+    what = "of several seats only the main one is trained on; docs/how-to/several-seats.md: who takes all"
+    logger().warning(what, environment=environment, seat=seat)
 
 
 def only_piece(

@@ -11,7 +11,7 @@ from gym_runtime.errors import NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.training import Credit, TokenSequence
 
-from gym_trainers.training_rollouts import main_one, why_failed
+from gym_trainers.training_rollouts import main_one, say_left_out, why_failed
 
 Columns = dict[str, list[Any]]
 _NAMES = (
@@ -71,6 +71,7 @@ class Batch:
 
 
 def _trained(record: RolloutRecord, credit: Credit) -> list[TokenSequence]:
+    say_left_out(record)
     return [one for one in record.sequences(credit) if one.weight and one.seat == record.seat]
 
 

@@ -100,7 +100,13 @@ def batch(*rows: Any, names: str, **more: Any) -> Any:
 
 
 async def generated(
-    client: InferenceClient, given: Any, *, by_steps: bool = False, credit: Any = "accepted", **params: Any
+    client: InferenceClient,
+    given: Any,
+    *,
+    by_steps: bool = False,
+    credit: Any = "accepted",
+    seats: bool = False,
+    **params: Any,
 ) -> Any:
     config = SimpleNamespace(
         max_input_length=300,
@@ -108,7 +114,8 @@ async def generated(
         sampling_params=SamplingParams(**params),
         step_wise_trajectories=by_steps,
     )
-    generator = GymGenerator(config, client.tokenizer, client, policy_model_name="tiny", credit=credit)
+    asked: dict[str, Any] = {"policy_model_name": "tiny", "credit": credit, "seats": seats}
+    generator = GymGenerator(config, client.tokenizer, client, **asked)
     try:
         return await generator.generate(given)
     finally:

@@ -128,7 +128,7 @@ class RendererPrefixes:
 
         def bridged() -> list[int] | None:
             # Where the last completion begins is not known. Renderers want some prompt, and look for the end
-            # of the turn from behind. What they give is checked below.
+            # of the turn from behind; what they give is checked below.
             found = renderer.bridge_to_next_turn(so_far[:1], so_far[1:], new, tools=tools)
             return None if found is None else list(found.token_ids)
 
