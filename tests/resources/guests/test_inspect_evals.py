@@ -83,14 +83,14 @@ PLAIN = [
     "infinite_bench.infinite_bench_longdialogue_qa_eng",
 ]
 PACKAGED = [f"agent_threat_bench_{one}" for one in ("memory_poison", "autonomy_hijack", "data_exfil")]
-SCORES = {"squad.squad": "exact", "math.math": "expression_exact_match"}
+SCORES = {"squad.squad": "exact"}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "mgsm.mgsm": {"languages": ["en"]},
-    **{name: {"fewshot": 0} for name in ("gsm8k.gsm8k", "drop.drop", "math.math")},
+    **{name: {"fewshot": 0} for name in ("gsm8k.gsm8k", "drop.drop")},
 }
 CASES: list[tuple[str, str]] = [
     *((name, "ANSWER: B") for name in CHOICES),
-    *((name, "ANSWER: 4") for name in [*NUMBERS, "gsm8k.gsm8k", "drop.drop", "math.math"]),
+    *((name, "ANSWER: 4") for name in [*NUMBERS, "gsm8k.gsm8k", "drop.drop"]),
     *((name, "4") for name in PLAIN),
     *((name, "ANSWER: A") for name in ("piqa.piqa", "winogrande.winogrande")),
     *((name, "Yes") for name in ("boolq.boolq", "paws.paws")),
