@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import anyio
+import anyio.to_thread
 import pytest
 from aiohttp import web
 from gym_resources.open_env.openenv_connection import MAX_BYTES, Connection
@@ -214,6 +215,10 @@ async def test_openenvs_own_server_with_a_game() -> None:
         assert all(reward is not None and reward > 0 for reward in rewards)
         assert rewards[::2] == rewards[1::2]
         assert not any("secret" in text for record in records for _, text in said(record))
+        listed = await anyio.to_thread.run_sync(own_rows, f"{name}?split=train")
+        assert [row["reset"] for row in listed] == [{"split": "train", "index": n} for n in range(5)]
+        assert len({row["openenv_task"] for row in listed}) == 5
+        assert [one.reward for one in await made(system, name, listed[:3])] == rewards[::2]
         (cut,) = await made(system, name, own_rows(name, 1), max_turns=1)
         assert cut.reward in (1.0, -0.1)
     async with real_server("higher") as name, guest(name, answer(act('{"guess": 1001}'))) as system:

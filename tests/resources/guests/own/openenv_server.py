@@ -29,8 +29,14 @@ class Higher(Environment[Move, Seen, State]):
         super().__init__()
         self._state = State()
 
+    def num_tasks(self, split: str) -> int:
+        return 5
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[Any]:
+        return [{"split": split, "seed": seed} for seed in range(5)][start:stop]
+
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Seen:
-        self._secret = random.Random(seed).randint(1, 8)
+        self._secret = random.Random(kwargs.get("index", seed)).randint(1, 8)
         return Seen(hint="1 to 8")
 
     def step(self, action: Move, timeout_s: float | None = None, **kwargs: Any) -> Seen:
