@@ -9,7 +9,8 @@ import pytest
 from agents.exact_engine import Exact
 from gym_agents import refinement
 from gym_runtime import Environment, Episode, Reply, Step, Task, Verdict
-from gym_runtime.environment.resource import Resource, rejudge
+from gym_runtime.environment.replaying import rejudge
+from gym_runtime.environment.resource import Resource
 from gym_runtime.messages.outcomes import Completed, RolloutRecord, Truncated
 from gym_testing.small_system import Engine, answer, environment, rollout_spec, small_system
 from gym_testing.virtual_clock import BACKEND

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.resource import rejudge, session_of
+from gym_runtime.environment.replaying import rejudge, session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 

@@ -14,7 +14,7 @@ import pytest
 from gym_resources.blackjack import BEST, CARDS, Blackjack, chosen, environment, total
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.messages.outcomes import Completed
 from hypothesis import given
 from hypothesis import strategies as st

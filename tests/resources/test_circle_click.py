@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from gym_models import hosted, openai, vllm
 from gym_runtime.environment import catalogue, examples
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.tools import NOT_FOUND
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError

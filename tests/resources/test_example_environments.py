@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import rejudge, session_of
+from gym_runtime.environment.replaying import rejudge, session_of
 from gym_runtime.environment.verdict import Verdict, make_response
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from gym_agents.step_loop import Agent as StepLoop
 from gym_runtime import Episode, Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.messages.outcomes import Truncated
 from gym_testing.small_system import Engine, answer, small_system
 from resources.judging import nemo_gym_rows, row

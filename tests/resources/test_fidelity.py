@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import judge_recorded
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gym_runtime import Episode
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import Reply
 from gym_runtime.errors import UsageError
 from resources.judging import call, row

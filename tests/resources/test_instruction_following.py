@@ -10,7 +10,7 @@ from gym_resources.extract.patterns import bounded
 from gym_resources.instructions.adherence import follow_strictly
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError
 from resources.judging import call, nemo_gym_rows

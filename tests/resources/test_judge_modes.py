@@ -9,7 +9,7 @@ import pytest
 from gym_resources import math_with_judge
 from gym_resources.judging.refusals import class_label, wildguard_label
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.roles import Models, Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import ModelError, ModelRefused, ResourceError

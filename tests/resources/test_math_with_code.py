@@ -12,7 +12,7 @@ from gym_resources import math_with_code
 from gym_resources.math_with_code import last_answer, same
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from resources.judging import judge, nemo_gym_rows, output, outputs, row
 
 pytestmark = pytest.mark.anyio

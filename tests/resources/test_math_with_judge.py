@@ -9,7 +9,7 @@ from gym_resources.judging.math_answers import bare, load_library, whole_number
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import nemo_gym_rows

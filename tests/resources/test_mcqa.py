@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import TaskError
 from resources.judging import call, nemo_gym_rows, output
 from resources.judging import judge as said

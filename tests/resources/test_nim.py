@@ -8,7 +8,7 @@ import pytest
 from gym_resources.nim import SEATS, Nim
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from resources.judging import row
 
 pytestmark = pytest.mark.anyio

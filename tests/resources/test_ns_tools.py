@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.tools import tools_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError

@@ -10,7 +10,7 @@ from gym_resources import reasoning_gym
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from gym_agents.dialogue import Agent
 from gym_resources.desk.cases import KINDS, generate
 from gym_resources.desk.shop import Customer, Order, Shop
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
 from gym_testing.small_system import Engine, answer, function_call, small_system

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import TaskError
 from gym_testing.checks.reverification import reverify
 from resources.judging import row_files

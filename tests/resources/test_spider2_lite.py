@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import AssetMissing, TaskError
 from resources.judging import nemo_gym_rows

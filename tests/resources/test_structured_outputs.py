@@ -8,7 +8,7 @@ import pytest
 from gym_resources.schema.strict import strict
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.resource import rejudge
+from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import row_files

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from gym_resources.swe import shell
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError
 from gym_sandbox import container_engines

@@ -20,7 +20,7 @@ from gym_runtime.client.runs import Runs
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.catalogue import from_declaration as loaded
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.resource import executed, turns
+from gym_runtime.environment.replaying import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
 from gym_runtime.errors import UNREADABLE, GymError, ResourceError, SessionLost, TaskError, leaf

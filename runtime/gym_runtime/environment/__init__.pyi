@@ -13,10 +13,10 @@ from .environment import with_settings as with_settings
 from .examples import Example as Example
 from .isolated import judge_recorded as judge_recorded
 from .isolated import verify_isolated as verify_isolated
+from .replaying import session_of as session_of
+from .replaying import turns as turns
 from .requirements import offered_packs as offered_packs
 from .resource import Resource as Resource
-from .resource import session_of as session_of
-from .resource import turns as turns
 from .roles import Asker as Asker
 from .roles import Models as Models
 from .roles import RecordedAnswers as RecordedAnswers

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.resource import Resource, session_of
+from gym_runtime.environment.replaying import session_of
+from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.settings import filled
 from gym_runtime.environment.shapes import Episode, Session

@@ -30,7 +30,8 @@ from msgspec import Raw
 from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.author_code import explain, translated, translating
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.resource import Resource, rejudge
+from gym_runtime.environment.replaying import rejudge
+from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.settings import filled
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, make_response
@@ -105,7 +106,7 @@ async def judge_recorded(
     """The verdict on a recorded rollout as a worker reaches it: isolated if it must be, and reviewed.
 
     Raises:
-        GymError: as `verify_isolated`, or as `gym_runtime.environment.resource.rejudge`.
+        GymError: as `verify_isolated`, or as `gym_runtime.environment.replaying.rejudge`.
     """
     definition, resource = environment.definition, environment.resource
     if not definition.isolated:

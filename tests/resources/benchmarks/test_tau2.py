@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from gym_agents.dialogue import Agent
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError

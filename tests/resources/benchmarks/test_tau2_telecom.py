@@ -14,7 +14,7 @@ from gym_resources.tau2.handset_scene import HandsetScene
 from gym_resources.tau2.phone import Phone
 from gym_resources.tau2.telecom import tools
 from gym_runtime.environment import catalogue, examples
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError

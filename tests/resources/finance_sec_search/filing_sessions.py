@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from resources.judging import row
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.errors import TaskError
 from resources.finance_sec_search.filing_sessions import NAME, QUESTION, use

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.errors import GymError, ServiceUnavailable
 from resources.google_search.searches import ENGINES, browse, search, task
 from resources.web import World

@@ -15,7 +15,7 @@ from gym_resources.newton.universes import header
 from gym_resources.newton_bench import generate, parts
 from gym_runtime import UsageError
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer
 from resources.judging import judge, judged_by, nemo_gym_rows, outputs, row
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gym_resources.simulated_apis import api_conversation
 from gym_runtime.environment import catalogue, examples
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.messages.calls import StepAnswer
 from resources.judging import ROWS, call, judge

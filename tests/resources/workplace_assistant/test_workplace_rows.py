@@ -13,7 +13,7 @@ import pytest
 from gym_resources.workplace.office import NEMO_GYM
 from gym_resources.workplace.tables import CHARACTERS_AT_MOST
 from gym_runtime import Reply
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.errors import AssetMissing, TaskError
 from resources.workplace.office import (
     CRM,

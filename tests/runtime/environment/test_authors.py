@@ -9,7 +9,8 @@ import anyio
 import msgspec
 import pytest
 from gym_runtime import Episode, Reply, Session, Step, Task, Verdict
-from gym_runtime.environment.resource import Resource, rejudge
+from gym_runtime.environment.replaying import rejudge
+from gym_runtime.environment.resource import Resource
 from gym_runtime.errors import ModelUnavailable, ResourceError, UsageError
 from gym_runtime.files.results import failure_class
 from runtime.environment.resources import ROW, SILENCE, Desk, GoalTask

@@ -8,8 +8,8 @@ from gym_runtime import Environment, Reply, Session, Task, ToolPack, Verdict, to
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.catalogue import declaration
 from gym_runtime.environment.isolated import Delegate
+from gym_runtime.environment.replaying import rejudge, session_of
 from gym_runtime.environment.requirements import offered_packs, require
-from gym_runtime.environment.resource import rejudge, session_of
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.tools import ToolPacks, collect_tools
 from gym_runtime.environment.verdict import make_response

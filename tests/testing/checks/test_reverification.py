@@ -9,7 +9,7 @@ import pytest
 from gym_resources.judging.genrm import Conversation
 from gym_runtime import Reply, Role
 from gym_runtime.environment import catalogue, create_params
-from gym_runtime.environment.resource import executed, turns
+from gym_runtime.environment.replaying import executed, turns
 from gym_runtime.environment.roles import question_digest
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError, UsageError

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.resource import Resource, session_of
+from gym_runtime.environment.replaying import session_of
+from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.errors import UsageError
 

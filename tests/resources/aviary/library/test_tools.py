@@ -7,7 +7,7 @@ import json
 import gym_runtime
 import msgspec
 import pytest
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.shapes import Episode
 from resources.aviary.library.library_runs import QUESTION, SUM, needed, row
 

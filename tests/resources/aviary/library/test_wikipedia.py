@@ -8,7 +8,7 @@ import anyio
 import pytest
 from gym_resources.aviary_episodes.pages import PAGES_AT_MOST, RecentPages
 from gym_runtime import Reply
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.errors import ServiceUnavailable
 from resources.aviary.library.library_runs import QUESTION, needed, row, steps

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import Resource, session_of
+from gym_runtime.environment.replaying import session_of
+from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 

@@ -10,7 +10,7 @@ import gym_runtime
 import pytest
 from gym_resources.aviary_episodes.notebook_cells import CELL_CHARACTERS
 from gym_runtime import Reply
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.shapes import Episode
 from resources.aviary.notebooks.notebook_runs import PROBLEM, QUESTION, resource, steps

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import ModelUnavailable, ResourceError

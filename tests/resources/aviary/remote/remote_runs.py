@@ -10,7 +10,8 @@ from aiohttp import ClientSession
 from gym_resources.aviary_episodes import task_server
 from gym_runtime import Reply
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.resource import Resource, session_of
+from gym_runtime.environment.replaying import session_of
+from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.shapes import Episode
 from gym_runtime.messages.calls import StepAnswer
 from stubs import stub_aviary

@@ -8,7 +8,7 @@ import pytest
 from data.web.site import Site
 from gym_resources.aviary_episodes.server_messages import fitting
 from gym_runtime.environment import catalogue, requirements
-from gym_runtime.environment.resource import session_of
+from gym_runtime.environment.replaying import session_of
 from gym_runtime.errors import ServiceUnavailable, TaskError, UsageError
 from resources.aviary.remote.remote_runs import REAL, items, played, resource, running
 from resources.judging import call, row
