@@ -31,17 +31,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
-import msgspec
 from gym_runtime import Environment, Reply, Task, TaskError, Verdict
 from gym_runtime.messages import FunctionCall
 from msgspec import Meta
 
 from gym_resources.expected_calls.expected import (
+    DeclaredTool,
     ExpectedAction,
-    ExpectedBatch,
     ExpectedCall,
     ExpectedMessage,
+    calls_of,
     decoded,
+    parameters_of,
 )
 from gym_resources.expected_calls.harnesses import Harness, aligned, compared, similarity
 from gym_resources.expected_calls.messages import shares_a_word
@@ -50,11 +51,6 @@ from gym_resources.schema.strict import misformed, violation
 NAME = "terminal_multi_harness"
 HARNESSES: tuple[Harness, ...] = ("codex", "opencode", "agent006", "stirrup")
 Share = Annotated[float, Meta(ge=0, le=1)]
-
-
-class DeclaredTool(msgspec.Struct):
-    name: str = ""
-    parameters: dict[str, Any] | None = None
 
 
 class HarnessTask(Task):
@@ -77,18 +73,11 @@ class HarnessTask(Task):
                 raise ValueError(f"the arguments expected of '{call.name}' are not an object")
 
     def expected_calls(self) -> list[ExpectedCall]:
-        action = self.expected_action
-        if isinstance(action, ExpectedMessage):
-            return []
-        return action.calls if isinstance(action, ExpectedBatch) else [action]
+        return calls_of(self.expected_action)
 
     def schemas(self) -> dict[str, dict[str, Any]]:
         """The parameters of the declared tools, by name."""
-        tools = self.declared_tools
-        if tools is None:
-            offered = self.responses_create_params.tools
-            tools = [msgspec.json.decode(tool, type=DeclaredTool) for tool in offered]
-        return {tool.name: tool.parameters or {} for tool in tools}
+        return parameters_of(self.declared_tools, self.responses_create_params.tools)
 
     def least(self, how: str) -> float:
         """The similarity that is enough."""

@@ -26,21 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from gym_runtime import Benchmark, DatasetSource, Environment, Reply, ScoredRollout, Task, Verdict
 
 from gym_resources.benchmarks.scoring.shares import by_task, categories, mean
 from gym_resources.expected_calls.messages import says_something
-from gym_resources.expected_calls.possible_answers import (
-    Function,
-    Language,
-    MadeCall,
-    all_match,
-    well_formed,
-)
+from gym_resources.expected_calls.possible_answers import Function, Language, all_match, made, well_formed
 from gym_resources.expected_calls.tool_schemas import tool
-from gym_resources.extract import jsons
 
 AST = ("simple", "multiple", "parallel", "parallel_multiple")
 SIMPLE: dict[str, Language] = {"simple": "python", "java": "java", "javascript": "javascript"}
@@ -77,28 +70,14 @@ class BfclTask(Task, kw_only=True):
 
 
 async def verify(task: BfclTask, reply: Reply) -> Verdict:
-    calls = [MadeCall(call.name, _arguments(call.arguments)) for call in reply.function_calls]
+    calls = made(reply.function_calls)
     if task.expects == "calls":
         fits = all_match(calls, task.functions, task.possible_answers, task.language)
     elif task.expects == "any call":
-        fits = bool(calls)
-        if task.strict:
-            fits = fits and all(well_formed(call, task.functions) for call in calls) and different(calls)
+        fits = bool(calls) and (not task.strict or well_formed(calls, task.functions))
     else:
-        fits = not calls and bool(reply.text.strip())
-        if task.strict:
-            fits = fits and says_something(reply.text)
+        fits = not calls and (says_something(reply.text) if task.strict else bool(reply.text.strip()))
     return Verdict(float(fits), fields={"predicted_calls": calls})
-
-
-def different(calls: Sequence[MadeCall]) -> bool:
-    """Whether no call is made twice."""
-    return all(call not in calls[:place] for place, call in enumerate(calls))
-
-
-def _arguments(text: str) -> dict[str, Any] | None:
-    value = jsons.loads(text)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def score(rollouts: Sequence[ScoredRollout]) -> dict[str, float]:

@@ -16,12 +16,14 @@ value raises an error there, it is wrong here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.expected_calls import java_values, javascript_values
+from gym_resources.extract import jsons
 
 Possible = Mapping[str, Mapping[str, list[Any]]]
 """One function's name and its parameters' possible values."""
@@ -117,7 +119,23 @@ def matches(
     )
 
 
-def well_formed(call: MadeCall, functions: Sequence[Function]) -> bool:
+def made(calls: Iterable[FunctionCall]) -> list[MadeCall]:
+    """A model's calls with their arguments as values."""
+    return [MadeCall(call.name, _object_of(call.arguments)) for call in calls]
+
+
+def _object_of(text: str) -> dict[str, Any] | None:
+    value = jsons.loads(text)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def well_formed(calls: Sequence[MadeCall], functions: Sequence[Function]) -> bool:
+    """Whether no call is made twice, and each is `_well_formed`."""
+    distinct = all(call not in calls[:place] for place, call in enumerate(calls))
+    return distinct and all(_well_formed(call, functions) for call in calls)
+
+
+def _well_formed(call: MadeCall, functions: Sequence[Function]) -> bool:
     """Whether a call is of one of the functions, with all parameters that it requires and no unknown one."""
     given = call.arguments
     return given is not None and any(

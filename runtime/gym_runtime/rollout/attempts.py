@@ -103,13 +103,19 @@ class Attempts:
         Raises:
             Fenced: another attempt has taken over the rollout.
         """
+        self._journal.hold = self._hold
+        try:
+            return await self._run(known, wait)
+        finally:
+            self._journal.hold = None  # else each would hold the other until a garbage collection
+
+    async def _run(self, known: bool, wait: Callable[[], Awaitable[None]] | None) -> RolloutRecord:
         backoff = Backoff(ATTEMPT_PAUSES)
         with self._scope:
             if wait is not None:
                 # Not working: if this worker ends now, the rollout only waited here and counts no loss.
                 await self._note(working=False)
                 await wait()
-            self._journal.hold = self._hold
             await self._hold()
             if self._bus.refused:
                 # The broker stores nothing now: a turn that is not stored is paid for in vain.

@@ -8,8 +8,8 @@ COMMANDS = {
         "broker.",
         "play": "Be the model yourself: see the conversation and the tools, answer or call, and get the "
         "verdict.",
-        "audit": "Measure how often a verifier pays for wrong replies and refuses right ones. Needs "
-        "no model.",
+        "audit": "Measure how often a verifier pays for wrong replies and refuses right ones, "
+        "and how hard rows are.",
         "reverify": "Compute the rewards of stored rollouts again, without a model, and compare them with "
         "the recorded ones.",
         "skills": "List guides that a coding assistant can follow: new environment, new judge, audit, port "

@@ -15,7 +15,8 @@ COMMANDS = {
         "ls": "List environments (by default), agents, model providers, tool packs, recipes or runs.",
     },
     "Prepare data": {
-        "export": "Write rollouts with a verdict as Parquet, with trainers' columns, or as ATIF.",
+        "export": "Write rollouts with a verdict as Parquet, with trainers' columns, as ATIF, or as logs "
+        "of inspect.",
         "import-atif": "Write ATIF trajectories as result rows, which view and export read.",
     },
 }

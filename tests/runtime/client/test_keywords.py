@@ -151,7 +151,7 @@ def test_the_flags_have_the_names_of_the_keywords() -> None:
     }
     keywords |= {*get_type_hints(Sampling)}
     keywords -= {"sampling", "timeout_s", "call_timeout_s"}
-    keywords |= {*connect.__annotations__} - {"return", "environments", "agents"}
+    keywords |= {*connect.__annotations__} - {"return", "environments", "agents", "on_alarm"}
     keywords |= {"track", "output", "resume", "retry_failed"} & {*Client.rollouts.__annotations__}
     missing = {
         name for name in keywords if OF_ONE_VALUE.get(name, "--" + name.replace("_", "-")) not in known
