@@ -30,7 +30,7 @@ from gym_testing.bench.loop import ENVIRONMENT
 from gym_testing.checks.cpu_meter import cpu_ns
 
 ROUNDS = 5
-OPENAI_ROLLOUTS = 300
+OPENAI_ROLLOUTS = 100
 """So few of the loop with `openai` in each round: it takes 20 times as long as the bare one."""
 BUSY = 0.85
 """From this share of a core on, a process is what limits the rate."""
