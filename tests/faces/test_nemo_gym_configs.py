@@ -175,6 +175,12 @@ other: {a: "${moved.x}", b: 1, c: "at ${moved.y.z} and ${nothing}", d: "${oc.env
     }
 
 
+def test_a_secret_of_the_environment_is_no_part_of_an_address() -> None:
+    address = "https://x.example/${oc.env:MY_API_KEY}"
+    assert References({}, {"MY_API_KEY": "sk-1"}).followed(address) == address
+    assert References({}, {"MY_HOST": "h"}).followed("https://${oc.env:MY_HOST}") == "https://h"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -26,6 +26,8 @@ MISSING = "???"
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 _DIRECTIVE = re.compile(r"\$\{(inherit_from|copy):([^${}]*)\}")
 _ENVIRONMENT = re.compile(r"oc\.env:\s*(\w+)\s*(?:,(.*))?", re.DOTALL)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+"""Of such variables no value is read: it would be written into files, or be part of an address."""
 
 Document = dict[str, Any]
 
@@ -245,6 +247,8 @@ class References(_Bounded):
 
     def _named(self, name: str) -> Any:
         if variable := _ENVIRONMENT.fullmatch(name):
+            if _SECRET.search(variable[1]):
+                return None
             return self._environment.get(variable[1], variable[2].strip() if variable[2] else None)
         self.used.add(name.partition(".")[0])
         return _at(self._document, name)
