@@ -117,5 +117,10 @@ async def test_after_many_runs_nothing_is_left_and_no_process_has_grown(runs: in
         assert not grown
         sandboxed = [pid for pid, one in present.items() if is_sandboxed(one)]
         # A template of the environments that run programs, too.
-        assert len(sandboxed) <= SANDBOXED_EACH * (Pool().slots + 3)
+        most = SANDBOXED_EACH * (Pool().slots + 3)
+        # One that has just ended its work may still be there.
+        with anyio.move_on_after(10):
+            while len([one for one in processes().values() if is_sandboxed(one)]) > most:
+                await anyio.sleep(0.05)
+        assert len([one for one in processes().values() if is_sandboxed(one)]) <= most
         assert not warm or present.keys() - sandboxed == warm.keys() - sandboxed_before

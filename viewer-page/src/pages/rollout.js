@@ -145,10 +145,11 @@ function Label({ run, i, id }) {
     if (label === (mine.label ?? "") && note === (mine.note ?? "")) return;
     run.putLabel({ rollout, label, note, rollout_id: id }).then(() => say("stored"), ({ message }) => say(message));
   };
-  return html`<form class="label" ref=${form} onSubmit=${(event) => (event.preventDefault(), save())} aria-label="Your label">
-    <input name="label" maxlength="100" list="labels" autocomplete="off" placeholder="label" aria-label="Label" value=${mine.label ?? ""} onChange=${save} />
+  // What is typed stays while an earlier part of it is being stored: the fields have their first values only.
+  return html`<form class="label" key=${`${rollout} ${id}`} ref=${form} onSubmit=${(event) => (event.preventDefault(), save())} aria-label="Your label">
+    <input name="label" maxlength="100" list="labels" autocomplete="off" placeholder="label" aria-label="Label" defaultValue=${mine.label ?? ""} onChange=${save} />
     <datalist id="labels">${[...new Set(Object.values(labels).map(({ label }) => label))].filter(Boolean).map((label) => html`<option value=${label} />`)}</datalist>
-    <input name="note" maxlength="10000" placeholder="note" aria-label="Note" value=${mine.note ?? ""} onChange=${save} /><small class="quiet" role="status">${state}</small></form>`;
+    <input name="note" maxlength="10000" placeholder="note" aria-label="Note" defaultValue=${mine.note ?? ""} onChange=${save} /><small class="quiet" role="status">${state}</small></form>`;
 }
 
 // What to type to see, judge again or repeat just this one.
