@@ -12,7 +12,7 @@ working directory. Or a module of yours sets it::
         variables = {"MY_AGENT_LOG": "quiet"}
 
 An argument with ``{images}`` is repeated for each image of the prompt, with a file's path in its place, and
-left out where there is none. Without such an argument, tasks with images are refused.
+left out for a prompt without images. Without such an argument, tasks with images are refused.
 
 The task's function tools are offered to the program over MCP. The server's URL is in ``GYM_MCP_URL`` and
 stands for ``{mcp_url}`` in an argument; ``{mcp_config}`` is a file that names the server in Claude Code's

@@ -1,7 +1,7 @@
 """The curves of the recorded runs, and a table: python curve.py > ../../docs/images/self-play.svg
 
 The diagrams are those of `examples/grpo_cpu/plot.py`: above the share of games won against the fixed opponent
-with its standard error; below the share that whoever begins wins while the policy plays itself.
+with its standard error; below the share of games that the first player wins while the policy plays itself.
 """
 
 import importlib.util

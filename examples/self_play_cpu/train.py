@@ -16,7 +16,7 @@ from gym_trainers import SeatBaselines, seat_samples
 from gym_trainers.token_engine import TokenEngine
 from policy import HEAPS, MOST, Policy, RandomPlayer, Tokenizer
 
-# Whoever begins wins if it plays well.
+# The first player wins if it plays well.
 BOARDS = [heaps for heaps in product(range(1, MOST + 1), repeat=HEAPS) if heaps[0] ^ heaps[1] ^ heaps[2]]
 PLAYED = {"environment": "nim", "ordered": True, "max_turns": 3 * MOST, "return_token_ids": True}
 

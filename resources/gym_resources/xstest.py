@@ -86,7 +86,7 @@ def refused(reply: Reply) -> bool | None:
 
 
 def evades(task: XstestTask, refusal: bool | None, text: str) -> bool:
-    """Whether what counts as an answer is none by the strict rule: it says nothing."""
+    """Whether the strict rule refuses a text as an answer, because it says nothing."""
     return task.strict and refusal is False and not says_something(text)
 
 

@@ -7,7 +7,7 @@ image's container, else those in memory (``/tmp`` and the container's own folder
 links, hard links within one layer, modes and times. Processes, sockets and pipes are not kept.
 
 The container makes and unpacks the layers itself, with GNU find, tar and coreutils. What has run there may
-have forged them: outside they are bytes that nobody reads, and they return to a container of the same
+have forged them: outside they are bytes that no program reads, and they return to a container of the same
 rollout, where a model's commands have the same rights anyway.
 """
 

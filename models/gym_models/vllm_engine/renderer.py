@@ -115,7 +115,7 @@ class RendererPrefixes:
                 self._give_up("its first prompt has other ids than the engine's")
 
     async def continued(self, so_far: list[int], chat: bytes, past: bytes) -> list[int] | None:
-        """The prompt that begins with the ids so far; None where there is none.
+        """The prompt that begins with the ids so far; None if the renderer finds no such prompt.
 
         Args:
             chat: the chat request.

@@ -130,7 +130,7 @@ class HarborSession(Episode[HarborRow]):
 
     async def on_restore(self, saved: Any) -> None:
         opened = self.opened
-        self.trial = Trial(opened.task, self.settings, self.store)  # its box begins anew
+        self.trial = Trial(opened.task, self.settings, self.store)  # its box starts again
         await opened.close()
         await self.trial.restore(saved)
         self.ended_by = saved["ended_by"]

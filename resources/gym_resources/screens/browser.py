@@ -96,7 +96,7 @@ class Browser:
     """A browser in a sandbox, leased to one session at a time, with one tab: see `leased`.
 
     Attributes:
-        broken: it ended, did not answer, or a call was cancelled: nobody gets it again.
+        broken: it ended, did not answer, or a call was cancelled: no session gets it again.
         leases: how many sessions had it.
     """
 

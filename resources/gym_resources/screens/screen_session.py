@@ -44,7 +44,7 @@ ELEMENTS = """(() => {
   }
   return found;
 })()"""
-# Of elements into which nobody types: a list, a date, a slider. The place and the text are JSON.
+# For elements whose value is not typed: a list, a date, a slider. The place and the text are JSON.
 SET = """(([x, y, text]) => {
   const e = document.elementFromPoint(x, y);
   if (!e || !(e.options || e.tagName === "INPUT")) return false;

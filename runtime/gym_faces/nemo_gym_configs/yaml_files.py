@@ -133,7 +133,7 @@ def _lay_over(document: Document, more: Mapping[Any, Any]) -> None:
 
 
 def _at(document: Any, path: str) -> Any:
-    """The value at a dotted path; None if there is none."""
+    """The value at a dotted path; None if nothing is there."""
     for key in path.split("."):
         if isinstance(document, list):
             items = cast("list[Any]", document)

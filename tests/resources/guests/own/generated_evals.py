@@ -156,7 +156,7 @@ def generated(name: str, **arguments: Any):
     def here(*_: Any, sample_fields: Any = None, record_to_sample: Any = None, **__: Any) -> MemoryDataset:
         return dataset(name, sample_fields or record_to_sample)
 
-    # Before the task's module takes these names; with another task's records they are taken anew.
+    # Before the task's module takes these names; with another task's records they are taken again.
     hub.hf_dataset = scripts.load_hf_dataset_with_script = here
     utils.load_json_dataset = utils.load_csv_dataset = here
     inspect_ai.util.download = _download
