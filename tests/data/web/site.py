@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 
 import anyio
 from aiohttp import web
@@ -13,7 +14,13 @@ from gym_data.web.web_request import Bounds, Guard
 
 HERE = Guard(private_hosts=frozenset({"127.0.0.1"}))
 BOUNDS = Bounds(timeout_s=10.0, size_bytes=1_000_000)
-BOMB = gzip.compress(bytes(200_000_000))
+
+
+@cache
+def bomb() -> bytes:
+    return gzip.compress(bytes(200_000_000))
+
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -51,7 +58,7 @@ class Site:
             case ["type"]:
                 return web.Response(body=b"x", content_type=request.query["type"])
             case ["bomb"]:
-                return _encoded(BOMB, "gzip")
+                return _encoded(bomb(), "gzip")
             case ["gzip"]:
                 return _encoded(gzip.compress(b"one ") + gzip.compress(b"two"), "gzip")
             case ["deflate"]:

@@ -6,10 +6,10 @@ import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_testing.small_system import answer
+from installed import needs
 from resources.guests.guest_runs import guest, made, own_rows
 
-pytest.importorskip("reasoning_gym", reason="needs pip install 'gym-runtime[reasoning-gym]'")
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, needs("reasoning_gym", "reasoning-gym")]
 
 SUMS = "reasoning-gym:chain_sum?size=3&seed=7&min_terms=2&max_terms=2"
 

@@ -12,10 +12,10 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed, Failed, Truncated
 from gym_testing.small_system import answer
+from installed import needs
 from resources.guests.guest_runs import OWN, guest, made, own_rows, result, said
 
-pytest.importorskip("skyrl_gym", reason="needs pip install 'gym-runtime[skyrl-gym]'")
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, needs("skyrl_gym", "skyrl-gym")]
 
 GUESS = f"skyrl-gym:{OWN / 'guess.py'}:Guess"
 ROW: dict[str, Any] = {
