@@ -11,8 +11,8 @@ from gym_runtime.messages.calls import WeightSpan
 INTRODUCTION = """# File formats
 
 `run` writes these beside each other. `collect` writes the rollouts, the failures and the aggregate metrics;
-`merge` writes all but the labels and the manifest. JSONL files hold one JSON object per line, and every line
-that is on disk is whole. New versions add fields and never change the meaning of old ones.
+`merge` writes the inputs, too. JSONL files hold one JSON object per line, and every line that is on disk is
+whole. New versions add fields and never change the meaning of old ones.
 
 | file | what |
 |---|---|
@@ -20,7 +20,7 @@ that is on disk is whole. New versions add fields and never change the meaning o
 | `OUT_failures.jsonl` | rollouts without one, and why; later attempts add lines |
 | `OUT_materialized_inputs.jsonl` | what was asked for: each rollout's row, settings and numbers |
 | `OUT_aggregate_metrics.json` | per agent: statistics over rollouts and over groups |
-| `OUT_reward_profiling.jsonl` | per task: statistics of its rollouts |
+| `OUT_reward_profiling.jsonl` | of `gym-runtime profile`: per task, its row and statistics of its rollouts |
 | `OUT_fork.jsonl` | of `gym-runtime fork`: the row that is run, with the shared turns |
 | `OUT_images/` | of `run --images files`: each image of the rows once, named by its SHA-256 |
 | `OUT_labels.json` | labels and notes of a person, by `TASK.ROLLOUT` |
@@ -125,8 +125,8 @@ and tool calls.
 
 ## Reward profiles
 
-One line per task, with its input row and the statistics of its rollouts. Tasks without a reward are left
-out."""
+`gym-runtime profile OUT.jsonl` writes one line per task, with its input row and the statistics of its
+rollouts. Tasks without a reward are left out. A run does not write them, because they repeat all rows."""
 RECORDED = """## Recorded calls
 
 `--model record/PROVIDER/NAME` and `gym-runtime gateway -o FILE` write one line per model call;

@@ -70,7 +70,7 @@ class PlainClient:
 
     async def __aenter__(self) -> PlainClient:
         self._loop = asyncio.get_running_loop()
-        self._calls = anyio.Semaphore(most_connections(), fast_acquire=True)
+        self._calls = asyncio.Semaphore(most_connections())
         self._opening = anyio.Semaphore(OPENING_AT_ONCE, fast_acquire=True)
         return self
 

@@ -10,6 +10,7 @@ broker recognises a repetition, or a conditional store recognises its own earlie
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
 import secrets
@@ -292,7 +293,7 @@ class Streams:
     def __init__(self, link: Link, names: Names, replicas: int | None, *, patient: bool = False) -> None:
         self._link, self.names = link, names
         self.setup = StreamSetup(link, names, replicas)
-        self._in_flight = anyio.Semaphore(STORES_IN_FLIGHT, fast_acquire=True)
+        self._in_flight = asyncio.Semaphore(STORES_IN_FLIGHT)
         self._patient = patient
         self._refused: dict[str, str] = {}
         self._accepted = anyio.Event()
@@ -459,8 +460,7 @@ class Streams:
         found = await self.api(verb, {"last_by_subj": on_wire}, failed, expected=NO_MESSAGE)
         if found.error is not None:
             return None
-        message = found.message
-        headers = decode(base64.b64decode(message.hdrs))
+        message, headers = found.message, decode(base64.b64decode(found.message.hdrs))
         return Kept(subject, headers, base64.b64decode(message.data), message.seq)
 
     async def direct(self, subject: str) -> Kept | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -198,7 +199,7 @@ class Runs:
         Raises:
             UsageError: the name of a run, an agent, an environment or a model cannot be one.
         """
-        limit = anyio.Semaphore(PUBLISHERS, fast_acquire=True)
+        limit = asyncio.Semaphore(PUBLISHERS)
         count = 0
         # Read here: the jobs below run in tasks of the pool, which may have an older context.
         inherited = tracing.inherited()

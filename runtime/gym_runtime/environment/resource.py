@@ -181,15 +181,18 @@ class Resource:
         fields = msgspec.structs.fields(self.task_type)
         self._defaulted = {field.encode_name for field in fields if not field.required}
 
-    def task(self, row: Raw | bytes) -> Task:
+    def task(self, row: Raw | bytes, fields: Mapping[str, Raw] | None = None) -> Task:
         """A row as this resource's task; a field that is null gets its default if it has one.
+
+        Args:
+            fields: the row's, for a caller that has decoded them.
 
         Raises:
             TaskError: a field, or one of an item of the input, is missing or has a wrong type; the message
                 names it.
         """
         try:
-            task = self._decode(self._without_nulls(row))
+            task = self._decode(self._without_nulls(row, _decode_fields(row) if fields is None else fields))
         except UNREADABLE as error:
             raise TaskError(str(error)) from error
         try:
@@ -198,8 +201,7 @@ class Resource:
             raise TaskError(f"'responses_create_params.input': {error}") from error
         return task
 
-    def _without_nulls(self, row: Raw | bytes) -> Raw | bytes:
-        fields = _decode_fields(row)
+    def _without_nulls(self, row: Raw | bytes, fields: Mapping[str, Raw]) -> Raw | bytes:
         kept = {name: value for name, value in fields.items() if name not in self._defaulted or value != NULL}
         return row if len(kept) == len(fields) else _encode(kept)
 

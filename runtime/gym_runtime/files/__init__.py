@@ -7,7 +7,6 @@
                 keys                         │
                                         run_metrics ──▶ OUT_aggregate_metrics.json
                                        sample, scores, token_use
-                                       recorded_run ──▶ OUT_reward_profiling.jsonl
 
 Everything streams: per rollout a run keeps a few bytes per metric, never its row. Nothing here awaits.
 """

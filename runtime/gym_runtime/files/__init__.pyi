@@ -22,8 +22,11 @@ from .row_reader import Row as Row
 from .row_reader import locate as locate
 from .run_metrics import Metrics as Metrics
 from .run_metrics import Summary as Summary
+from .run_metrics import Table as Table
+from .sample import USAGE as USAGE
 from .sample import lines_of as lines_of
 from .sample import sample_row as sample_row
+from .sample import samples_of as samples_of
 from .scores import PassScores as PassScores
 from .scores import steps as steps
 from .stored_images import Images as Images

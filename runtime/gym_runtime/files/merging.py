@@ -24,7 +24,7 @@ from msgspec import Raw
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.keys import KeyCounts
-from gym_runtime.files.recorded_run import benchmark_scores, reward_profiles
+from gym_runtime.files.recorded_run import benchmark_scores
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import Sample, samples_of
@@ -91,8 +91,6 @@ def merge(paths: Sequence[Path], output: OutputFiles, metrics: Metrics) -> Merge
             write_whole(output.materialized_inputs, (line + b"\n" for line in asked.lines()))
     metrics.scores = benchmark_scores(output.rollouts, metrics.agents)
     write_whole(output.aggregate_metrics, metrics.aggregate())
-    if inputs:
-        write_whole(output.reward_profiling, reward_profiles(output.materialized_inputs, metrics))
     return Merged(rows=len(done), repeated=seen - len(done), recovered=len(recovered))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,12 +18,10 @@ from gym_runtime.environment.settings import require_harnesses
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset
-from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.results import Manifest, OutputFiles
 from gym_runtime.files.resume import aside, start_run
 from gym_runtime.files.rows import alone, expand, required_roles
-from gym_runtime.files.run_metrics import Metrics, Summary, Table
-from gym_runtime.files.sample import USAGE
+from gym_runtime.files.run_metrics import Metrics, Summary
 from gym_runtime.files.scores import percent, repeat_means
 from gym_runtime.files.stored_images import Images, remove_images
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -139,7 +135,7 @@ class RecordedRun:
                     aside(path).replace(path)
 
     def summarize(self) -> Summary:
-        """Write the run's results so far: metrics, profiles of the rewards, counts in the manifest.
+        """Write the run's results so far: metrics, and counts in the manifest.
 
         Raises:
             UsageError: the disk is full or broken.
@@ -149,8 +145,7 @@ class RecordedRun:
         summary = metrics.summary()
         msgspec.structs.replace(self.manifest, run=self.run, counts=summary.outcomes).save(files.manifest)
         write_whole(files.aggregate_metrics, metrics.aggregate())
-        if files.materialized_inputs.exists():  # a run that is interrupted before its first row has none
-            write_whole(files.reward_profiling, reward_profiles(files.materialized_inputs, metrics))
+        files.reward_profiling.unlink(missing_ok=True)  # of an earlier part: `gym-runtime profile` writes it
         return summary
 
 
@@ -177,79 +172,7 @@ def _settings(plan: RunPlan, model: str) -> dict[str, Any]:
     }
 
 
-_NUMBERS = ("_ng_task_index", "_ng_rollout_index")
-
-
-class _Numbered(msgspec.Struct, frozen=True):
-    task_index: int = msgspec.field(name="_ng_task_index")
-
-
-_decode_number = msgspec.json.Decoder(_Numbered).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_encode = msgspec.json.Encoder().encode
-
-
-def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[bytes]:
-    """The lines of ``_reward_profiling.jsonl``, in the order of the inputs.
-
-    The inputs may end early, where a run was interrupted; a rollout not yet requested is not missing.
-    """
-    with materialized_inputs.open("rb") as file:
-        numbers = array("q", (_decode_number(line).task_index for line in file))
-    # Sorted, so that the lines of a task are counted by two bisections.
-    expected = array("q", sorted(numbers))
-    ordered = [(one.table, one.table.order()) for one in metrics.agents.values()]
-    written = KeyCounts()
-    with materialized_inputs.open("rb") as file:
-        for task_index, line in zip(numbers, file, strict=False):
-            if written.increase(task_index, 0) > 1:
-                continue
-            for table, order in ordered:
-                positions = _slice(order, table.task_indices, task_index)
-                if positions:
-                    count = bisect_right(expected, task_index) - bisect_left(expected, task_index)
-                    count = max(count, len(positions))
-                    yield _encode(_profile(line, task_index, table, positions, count)) + b"\n"
-
-
-def _slice(order: array[int], task_indices: array[int], task_index: int) -> array[int]:
-    """The positions of one task, out of all positions sorted by task."""
-    by_task = task_indices.__getitem__
-    return order[bisect_left(order, task_index, key=by_task) : bisect_right(order, task_index, key=by_task)]
-
-
-def _profile(
-    line: bytes, task_index: int, table: Table, positions: Sequence[int], expected: int
-) -> dict[str, Any]:
-    sample = {name: value for name, value in _decode_fields(line).items() if name not in _NUMBERS}
-    return {
-        "_ng_task_index": task_index,
-        **table.statistics(positions),
-        "num_rollouts": len(positions),
-        "expected_num_rollouts": expected,
-        "missing_num_rollouts": expected - len(positions),
-        "reward_profile_completion_pct": 100.0 * len(positions) / expected,
-        "rollout_infos": [_rollout_info(task_index, table, position) for position in positions],
-        "sample": sample,
-    }
-
-
-def _rollout_info(task_index: int, table: Table, position: int) -> dict[str, Any]:
-    rollout_index = table.rollout_indices[position]
-    info: dict[str, Any] = {
-        "rollout_id": f"{task_index}:{rollout_index}",
-        "_ng_task_index": task_index,
-        "_ng_rollout_index": rollout_index,
-        "reward": table.columns["reward"][position],
-    }
-    for name, column in table.columns.items():
-        value = column[position]
-        # Not true of NaN, which stands for a missing value.
-        if value == value:
-            info[name] = int(value) if name in USAGE else value
-    return info
-
-
 _decode_ref = msgspec.json.Decoder(dict[str, Any]).decode
 _decode = msgspec.json.Decoder().decode
 

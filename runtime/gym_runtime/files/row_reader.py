@@ -172,7 +172,7 @@ class RowReader:
             line = _encode({**fields, _PARAMS: _NOTHING})
         complete = filled(environment, _folded(line, fields, params), head.ref)
         if check:
-            _check(line, complete, environment)
+            _check(line, complete, environment, fields if complete is given else None)
         ref = fields.get("agent_ref") if head.ref else None
         plain = not ({"agent_ref", "gold"} & fields.keys() or any(map(is_mark, fields)))
         if complete is not given:
@@ -268,14 +268,16 @@ def _fits(line: bytes, environment: LoadedEnvironment) -> bool:
     return True
 
 
-def _check(line: bytes, complete: bytes, environment: LoadedEnvironment) -> None:
+def _check(
+    line: bytes, complete: bytes, environment: LoadedEnvironment, fields: Mapping[str, Raw] | None
+) -> None:
     """Decode a row as its environment and its agent will, and check the parts that they leave raw.
 
     Raises:
         BadRow: it does not fit; the column is that of the line, without the settings.
     """
     try:
-        params = environment.resource.task(complete).responses_create_params
+        params = environment.resource.task(complete, fields).responses_create_params
     except TaskError as error:
         # The environment decodes the input too, but only this module knows the column of what is wrong there.
         with contextlib.suppress(*UNREADABLE):

@@ -205,10 +205,8 @@ class RemoteModel:
     def _follow(self, items: Sequence[Raw]) -> None:
         """Add the items since the last answer; start over if earlier items have changed."""
         known = len(self._items)
-        # Identity first: nearly all items are the same objects, and comparing bytes costs with their length.
-        if known > len(items) or any(
-            old is not new and old != new for old, new in zip(self._items, items, strict=False)
-        ):
+        # Lists are compared by identity first: nearly all items are the same objects, and may be long.
+        if self._items != list(items[:known]):
             self._items, known = [], 0
             self._hash = blake2b(digest_size=DIGEST_BYTES)
             self._ids, self._kept = (), 0

@@ -127,6 +127,8 @@ class RemoteSession:
                 if lost and (problem := await self._rebuild(lost)):
                     break
                 again = repeated or bool(lost)
+                if limit_s is None:
+                    return await self._send(call, number, repeated=again)
                 with anyio.move_on_after(limit_s):
                     return await self._send(call, number, repeated=again)
                 return None

@@ -1,7 +1,8 @@
 """An engine without a model, for benchmarks: it answers the Responses API with fixed texts.
 
-A conversation without a tool's output gets a tool call, any other a message. It runs in its own process
-(``python -m gym_testing.bench.instant_engine``), prints its base URL, and ends when its standard input does.
+The last of ``turns`` answers in a conversation is a message, those before it are tool calls. It runs in its
+own process (``python -m gym_testing.bench.instant_engine``), prints its base URL, and ends when its standard
+input does.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ MODELS = _http(b'{"object":"list","data":[{"id":"bench","object":"model"}]}')
 class Engine:
     """Answers clients, whose requests come one after the other on each connection."""
 
-    def __init__(self, latency_s: float) -> None:
-        self._latency_s = latency_s
+    def __init__(self, latency_s: float, turns: int) -> None:
+        self._latency_s, self._turns = latency_s, turns
         self._now = self._most = 0
 
     async def serve(self, client: ByteStream) -> None:
@@ -65,24 +66,25 @@ class Engine:
         self._most = max(self._most, self._now)
         await anyio.sleep(self._latency_s)
         self._now -= 1
-        return MESSAGE if _TOOL_OUTPUT in body else CALL
+        return MESSAGE if body.count(_TOOL_OUTPUT) >= self._turns - 1 else CALL
 
 
-async def _serve(latency_s: float) -> None:
+async def _serve(latency_s: float, turns: int) -> None:
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1", backlog=16_384) as listener,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(listener.serve, Engine(latency_s).serve)
+        tasks.start_soon(listener.serve, Engine(latency_s, turns).serve)
         print(f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/v1", flush=True)
         await anyio.wait_readable(sys.stdin)
         tasks.cancel_scope.cancel()
 
 
 @contextlib.contextmanager
-def running(latency_s: float = 0.0) -> Generator[tuple[str, int]]:
+def running(latency_s: float = 0.0, turns: int = 2) -> Generator[tuple[str, int]]:
     """An engine in its own process: its base URL and process id. It ends with the block."""
-    command = [sys.executable, "-m", "gym_testing.bench.instant_engine", "--latency-s", str(latency_s)]
+    options = ("--latency-s", str(latency_s), "--turns", str(turns))
+    command = [sys.executable, "-m", "gym_testing.bench.instant_engine", *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -98,10 +100,11 @@ def main() -> None:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--latency-s", type=float, default=0.0)
-    latency_s = parser.parse_args().latency_s
+    parser.add_argument("--turns", type=int, default=2)
+    options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    anyio.run(_serve, latency_s, backend_options={"use_uvloop": True})
+    anyio.run(_serve, options.latency_s, options.turns, backend_options={"use_uvloop": True})
 
 
 if __name__ == "__main__":

@@ -37,12 +37,11 @@ async def run(url: str, rollouts: int, concurrency: int) -> tuple[float, float]:
 
     async def one(session: aiohttp.ClientSession) -> None:
         items = list(base["input"])
-        output = await ask(session, items)
-        call = output[0]
-        city = json.loads(call["arguments"])["city"]
-        weather = json.dumps({"city": city, "weather_description": f"The weather in {city} is cold."})
-        items += [*output, {"type": "function_call_output", "call_id": call["call_id"], "output": weather}]
-        assert await ask(session, items)
+        while (call := (output := await ask(session, items))[0])["type"] == "function_call":
+            city = json.loads(call["arguments"])["city"]
+            weather = json.dumps({"city": city, "weather_description": f"The weather in {city} is cold."})
+            answer = {"type": "function_call_output", "call_id": call["call_id"], "output": weather}
+            items += [*output, answer]
 
     async def worker(session: aiohttp.ClientSession, todo: Iterator[int]) -> None:
         for _ in todo:

@@ -17,6 +17,7 @@ COMMANDS = {
     "Prepare data": {
         "export": "Write rollouts with a verdict as Parquet, with trainers' columns, as ATIF, or as logs "
         "of inspect.",
+        "profile": "Write the statistics of each task's rollouts, with its row, beside a run's results.",
         "import-atif": "Write ATIF trajectories as result rows, which view and export read.",
     },
 }

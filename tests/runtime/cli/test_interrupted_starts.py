@@ -84,8 +84,8 @@ async def resumed(folder: Path, *arguments: str) -> None:
         assert process.returncode == 0, said
     rows = [json.loads(line) for line in (folder / "out.jsonl").read_bytes().splitlines()]
     assert sorted(row["_ng_task_index"] for row in rows) == list(range(COUNT))
-    profiles = (folder / "out_reward_profiling.jsonl").read_bytes().splitlines()
-    assert len(profiles) == COUNT
+    inputs = (folder / "out_materialized_inputs.jsonl").read_bytes().splitlines()
+    assert len(inputs) == COUNT
 
 
 def write_rows(folder: Path) -> tuple[str, ...]:
@@ -109,7 +109,6 @@ async def test_before_the_workers_are_ready(number: int, tmp_path: Path) -> None
     with started(tmp_path, *arguments) as process:
         await until_there(tmp_path / "entered")
         await interrupted(process, number)
-    assert not (tmp_path / "out_reward_profiling.jsonl").exists()
     (tmp_path / "go").touch()
     await resumed(tmp_path, *arguments)
 

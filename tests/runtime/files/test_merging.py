@@ -56,7 +56,6 @@ def test_one_row_per_rollout_and_metrics_of_all(
     assert merged.rollouts.read_bytes() == b"".join(bytes(row.row) + b"\n" for row in rows)
     assert len(merged.failures.read_bytes().splitlines()) == 2
     assert len(merged.materialized_inputs.read_bytes().splitlines()) == 4
-    assert len(merged.reward_profiling.read_bytes().splitlines()) == 3
     whole = Metrics()
     for one in (*rows, failure(3, kind="task")):
         whole.add(one)

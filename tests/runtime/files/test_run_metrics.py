@@ -6,14 +6,11 @@ import json
 import statistics
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.files.recorded_run import reward_profiles
 from gym_runtime.files.results import failure_row
-from gym_runtime.files.rows import expand, materialize
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import Sample, sample_record, sample_row
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord, Truncated
@@ -207,34 +204,6 @@ def test_rows_of_nemo_gym_are_understood() -> None:
     lost = {**row, "_ng_failure_class": "timeout_exceeded", "response": None}
     sample = sample_row(json.dumps(lost).encode())
     assert (sample.outcome, sample.failure, sample.reward) == ("failed", "timeout_exceeded", None)
-
-
-def test_profiles_join_inputs_and_rollouts(
-    tmp_path: Path, record: Record, line: Callable[..., bytes]
-) -> None:
-    lines = [line(count) for count in (0, 1, 0, 2)]
-    tasks = list(expand(lines, run="r", environment="counting", repeats=2))
-    inputs = tmp_path / "inputs.jsonl"
-    inputs.write_bytes(b"".join(materialize(task) + b"\n" for task in tasks))
-    metrics = filled(record(1, 1, reward=0.0), record(0, 2), record(0, 0, reward=0.5), record(1, 0))
-    first, second = [json.loads(line) for line in reward_profiles(inputs, metrics)]
-    assert first["sample"] == {**json.loads(line(0)), "agent_ref": {"name": "counting"}}
-    assert (first["mean/reward"], first["num_rollouts"], first["expected_num_rollouts"]) == (0.75, 2, 4)
-    assert (first["missing_num_rollouts"], first["reward_profile_completion_pct"]) == (2, 50.0)
-    assert second["reward_profile_completion_pct"] == 100.0
-    assert second["rollout_infos"] == [
-        {
-            "rollout_id": f"1:{index}",
-            "_ng_task_index": 1,
-            "_ng_rollout_index": index,
-            "reward": reward,
-            "input_tokens": 10,
-            "output_tokens": 3,
-            "total_tokens": 13,
-            "expected_count": 1.0,
-        }
-        for index, reward in ((0, 1.0), (1, 0.0))
-    ]
 
 
 def fill(metrics: Metrics, rollouts: range) -> None:
