@@ -277,15 +277,22 @@ def differing(wins: float, losses: float, rewards: Sequence[float], more: int) -
     return 1 - prod((a + i) / (a + b + i) for i in range(more))
 
 
-def curriculum(name: CurriculumName, tasks: int, size: int) -> Curriculum:
-    """A curriculum of the box, by its name.
+def made_curriculum(chosen: CurriculumName | Curriculum, tasks: int, size: int) -> Curriculum:
+    """A curriculum of the box, by its name; one of the caller's own is returned as it is.
+
+    Args:
+        size: rollouts in a group.
 
     Raises:
         UsageError: there is no such curriculum, or there are no tasks.
     """
+    if not isinstance(chosen, str):
+        return chosen
     makers: dict[str, Callable[[int, int], Curriculum]] = {
         made.kind: made for made in (Uniform, Filter, Posterior)
     }
-    if name not in makers:
-        raise UsageError(f"there is no curriculum '{name}': use one of {', '.join(get_args(CurriculumName))}")
-    return makers[name](tasks, size)
+    if chosen not in makers:
+        raise UsageError(
+            f"there is no curriculum '{chosen}': use one of {', '.join(get_args(CurriculumName))}"
+        )
+    return makers[chosen](tasks, size)
