@@ -7,4 +7,6 @@ from .curricula import Seen as Seen
 from .curricula import Uniform as Uniform
 from .curricula import made_curriculum as made_curriculum
 from .plan import Bet as Bet
+from .stored import Standing as Standing
+from .stored import standings as standings
 from .useful import Useful as Useful

@@ -86,7 +86,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         # All rollouts of a prompt begin together, and are given the same object; no others are.
         with self._groups.member(id(sampling_params), label, self._source.add_use) as group:
             given = {name: getattr(sampling_params, name, None) for name in SAMPLING}
-            record = await self._source.rollout(group.row, engine_sampling(given), tries=TRIES)
+            label = group.row or label
+            record = await self._source.rollout(label, engine_sampling(given), tries=TRIES)
             group.records.append(record)
         found, reward = pieces(record, self._credit), record.reward
         wanted = sampling_params.logprobs is not None
@@ -99,7 +100,7 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         log_probs = [0.0] * start + piece.log_probs if wanted and piece.log_probs else None
         return {
             "prompt": prompt,
-            "label": group.row,
+            "label": label,
             "images": images,
             "mm_train_inputs": None,
             "observation_tokens": piece.prompt_ids + piece.response_ids,

@@ -29,7 +29,7 @@ class PromptGroup:
     """The rollouts of one prompt.
 
     Attributes:
-        row: what is run.
+        row: what is run instead of the trainer's; empty to run the trainer's.
         records: of its rollouts that have ended.
         settled: set when all have.
     """
@@ -105,7 +105,7 @@ class PromptGroups:
             drawn = self._curriculum.next(1)
             task = drawn[0][0] if drawn else None
         version = self._ended // GROUPS_A_VERSION if version is None else version
-        made = PromptGroup(row if task is None else self._rows[task], task, version)
+        made = PromptGroup("" if task is None else self._rows[task], task, version)
         self._open[key] = made
         return made
 

@@ -112,7 +112,7 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         # All rollouts of a prompt run in one worker, and begin together.
         version = int(columns["global_steps"])
         with engine.groups.member(columns["uid"], row, engine.source.add_use, version) as group:
-            record = await engine.source.rollout(group.row, sampling)
+            record = await engine.source.rollout(group.row or row, sampling)
             group.records.append(record)
         return record
 

@@ -1,17 +1,16 @@
 """What a change costs a rollout: two checkouts of this project, each with a system that runs, take turns.
 
-    python tests/bench/two_checkouts.py BEFORE AFTER [--pairs 40]
+    python tests/bench/two_checkouts.py BEFORE AFTER [--starts 8] [--pairs 12]
 
 Each turn is a short run of rollouts of two model calls and a tool call; CPU is that of all processes without
-the engine's. Which checkout is the first of a pair changes from pair to pair. Libraries are this
-installation's.
+the engine's. Both systems are started again several times, because two starts of one checkout differ by some
+percent; which of them is the first changes. Libraries are this installation's.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -64,38 +63,44 @@ def spent_us(system: subprocess.Popen[str], count: int) -> float:
     return float(system.stdout.readline())
 
 
-def interval(ratios: list[float]) -> tuple[float, float]:
-    """95 % of the medians of draws with replacement."""
-    chance = random.Random(1)
-    drawn = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return drawn[50], drawn[-51]
+def both(checkouts: list[str], pairs: int, rollouts: int) -> dict[str, list[float]]:
+    """What a rollout costs in each turn of two systems that are started for it."""
+    systems = {checkout: started(checkout) for checkout in checkouts}
+    spent: dict[str, list[float]] = {checkout: [] for checkout in checkouts}
+    for system in systems.values():
+        spent_us(system, 4 * rollouts)  # warm
+    for number in range(pairs):
+        for checkout in checkouts[:: 1 if number % 2 else -1]:
+            spent[checkout].append(spent_us(systems[checkout], rollouts))
+    for system in systems.values():
+        system.communicate()
+    return spent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("checkouts", nargs="*", metavar="BEFORE AFTER")
-    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--starts", type=int, default=8)
+    parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--rollouts", type=int, default=500)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve:
         return anyio.run(serve, backend_options={"use_uvloop": True})
-    before, after = systems = [started(checkout) for checkout in asked.checkouts]
-    spent: dict[object, list[float]] = {system: [] for system in systems}
-    for system in systems:
-        spent_us(system, 4 * asked.rollouts)  # warm
-    for number in range(asked.pairs):
-        for system in systems[:: 1 if number % 2 else -1]:
-            spent[system].append(spent_us(system, asked.rollouts))
-    for system in systems:
-        system.communicate()
-    ratios = [new / old for old, new in zip(spent[before], spent[after], strict=True)]
-    low, high = interval(ratios)
-    for name, system in (("before", before), ("after", after)):
-        print(f"{name}: {statistics.median(spent[system]):.0f} µs of CPU a rollout (median)")
-    print(
-        f"after / before: {statistics.median(ratios):.3f} (95 % {low:.3f} to {high:.3f}, {len(ratios)} pairs)"
-    )
+    before, after = asked.checkouts
+    spent: dict[str, list[float]] = {before: [], after: []}
+    ratios: list[float] = []
+    for start in range(asked.starts):
+        found = both(asked.checkouts[:: 1 if start % 2 else -1], asked.pairs, asked.rollouts)
+        for checkout, costs in found.items():
+            spent[checkout] += costs
+        old, new = (statistics.median(found[checkout]) for checkout in (before, after))
+        ratios.append(new / old)
+        print(f"start {start + 1}: {old:.0f} and {new:.0f} µs, {ratios[-1]:.3f}", flush=True)
+    for name, checkout in (("before", before), ("after", after)):
+        print(f"{name}: {statistics.median(spent[checkout]):.0f} µs of CPU a rollout (median)")
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+    print(f"after / before: {statistics.fmean(ratios):.3f} ± {error:.3f} (standard error of {len(ratios)})")
     return None
 
 
