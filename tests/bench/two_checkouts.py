@@ -10,6 +10,7 @@ percent; which of them is the first changes. Libraries are this installation's.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -29,19 +30,20 @@ ROOMS = ("runtime", "agents", "models", "resources", "deploy")
 
 
 async def serve() -> None:
-    """One checkout's system: for each line with a number, as many rollouts, and their µs on a line."""
+    """One checkout's system: for each line with a number, as many rollouts, and their µs by part."""
     with instant_engine.running(0.0) as (url, engine_pid):
         model = ModelSettings(provider="openai", name="bench", urls=(url,), api="responses")
         async with connect(model=model, environments=[ENVIRONMENT], concurrency=IN_FLIGHT) as gym:
             kinds = {worker.pid: f"{worker.kind} worker" for worker in await gym.workers()}
-            pids = [pid for some in parts_of(kinds, engine_pid).values() for pid in some]
+            parts = parts_of(kinds, engine_pid)
             while line := await anyio.to_thread.run_sync(sys.stdin.readline):
-                count, before = int(line), cpu_ns(pids)
+                count, before = int(line), {name: cpu_ns(pids) for name, pids in parts.items()}
                 async for record in gym.rollouts(
                     rows(count), environment=ENVIRONMENT, in_flight=2 * IN_FLIGHT
                 ):
                     assert record.reward is not None
-                print((cpu_ns(pids) - before) / 1e3 / count, flush=True)
+                spent = {name: (cpu_ns(parts[name]) - used) / 1e3 / count for name, used in before.items()}
+                print(json.dumps(spent), flush=True)
 
 
 def started(checkout: str) -> subprocess.Popen[str]:
@@ -55,18 +57,19 @@ def started(checkout: str) -> subprocess.Popen[str]:
     )
 
 
-def spent_us(system: subprocess.Popen[str], count: int) -> float:
+def spent_us(system: subprocess.Popen[str], count: int) -> dict[str, float]:
     assert system.stdin is not None
     assert system.stdout is not None
     system.stdin.write(f"{count}\n")
     system.stdin.flush()
-    return float(system.stdout.readline())
+    spent: dict[str, float] = json.loads(system.stdout.readline())
+    return spent | {"all": sum(spent.values())}
 
 
-def both(checkouts: list[str], pairs: int, rollouts: int) -> dict[str, list[float]]:
+def both(checkouts: list[str], pairs: int, rollouts: int) -> dict[str, list[dict[str, float]]]:
     """What a rollout costs in each turn of two systems that are started for it."""
     systems = {checkout: started(checkout) for checkout in checkouts}
-    spent: dict[str, list[float]] = {checkout: [] for checkout in checkouts}
+    spent: dict[str, list[dict[str, float]]] = {checkout: [] for checkout in checkouts}
     for system in systems.values():
         spent_us(system, 4 * rollouts)  # warm
     for number in range(pairs):
@@ -88,19 +91,21 @@ def main() -> None:
     if asked.serve:
         return anyio.run(serve, backend_options={"use_uvloop": True})
     before, after = asked.checkouts
-    spent: dict[str, list[float]] = {before: [], after: []}
-    ratios: list[float] = []
+    ratios: dict[str, list[float]] = {}
     for start in range(asked.starts):
         found = both(asked.checkouts[:: 1 if start % 2 else -1], asked.pairs, asked.rollouts)
-        for checkout, costs in found.items():
-            spent[checkout] += costs
-        old, new = (statistics.median(found[checkout]) for checkout in (before, after))
-        ratios.append(new / old)
-        print(f"start {start + 1}: {old:.0f} and {new:.0f} µs, {ratios[-1]:.3f}", flush=True)
-    for name, checkout in (("before", before), ("after", after)):
-        print(f"{name}: {statistics.median(spent[checkout]):.0f} µs of CPU a rollout (median)")
-    error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
-    print(f"after / before: {statistics.fmean(ratios):.3f} ± {error:.3f} (standard error of {len(ratios)})")
+        costs = {
+            name: [statistics.median(one[name] for one in found[checkout]) for checkout in (before, after)]
+            for name in found[before][0]
+        }
+        for name, (old, new) in costs.items():
+            ratios.setdefault(name, []).append(new / old)
+        print(
+            ", ".join(f"{name} {old:.0f} and {new:.0f} µs" for name, (old, new) in costs.items()), flush=True
+        )
+    for name, found in ratios.items():
+        error = statistics.stdev(found) / len(found) ** 0.5 if len(found) > 1 else 0.0
+        print(f"{name}, after / before: {statistics.fmean(found):.3f} ± {error:.3f} (standard error)")
     return None
 
 
