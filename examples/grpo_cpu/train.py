@@ -41,6 +41,7 @@ def main():
     parser.add_argument("--work", default="/dev/shm/grpo_cpu", help="where the engine reads weights")
     parser.add_argument("--log", default="steps.jsonl")
     parser.add_argument("--asynchronous", action="store_true", help="rollouts one step off-policy")
+    parser.add_argument("--signal", action="store_true", help="groups with signal, of the posterior")
     parser.add_argument("--kill-every", type=float, metavar="S", help="kill a worker every S seconds")
     asked = parser.parse_args()
     model, tokenizer, engine = MODELS[asked.model]()
@@ -52,6 +53,8 @@ def main():
     )  # fmt: skip
     with gym_runtime.connect_sync(model=engine, environments=[ENVIRONMENT]) as gym:
         made = {"weights": f"{asked.work}/weights", "asynchronous": asked.asynchronous}
+        if asked.signal:
+            made["signal"] = {"curriculum": "posterior"}
         spec = gym_trainers.GymSpec(gym, rows(TRAINED), environment="word_count", **made)
         log = StepLog(gym, spec, rows(HELD_OUT), asked.log)
         made = {"train_dataset": spec.train_dataset, "rollout_func": log.watched(spec.rollout_func)}

@@ -5,5 +5,8 @@ from .curricula import Filter as Filter
 from .curricula import Posterior as Posterior
 from .curricula import Seen as Seen
 from .curricula import Uniform as Uniform
+from .curricula import made_curriculum as made_curriculum
 from .plan import Bet as Bet
+from .stored import Standing as Standing
+from .stored import standings as standings
 from .useful import Useful as Useful

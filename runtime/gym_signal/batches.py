@@ -20,7 +20,7 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import Cancelled, Failed, GroupKeywords, RolloutRecord
 from gym_runtime.training import Group
 
-from gym_signal.curricula import Curriculum, CurriculumName, curriculum
+from gym_signal.curricula import Curriculum, CurriculumName, made_curriculum
 from gym_signal.plan import Bet, Drawn, Order, Plan
 from gym_signal.stored import StoredCurriculum
 from gym_signal.useful import Useful, total, uses_of
@@ -91,7 +91,7 @@ async def signal_batches(
             f"repeats is {repeats}: a group needs 2 rollouts to have signal; or give signal=False"
         )
     await gym.check(rows, settings, environment=environment, **keywords)
-    named = _named(curriculum, len(rows), repeats)
+    named = made_curriculum(curriculum, len(rows), repeats)
     stored = StoredCurriculum(named, gym.driver.bus, name) if name else None
     if stored is not None:
         await stored.load()
@@ -117,10 +117,6 @@ async def signal_batches(
             yield batches
         finally:
             batches.settle()
-
-
-def _named(chosen: CurriculumName | Curriculum, tasks: int, size: int) -> Curriculum:
-    return curriculum(chosen, tasks, size) if isinstance(chosen, str) else chosen
 
 
 class SignalBatches:

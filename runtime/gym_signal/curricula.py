@@ -251,6 +251,15 @@ class Posterior(Uniform):
         # The groups in progress ended with the process that ran them.
         self._saved.busy = []
 
+    def rates(self, *, evidence: float) -> list[tuple[int, float]]:
+        """The estimated pass rates of the tasks of which at least so many rewards are not forgotten."""
+        found = [(task, self._belief(task)) for task in sorted(self._saved.beliefs)]
+        return [
+            (task, wins / (wins + losses))
+            for task, (wins, losses) in found
+            if wins + losses - 2 * self._prior >= evidence
+        ]
+
     def chance(self, task: int, rewards: Sequence[float], more: int) -> float:
         """The chance that ``more`` further rewards of a task differ from equal ones: see `differing`."""
         return differing(
@@ -277,15 +286,35 @@ def differing(wins: float, losses: float, rewards: Sequence[float], more: int) -
     return 1 - prod((a + i) / (a + b + i) for i in range(more))
 
 
-def curriculum(name: CurriculumName, tasks: int, size: int) -> Curriculum:
-    """A curriculum of the box, by its name.
+def kind_of(state: bytes) -> tuple[str, int, int]:
+    """The kind of a curriculum of the box, its number of tasks and its version, from its state.
+
+    Raises:
+        UsageError: it is the state of no such curriculum.
+    """
+    try:
+        saved = msgspec.msgpack.decode(state, type=_Saved)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"this is not the state of a curriculum of the box: {error}") from error
+    return saved.kind, saved.tasks, saved.version
+
+
+def made_curriculum(chosen: CurriculumName | Curriculum, tasks: int, size: int) -> Curriculum:
+    """A curriculum of the box, by its name; one of the caller's own is returned as it is.
+
+    Args:
+        size: rollouts in a group.
 
     Raises:
         UsageError: there is no such curriculum, or there are no tasks.
     """
+    if not isinstance(chosen, str):
+        return chosen
     makers: dict[str, Callable[[int, int], Curriculum]] = {
         made.kind: made for made in (Uniform, Filter, Posterior)
     }
-    if name not in makers:
-        raise UsageError(f"there is no curriculum '{name}': use one of {', '.join(get_args(CurriculumName))}")
-    return makers[name](tasks, size)
+    if chosen not in makers:
+        raise UsageError(
+            f"there is no curriculum '{chosen}': use one of {', '.join(get_args(CurriculumName))}"
+        )
+    return makers[chosen](tasks, size)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TypeVar
 
 import anyio
+import anyio.to_thread
 import msgspec
 from gym_runtime.bus import Bus
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.logs import logger
 from gym_runtime.messages import token
 
-from gym_signal.curricula import Curriculum, Seen
+from gym_signal.curricula import Curriculum, Posterior, Seen, kind_of
 
 Kind = TypeVar("Kind")
 
@@ -110,3 +112,80 @@ class StoredCurriculum:
             )
         self._sequence = sequence
         await self._bus.forget(f"{self._subject}.*")
+
+
+SHOWN = 200
+"""Of the tasks of each kind, so many are listed."""
+LEARNED = 0.9
+"""A task with a pass rate above it is learned; one with a pass rate below ``1 - LEARNED`` is too hard."""
+_EVIDENCE = 1.0
+
+
+class Tasks(msgspec.Struct, frozen=True):
+    """Tasks of one kind: how many, and the first of them with their estimated pass rates."""
+
+    count: int
+    first: list[tuple[int, float]]
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the stored curriculum of a training run believes of its tasks, which are numbers of rows.
+
+    Attributes:
+        name: of the training run.
+        kind: such as ``posterior``; of another one nothing is known of single tasks.
+        version: of the weights, as the curriculum counts them.
+        learned, learning, too_hard: by the estimated pass rate, see `LEARNED`.
+        unseen: tasks of which too little was seen lately.
+    """
+
+    name: str
+    kind: str
+    tasks: int
+    version: int
+    learned: Tasks
+    learning: Tasks
+    too_hard: Tasks
+    unseen: int
+
+
+async def standings(bus: Bus) -> list[Standing]:
+    """What all curricula that are stored at the broker believe; those that cannot be read are left out."""
+    found: list[Standing] = []
+    for record in await bus.latest("runs.curriculum.*"):
+        name = record.subject.rpartition(".")[2]
+        try:
+            stored = msgspec.msgpack.decode(record.payload, type=_Stored)
+            later = await bus.latest(f"{record.subject}.*")
+            numbered = {int(one.subject.rpartition(".")[2]): one.payload for one in later}
+            seen = [
+                msgspec.msgpack.decode(numbered[number], type=Seen)
+                for number in sorted(numbered)
+                if number > stored.seen
+            ]
+            found.append(await anyio.to_thread.run_sync(_standing, name, stored.state, seen))
+        except (*UNREADABLE, UsageError) as error:
+            logger().info("a stored curriculum cannot be shown", name=name, error=str(error))
+    return found
+
+
+def _standing(name: str, state: bytes, seen: list[Seen]) -> Standing:
+    kind, tasks, version = kind_of(state)
+    kinds: dict[str, list[tuple[int, float]]] = {"learned": [], "learning": [], "too_hard": []}
+    if kind == Posterior.kind:
+        posterior = Posterior(tasks)
+        posterior.restore(state)
+        for one in seen:
+            posterior.observe(one)
+        version = max([version, *(one.version for one in seen)])
+        for task, rate in posterior.rates(evidence=_EVIDENCE):
+            which = "learned" if rate > LEARNED else "too_hard" if rate < 1 - LEARNED else "learning"
+            kinds[which].append((task, round(rate, 3)))
+    return Standing(
+        name=name,
+        kind=kind,
+        tasks=tasks,
+        version=version,
+        unseen=tasks - sum(map(len, kinds.values())),
+        **{which: Tasks(len(some), some[:SHOWN]) for which, some in kinds.items()},
+    )

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
-import anyio
 from gym_runtime.training import Credit
 
+from gym_trainers.prompt_groups import PromptGroups
 from gym_trainers.rollout_source import RolloutSource, shared_client
 from gym_trainers.token_engine import Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
@@ -40,15 +40,6 @@ _SPECIAL_TOKEN = re.compile(r"(?:<\|[^|<>]{1,60}\|>|</s>|<eos>|<end_of_turn>)\Z"
 _LONGEST_TOKEN = 64
 
 
-class _Group:
-    """The rollouts of one prompt; OpenRLHF starts all of them together, in one process."""
-
-    def __init__(self) -> None:
-        self.open = 0
-        self.rewards: list[float | None] = []
-        self.settled = anyio.Event()
-
-
 class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
     """For ``--train.agent_func_path FILE``, in which a subclass named ``AgentExecutor`` has the settings::
 
@@ -60,18 +51,20 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         settings: fields of `RolloutSettings`, such as ``max_turns``.
         read: how answers are parsed, if not as Qwen and Hermes models write them.
         credit: which sequences of a rollout with branches are trained on; OpenRLHF takes one of them.
+        signal: which rows are run: see `gym_trainers.prompt_groups.PromptGroups`.
     """
 
     nats: ClassVar[str] = ""
     credit: ClassVar[Credit] = "accepted"
     settings: ClassVar[Mapping[str, Any]] = {}
     read: ClassVar[Read | None] = None
+    signal: ClassVar[Mapping[str, Any] | None] = None
 
     def __init__(self) -> None:
         super().__init__()
         self._credit: Credit = unweighted(self.credit, "OpenRLHF")
         self._source: RolloutSource | None = None
-        self._groups: dict[int, _Group] = {}
+        self._groups = PromptGroups(self.signal, "OpenRLHF")
 
     async def execute(
         self,
@@ -90,18 +83,12 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         """
         if self._source is None:
             self._source = self._made(sampling_params, max_length, hf_tokenizer, llm_engine)
-        # All rollouts of a prompt are given the same object, and no others are.
-        group = self._groups.setdefault(id(sampling_params), _Group())
-        group.open += 1
-        try:
+        # All rollouts of a prompt begin together, and are given the same object; no others are.
+        with self._groups.member(id(sampling_params), label, self._source.add_use) as group:
             given = {name: getattr(sampling_params, name, None) for name in SAMPLING}
+            label = group.row or label
             record = await self._source.rollout(label, engine_sampling(given), tries=TRIES)
-            group.rewards.append(record.reward)
-        finally:
-            group.open -= 1
-            if not group.open:
-                del self._groups[id(sampling_params)]
-                group.settled.set()
+            group.records.append(record)
         found, reward = pieces(record, self._credit), record.reward
         wanted = sampling_params.logprobs is not None
         piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -24,6 +24,8 @@ from gym_runtime.client import Client, Lifetime, StandingRun, background, serve_
 from gym_runtime.logs import logger
 from gym_runtime.plurals import counted
 from gym_runtime.timing import TRAINER_DRAIN_S
+from gym_runtime.training import Group
+from gym_signal import SignalBatches, Useful, signal_batches
 
 from gym_trainers.token_engine import TokenEngine
 from gym_trainers.training_rollouts import why_failed
@@ -89,6 +91,8 @@ class RolloutSource:
         self._joined: _Joined | None = None
         self._lifetime: Lifetime | None = None
         self._opening = anyio.Lock()
+        self._sampling: Lifetime | None = None
+        self._batches: SignalBatches | None = None
         self._in_progress = 0
         self._asked_to_leave = anyio.Event()
         self._idle = anyio.Event()
@@ -130,6 +134,7 @@ class RolloutSource:
         parts = [list(members) for _, members in groupby(range(len(rows)), key=lambda place: keys[place])]
         found: dict[int, RolloutRecord] = {}
         async with self._working() as (gym, _, pool):
+            self._engine.go_on()
             for size in sorted({len(part) for part in parts}):
                 chosen = [part for part in parts if len(part) == size]
                 async for group in gym.groups(
@@ -146,6 +151,52 @@ class RolloutSource:
             what = f"{len(rows) - len(found)} of {counted(len(rows), 'rollout')} did not come"
             raise GymError(f"{what}: the run was cancelled")
         return [found[place] for place in range(len(rows))]
+
+    async def batch(
+        self,
+        rows: Sequence[str],
+        want: int,
+        size: int,
+        sampling: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> tuple[list[Group], Useful]:
+        """The next batch of groups with signal, and what became of the tokens since the batch before.
+
+        The engine has the weights that were trained on all batches before. It is asked nothing between two
+        batches: what is unfinished is parked (`partial`).
+
+        Args:
+            rows, options: as of the first call: see `signal_batches`.
+            want, size: as of the first call: groups, and rollouts in each of them.
+
+        Raises:
+            TaskError, UsageError: a row or a setting is wrong.
+            GymError: as `SignalBatches.next`; or this worker was asked to leave.
+        """
+        async with self._working() as (gym, _, pool):
+            self._engine.go_on()
+            if self._batches is None:
+                how: Any = {**options, **sampling, "model_pool": pool}
+                context = signal_batches(
+                    gym, rows, self._settings, want=want, repeats=size, partial=True, ahead=0, **how
+                )
+                self._sampling = Lifetime(self._sample(context))
+                await self._sampling.open()
+            assert self._batches is not None, "the open context has set it"
+            groups = await self._batches.next()
+            await self._engine.pause()
+            return groups, self._batches.step
+
+    @asynccontextmanager
+    async def _sample(self, context: AbstractAsyncContextManager[SignalBatches]) -> AsyncGenerator[None]:
+        async with context as self._batches:
+            yield
+        self._batches = None
+
+    def add_use(self, environment: str, use: str, tokens: int) -> None:
+        """Count sampled tokens by what became of them, in the figures of this process's run."""
+        if self._joined is not None:
+            self._joined.run.add_use(environment, use, tokens)
 
     def leave(self) -> None:
         """As `close`, without waiting; called in the event loop of the other methods."""
@@ -195,7 +246,11 @@ class RolloutSource:
             self._joined = _Joined(gym, run, pool)
             assert self._lifetime is not None, "it opens this context"
             tasks.start_soon(self._drain, self._lifetime)
-            yield
+            try:
+                yield
+            finally:
+                if self._sampling is not None:
+                    await self._sampling.close()
 
     async def _drain(self, lifetime: Lifetime) -> None:
         """When a client asks for it, leave: with the last rollout in progress, or after `TRAINER_DRAIN_S`."""

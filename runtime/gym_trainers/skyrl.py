@@ -18,6 +18,7 @@ Source: SkyRL 0.4, ``skyrl/train/generators/base.py``, ``skyrl/train/utils/train
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -25,10 +26,12 @@ from typing import Any
 
 import anyio
 from gym_runtime import RolloutRecord, UsageError
+from gym_runtime.files import token_uses
 from gym_runtime.training import Credit
 
 from gym_trainers.rollout_source import RolloutSource
 from gym_trainers.seats import seats_of
+from gym_trainers.signal_settings import WEIGHTS, require_not, signal_rows
 from gym_trainers.token_engine import Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     ROW,
@@ -56,10 +59,13 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         credit: which sequences of a rollout with branches are trained on.
         seats: with SkyRL's ``step_wise_trajectories``, every seat of a rollout that the policy has is a
             trajectory of its own, in a group with the same seat of the other rollouts.
+        signal: ``rows`` (see `gym_trainers.signal_settings.signal_rows`), and arguments of
+            `gym_signal.signal_batches`, such as ``curriculum``: a training batch has as many groups as SkyRL
+            drew prompts, of these rows, and all with signal. Not for the asynchronous trainer.
 
     Raises:
         UsageError: a kind has a weight that is neither 0 nor 1, which SkyRL cannot take; or seats are asked
-            for without ``step_wise_trajectories``.
+            for without ``step_wise_trajectories``; or ``signal`` is wrong.
     """
 
     def __init__(
@@ -74,8 +80,17 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         read: Read | None = None,
         credit: Credit = "accepted",
         seats: bool = False,
+        signal: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        self._signal = None if signal is None else signal_rows(signal)
+        batch, step = (
+            "its batches and groups are SkyRL's",
+            "SkyRL's engine is asked nothing between two steps",
+        )
+        own = {"want": batch, "repeats": batch, "waves": WEIGHTS, "ahead": step, "partial": step}
+        require_not(signal or {}, "SkyRL", **own)
+        self._busy = False
         self._credit: Credit = unweighted(credit, "SkyRL")
         self._by_steps = bool(getattr(generator_cfg, "step_wise_trajectories", False))
         if seats and not self._by_steps:
@@ -125,7 +140,12 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         rows = [str(extra[ROW]) for extra in input_batch["env_extras"]]
         names = [one.instance_id for one in input_batch.get("trajectory_ids") or ()] or list(range(len(rows)))
         params = input_batch.get("sampling_params") or self._params
-        records = await self._source.rollouts(rows, names, _sampling(params))
+        about = input_batch.get("batch_metadata")
+        if self._signal is not None and about is not None and about.training_phase == "train":
+            records, useful = await self._with_signal(names, _sampling(params))
+        else:
+            records = await self._source.rollouts(rows, names, _sampling(params))
+            useful = _useful(records, names)
         async with anyio.create_task_group() as tasks:
             for record in records:
                 tasks.start_soon(self._client.finish_session, record.rollout_id)
@@ -149,6 +169,7 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
                 "gym/failed": sum(record.reward is None for record in records),
                 "gym/turns": sum(record.turns for record in records) / len(records),
                 "gym/tool_calls": sum(record.tool_calls for record in records) / len(records),
+                "gym/useful": useful,
             },
             "rollout_logprobs": None if None in log_probs else log_probs,
             "trajectory_ids": trajectories and [_trajectory(trajectories[at], seat) for at, seat in whose],
@@ -156,6 +177,25 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
             "is_last_step": last if self._by_steps else None,
             "env_metrics": [dict(records[place].numbers) for place in places],
         }
+
+    async def _with_signal(
+        self, names: Sequence[Any], sampling: Mapping[str, Any]
+    ) -> tuple[list[RolloutRecord], float]:
+        """The rollouts of groups with signal, as many as there are names, and the share of useful tokens."""
+        sizes = [len(list(group)) for _, group in groupby(names)]
+        if self._busy or len(set(sizes)) > 1:
+            raise UsageError(
+                "signal needs whole batches of groups of one size, one after the other, as SkyRL's "
+                "synchronous trainer makes them; leave it out with the asynchronous one"
+            )
+        assert self._signal is not None
+        rows, options = self._signal
+        self._busy = True
+        try:
+            groups, useful = await self._source.batch(rows, len(sizes), sizes[0], sampling, options)
+        finally:
+            self._busy = False
+        return [record for group in groups for record in group.rollouts], useful.share or 0.0
 
     def _trained(self, record: RolloutRecord) -> list[str | None]:
         """The seats that are trajectories of their own; the main one's is None where it is the only one."""
@@ -179,6 +219,15 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
 def _trajectory(given: Any, seat: str | None) -> Any:
     """SkyRL's name of a trajectory: `instance_id` names the group whose rewards are compared."""
     return given if seat is None else replace(given, instance_id=f"{given.instance_id}/{seat}")
+
+
+def _useful(records: Sequence[RolloutRecord], names: Sequence[Any]) -> float:
+    """The share of the sampled tokens whose advantage is not 0."""
+    uses: Counter[str] = Counter()
+    for _, places in groupby(range(len(records)), key=lambda place: names[place]):
+        group = [records[place] for place in places]
+        uses += token_uses((one.reward, int(one.numbers.get("output_tokens", 0))) for one in group)
+    return uses["useful"] / max(1, uses.total())
 
 
 def _rewards(records: Sequence[RolloutRecord], names: Sequence[Any], seat: str | None = None) -> list[float]:

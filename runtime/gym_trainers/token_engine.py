@@ -82,6 +82,9 @@ class TokenEngine:
         self._read = read or self._read_hermes
         # One thread at a time: a fast tokenizer that two threads use raises "Already borrowed".
         self._one = anyio.CapacityLimiter(1)
+        self._in_progress = 0
+        self._idle = self._opened = anyio.Event()
+        self._paused = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,6 +113,9 @@ class TokenEngine:
             return _answer(Said(""), prompt, Sampled([], None, cut=True))
         sampling = sampling_of(params)
         sampling["max_tokens"] = min(room, params.max_output_tokens or room)
+        while self._paused:
+            await self._opened.wait()
+        self._in_progress += 1
         try:
             sampled = await self._generate(prompt, sampling, context.rollout)
         except GymError:
@@ -117,7 +123,22 @@ class TokenEngine:
         except Exception as error:  # foreign code: its errors become ours here
             what = f"the trainer's engine raised {type(error).__name__}: {error}"
             raise ModelUnavailable(what, stage="model") from error
+        finally:
+            self._in_progress -= 1
+            self._idle.set()
         return _answer(await self._read(sampled.ids, tools), prompt, sampled)
+
+    async def pause(self) -> None:
+        """Ask the engine nothing more until `go_on`; return when it has answered what it was asked."""
+        self._paused, self._opened = True, anyio.Event()
+        while self._in_progress:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def go_on(self) -> None:
+        """Ask the engine again."""
+        self._paused = False
+        self._opened.set()
 
     def _prompt(self, call: ModelCall, params: CreateParams, tools: list[dict[str, Any]]) -> list[int]:
         """The ids of the next turn's prompt. It computes for a while, so it runs in a thread."""

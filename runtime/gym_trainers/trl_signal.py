@@ -12,6 +12,8 @@ from gym_runtime.client import SyncClient
 from gym_runtime.training import Group
 from gym_signal import SignalBatches, signal_batches
 
+from gym_trainers.signal_settings import WEIGHTS, require_not
+
 
 class SignalSteps:
     """Batches for code without an event loop; sampling begins with the first, and ends with the client.
@@ -27,15 +29,8 @@ class SignalSteps:
     def __init__(
         self, gym: SyncClient, rows: Sequence[str], options: Mapping[str, Any], environment: str | None
     ) -> None:
-        if "want" in options or "repeats" in options:
-            raise UsageError(
-                "signal takes no want and no repeats here: they are the trainer's batch and groups"
-            )
-        if options.get("waves"):
-            raise UsageError(
-                "signal takes no waves here: groups that were likelier to be stopped count several times, "
-                "and GRPOTrainer, which computes advantages itself, cannot weight a group"
-            )
+        batch = "its batches and groups are the trainer's"
+        require_not(options, "GRPOTrainer", want=batch, repeats=batch, waves=WEIGHTS)
         self._gym, self._rows = gym, rows
         self._options: dict[str, Any] = {**options, "environment": environment}
         self._stack = ExitStack()

@@ -26,11 +26,12 @@ from weakref import WeakKeyDictionary, finalize, ref
 
 from anyio import to_thread
 from gym_runtime import RolloutRecord
-from gym_runtime.errors import GymError, ModelUnavailable
+from gym_runtime.errors import GymError, ModelUnavailable, UsageError
 from gym_runtime.messages import split_thought
 from gym_runtime.training import Credit
 
 from gym_trainers.hermes import Call, Said, said
+from gym_trainers.prompt_groups import PromptGroups
 from gym_trainers.rollout_source import RolloutSource, shared_client
 from gym_trainers.token_engine import Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
@@ -59,9 +60,12 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         nats: the broker of the running system; by default ``GYM_NATS_URL``.
         settings: fields of `RolloutSettings`, such as ``max_turns``.
         credit: which sequences of a rollout with branches are trained on; the older trainer takes one.
+        signal: which rows are run: see `gym_trainers.prompt_groups.PromptGroups`. Not for the older trainer,
+            which may divide a group among processes.
 
     Raises:
-        UsageError: a kind has a weight that is neither 0 nor 1, which verl cannot take.
+        UsageError: a kind has a weight that is neither 0 nor 1, which verl cannot take; or ``signal`` is
+            wrong.
     """
 
     def __init__(
@@ -70,11 +74,13 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         nats: str = "",
         settings: Mapping[str, Any] | None = None,
         credit: Credit = "accepted",
+        signal: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._credit: Credit = unweighted(credit, "verl")
-        self._engine = _engine(self, nats, settings or {})
+        self._engine = _engine(self, nats, settings or {}, signal)
+        self._signal = signal is not None
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
         """One rollout: an ``AgentLoopOutput``, or for the v1 trainer a list with one per sequence.
@@ -83,7 +89,7 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
             TaskError, UsageError: the row or a setting is wrong.
             GymError: the rollout failed (v1).
         """
-        record = await self._engine.source.rollout(str(columns[ROW]), engine_sampling(sampling_params))
+        record = await self._rollout(str(columns[ROW]), engine_sampling(sampling_params), columns)
         steps = self._engine.steps.pop(record.rollout_id, []) or [columns.get("global_steps", -1)]
         found = [one.shortened(self.rollout_config.response_length) for one in pieces(record, self._credit)]
         problem = self._problem(record, found)
@@ -94,6 +100,21 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         found, end = [] if problem else found, self.tokenizer.eos_token_id
         piece = only_piece(record, found, end, log_probs=self._engine.log_probs, why=problem)
         return self._output(record, piece, steps, failed=bool(problem))
+
+    async def _rollout(
+        self, row: str, sampling: Mapping[str, Any], columns: Mapping[str, Any]
+    ) -> RolloutRecord:
+        engine = self._engine
+        if "session_id" not in columns:
+            if self._signal:
+                raise UsageError("signal: main_ppo_v0 may divide a group among processes; use main_ppo")
+            return await engine.source.rollout(row, sampling)
+        # All rollouts of a prompt run in one worker, and begin together.
+        version = int(columns["global_steps"])
+        with engine.groups.member(columns["uid"], row, engine.source.add_use, version) as group:
+            record = await engine.source.rollout(group.row or row, sampling)
+            group.records.append(record)
+        return record
 
     def _problem(self, record: RolloutRecord, found: Sequence[Piece]) -> str:
         """Why there is nothing to train on; empty if there is."""
@@ -159,13 +180,17 @@ class _Engine:
 
     Attributes:
         steps: the weights that sampled a rollout in progress, as verl's global steps.
+        groups: the prompts in progress.
         log_probs: verl wants the engine's log-probabilities.
     """
 
-    def __init__(self, loop: Any, nats: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, loop: Any, nats: str, settings: Mapping[str, Any], signal: Mapping[str, Any] | None
+    ) -> None:
         from verl.experimental.agent_loop.tool_parser import ToolParser
 
         self.steps: dict[str, list[int]] = {}
+        self.groups = PromptGroups(signal, "verl")
         # Weakly, because they own the engine.
         self._servers = ref(loop.server_manager)
         self._tokenizer, config = loop.tokenizer, loop.rollout_config
@@ -211,15 +236,18 @@ _engines: WeakKeyDictionary[Any, dict[tuple[str, str], _Engine]] = WeakKeyDictio
 """By verl's server managers: each owns its engines, which leave the system when it is gone."""
 
 
-def _engine(loop: Any, nats: str, settings: Mapping[str, Any]) -> _Engine:
+def _engine(loop: Any, nats: str, settings: Mapping[str, Any], signal: Mapping[str, Any] | None) -> _Engine:
     """The engine of this agent loop worker: verl makes a loop for each rollout, and one server manager."""
     from omegaconf import OmegaConf
 
-    plain: Any = OmegaConf.to_container(OmegaConf.create(dict(settings)), resolve=True)
+    def plain(given: Mapping[str, Any]) -> Any:
+        return OmegaConf.to_container(OmegaConf.create(dict(given)), resolve=True)
+
     engines = _engines.setdefault(loop.server_manager, {})
-    key = nats, repr(plain)
+    how = plain(settings), None if signal is None else plain(signal)
+    key = nats, repr(how)
     if key not in engines:
-        engines[key] = _Engine(loop, nats, plain)
+        engines[key] = _Engine(loop, nats, *how)
         leave = finalize(loop.server_manager, _leave, asyncio.get_running_loop(), engines[key].source)
         leave.atexit = False
     return engines[key]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from gym_runtime.client import RunProgress
 from gym_runtime.training import RunInfo
+from gym_signal import Standing
 
 from gym_view.limit import limit
 from gym_view.live import Reading, is_paused, run_view, useful_shares, view
 
 
-def full_status(reading: Reading, before: Reading | None = None) -> dict[str, Any]:
+def full_status(
+    reading: Reading, before: Reading | None = None, curricula: Sequence[Standing] = ()
+) -> dict[str, Any]:
     """A system's state. With a reading ``before``, the processor's share of the limit is known."""
     found = reading.status
     return {
@@ -20,6 +24,7 @@ def full_status(reading: Reading, before: Reading | None = None) -> dict[str, An
         "workers": [_in_full(worker) for worker in found.workers],
         "queues": {agent: _in_full(depth) for agent, depth in found.queues.items()},
         "runs": [full_run(run, found.progress) for run in found.runs],
+        "curricula": [msgspec.to_builtins(one) for one in curricula],
     }
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from browser.chromium import Chromium, Page
 from gym_runtime.client import Client, connect
+from gym_signal import Posterior, Seen, standings
+from gym_signal.stored import StoredCurriculum
 from gym_view.live import Reading
 from gym_view.state_json import full_status
 from gym_view.vocabulary import Vocabulary
@@ -404,19 +406,24 @@ async def test_the_running_system(chromium: Chromium, tmp_path: Path) -> None:
         serve([tmp_path], system=lambda: _state(gym)) as access,
         chromium.page() as page,
     ):
+        stored = StoredCurriculum(Posterior(5), gym.driver.bus, "exp-12")
+        for task, rewards in enumerate(([1.0] * 8, [0.0, 1.0] * 4, [0.0] * 8)):
+            stored.observe(Seen(task=task, rewards=rewards))
+            await stored.store(whole=task == 1)
         await page.goto(access.url)
         await page.until("document.querySelector('h1')?.innerText === 'No runs yet'")
         await page.click(".top a[href='#/system']")
-        await page.until("document.querySelectorAll('.system tbody tr').length === 3")
+        await page.until("document.querySelectorAll('.system tbody tr').length === 6")
         said = await page.text(".system")
-        for expected in ("agent", "model", "resource", "Nothing waits", "No run is active"):
+        curriculum = "posterior, 5 tasks, 1 learned, 1 learning, 1 too hard, 2 not seen lately"
+        for expected in ("agent", "model", "resource", "Nothing waits", "No run is active", curriculum):
             assert expected in said
         assert await page.eval("document.documentElement.scrollWidth <= innerWidth")
         assert page.problems == []
 
 
 async def _state(gym: Client) -> dict[str, Any]:
-    return full_status(Reading(0.0, await gym.status()))
+    return full_status(Reading(0.0, await gym.status()), None, await standings(gym.driver.bus))
 
 
 async def test_the_commands_that_repeat_a_rollout_work(

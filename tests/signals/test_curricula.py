@@ -12,7 +12,7 @@ import pytest
 from gym_runtime import UsageError
 from gym_runtime.files import has_signal
 from gym_signal import Curriculum, Filter, Posterior, Seen, Uniform
-from gym_signal.curricula import curriculum, differing
+from gym_signal.curricula import differing, made_curriculum
 
 MAKERS: list[Callable[[int], Curriculum]] = [Uniform, Filter, Posterior]
 
@@ -124,9 +124,9 @@ def test_the_state_of_other_tasks_is_refused() -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(UsageError, match="no curriculum 'hard': use one of uniform, filter, posterior"):
-        curriculum("hard", 3, 8)  # pyright: ignore[reportArgumentType]
+        made_curriculum("hard", 3, 8)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="rows is empty"):
-        curriculum("uniform", 0, 8)
+        made_curriculum("uniform", 0, 8)
     with pytest.raises(UsageError, match="lowest below highest"):
         Posterior(3, lowest=1)
 

@@ -15,7 +15,7 @@ from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.client import RunProgress
 from gym_runtime.errors import GymError, ModelRefused, TaskError
 from gym_runtime.messages.metric_names import SAMPLED_TOKENS
-from gym_signal import Bet, Posterior, Seen, SignalBatches, signal_batches
+from gym_signal import Bet, Posterior, Seen, SignalBatches, signal_batches, standings
 from gym_signal.stored import StoredCurriculum
 from gym_testing.background import hosting
 from gym_testing.small_system import Engine, Hang, SmallSystem, answer, environment, small_system
@@ -261,6 +261,16 @@ async def test_a_trainer_that_starts_again_goes_on_with_what_was_seen() -> None:
                     spent.append(sum(here.policy.asked.values()) - before)
         # It knows which tasks have signal.
         assert sum(spent[-4:]) < 0.7 * sum(spent[:4])
+        (shown,) = await standings(here.gym.driver.bus)
+        learned, learning, hard = (
+            {task for task, _ in kind.first} for kind in (shown.learned, shown.learning, shown.too_hard)
+        )
+        assert len(learned) > 3
+        assert len(hard) > 3
+        assert learned <= set(range(10))
+        assert learning == set(range(10, 20))
+        assert hard <= set(range(20, 40))
+        assert len(learned) + len(learning) + len(hard) + shown.unseen == shown.tasks == 40
 
 
 async def test_two_trainers_of_one_name_are_told() -> None:

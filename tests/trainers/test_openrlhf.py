@@ -111,7 +111,7 @@ async def test_a_failed_rollout_has_the_mean_of_its_group(system: SyncClient) ->
     assert (failed["observation_tokens"], failed["action_ranges"]) == ([END_ID] * 2, [(1, 2)])
     assert failed["rollout_log_probs"] == [0.0, 0.0]
     assert failed["extra_logs"] == {"gym_failed": 1.0, "gym_turns": 0.0}
-    assert made._groups == {}
+    assert not made._groups._open
 
 
 async def test_what_fails_is_made_again(system: SyncClient) -> None:

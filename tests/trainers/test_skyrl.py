@@ -128,7 +128,8 @@ async def test_a_batch_comes_back_in_its_order(system: SyncClient) -> None:
     output = await generated(client, batch(right, right, wrong, wrong, right, names="aabbc"))
     assert output["rewards"] == [1.0, 1.0, 0.0, 0.0, 1.0]
     assert output["stop_reasons"] == ["stop"] * 5
-    metrics = {"gym/failed": 0, "gym/turns": 2.0, "gym/tool_calls": 1.0}
+    # Groups of equal rewards, and one of a single rollout.
+    metrics = {"gym/failed": 0, "gym/turns": 2.0, "gym/tool_calls": 1.0, "gym/useful": 0.0}
     assert output["rollout_metrics"] == metrics
     assert len(client.finished) == 5
     assert set(client.finished) == {request["session_ids"][0] for request, _ in client.requests}

@@ -49,7 +49,7 @@ def test_a_batch_of_the_trainer_is_filled_with_groups_that_differ(gym: SyncClien
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"want": 3}, "takes no want and no repeats"), ({"waves": (2, 2)}, "cannot weight a group")],
+    [({"want": 3}, "takes no want here"), ({"waves": (2, 2)}, "cannot weight a group")],
 )
 def test_what_the_trainer_decides_or_cannot_do_is_refused(
     gym: SyncClient, options: dict[str, Any], message: str

@@ -15,10 +15,11 @@ The other tokens are of one of these kinds:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 Spent = tuple[float | None, int]
 """Of one rollout: its reward, None if it has none, and the tokens that it sampled."""
+_NOTHING: Mapping[str, int] = {}
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
@@ -65,10 +66,10 @@ class GroupTokens:
         self._size = size
         self._open: dict[Hashable, list[Spent]] = {}
 
-    def add(self, task: Hashable, reward: float | None, tokens: int) -> Counter[str]:
+    def add(self, task: Hashable, reward: float | None, tokens: int) -> Mapping[str, int]:
         """A rollout of a task has ended; returns what became of its group's tokens, if that is complete."""
         if self._size < 2:
-            return Counter()
+            return _NOTHING
         group = self._open.setdefault(task, [])
         group.append((reward, tokens))
-        return token_uses(self._open.pop(task)) if len(group) >= self._size else Counter()
+        return token_uses(self._open.pop(task)) if len(group) >= self._size else _NOTHING

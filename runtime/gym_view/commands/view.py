@@ -75,6 +75,7 @@ def view(
 async def _join(stack: AsyncExitStack, broker: Broker) -> web_server.SystemState | None:
     """A running system, to be asked for its state; None, with a note, where it is not reached."""
     from gym_runtime import clock, connect
+    from gym_signal import standings
 
     from gym_view.live import Reading
     from gym_view.state_json import full_status
@@ -90,7 +91,7 @@ async def _join(stack: AsyncExitStack, broker: Broker) -> web_server.SystemState
     async def ask() -> dict[str, Any]:
         nonlocal before
         now = Reading(clock.monotonic(), await client.status())
-        found, before = full_status(now, before), now
+        found, before = full_status(now, before, await standings(client.driver.bus)), now
         return found
 
     return ask
