@@ -24,13 +24,15 @@ import anyio
 from gym_runtime.training import Credit
 
 from gym_trainers.rollout_source import RolloutSource, shared_client
-from gym_trainers.token_engine import Read, Sampled, TokenEngine
+from gym_trainers.token_engine import MakeRenderer, Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     SAMPLING,
     base_class,
     engine_sampling,
     only_piece,
+    only_seat,
     pieces,
+    roles_apart,
     standing_in,
     unweighted,
 )
@@ -60,12 +62,16 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         settings: fields of `RolloutSettings`, such as ``max_turns``.
         read: how answers are parsed, if not as Qwen and Hermes models write them.
         credit: which sequences of a rollout with branches are trained on; OpenRLHF takes one of them.
+        seat: the one to train on, where the policy has several.
+        renderer: as for `TokenEngine`, but a function of the tokenizer.
     """
 
     nats: ClassVar[str] = ""
     credit: ClassVar[Credit] = "accepted"
     settings: ClassVar[Mapping[str, Any]] = {}
     read: ClassVar[Read | None] = None
+    seat: ClassVar[str] = ""
+    renderer: ClassVar[MakeRenderer | None] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +92,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         """One rollout of the row in ``label``; its prompt is the row's.
 
         Raises:
-            TaskError, UsageError: the row or a setting is wrong.
+            TaskError, UsageError: the row or a setting is wrong; or the policy has several seats and none is
+                named.
         """
         if self._source is None:
             self._source = self._made(sampling_params, max_length, hf_tokenizer, llm_engine)
@@ -96,13 +103,14 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         try:
             given = {name: getattr(sampling_params, name, None) for name in SAMPLING}
             record = await self._source.rollout(label, engine_sampling(given), tries=TRIES)
-            group.rewards.append(record.reward)
+            seat = only_seat(record, self.seat, roles_apart(self.settings), "OpenRLHF")
+            group.rewards.append(record.reward_of(seat))
         finally:
             group.open -= 1
             if not group.open:
                 del self._groups[id(sampling_params)]
                 group.settled.set()
-        found, reward = pieces(record, self._credit), record.reward
+        found, reward = pieces(record, self._credit, seat), record.reward_of(seat)
         wanted = sampling_params.logprobs is not None
         piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted)
         if not found:
@@ -136,7 +144,9 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
             log_probs = None if chosen is None else [float(all_[token].logprob) for token, all_ in chosen]
             return Sampled(ids, log_probs, cut=said.finish_reason == "length")
 
-        engine = TokenEngine(tokenizer, generate, context=max_length, read=type(self).read)
+        own = type(self)
+        made = own.renderer and own.renderer(tokenizer)
+        engine = TokenEngine(tokenizer, generate, context=max_length, read=own.read, renderer=made)
         return RolloutSource(engine, nats=self.nats, settings=self.settings)
 
 
