@@ -33,6 +33,7 @@ from gym_trainers.training_rollouts import (
     only_seat,
     pieces,
     roles_apart,
+    sole_reward,
     standing_in,
     unweighted,
 )
@@ -157,11 +158,11 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     ``GYM_NATS_URL``. What fails raises: OpenRLHF then has no reward and stops, instead of training on 0.
 
     Raises:
-        GymError: there is no verdict.
+        GymError: there is no verdict; or the environment trains several seats.
     """
     (query,), (prompt,), (label,) = queries, prompts, labels
     said = without_end_tokens(query.removeprefix(prompt))
-    reward = shared_client().verify(label, said).reward
+    reward = sole_reward(shared_client().verify(label, said), "use GymAgentExecutor, with seat")
     return {"rewards": reward, "scores": reward, "extra_logs": {}}
 
 

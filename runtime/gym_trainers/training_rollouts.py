@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from gym_runtime import Failed, RolloutRecord, RolloutSettings
+from gym_runtime import Failed, RolloutRecord, RolloutSettings, Verdict
 from gym_runtime.client import AnyRow, line
 from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
@@ -147,6 +147,19 @@ def only_seat(record: RolloutRecord, seat: str, apart: Container[str], trainer: 
             f"compares all rollouts of a prompt with each other: name one with seat={policys[0]!r}"
         )
     return seat or (policys[0] if policys else record.seat)
+
+
+def sole_reward(verdict: Verdict, remedy: str) -> float:
+    """The reward of a conversation that the trainer has held itself.
+
+    Raises:
+        UsageError: there are several trained seats, and the conversation would mix what they say.
+    """
+    if len(verdict.rewards) > 1:
+        seats = ", ".join(verdict.rewards)
+        what = f"the environment trains the seats {seats}, each with a conversation of its own"
+        raise UsageError(f"{what}: {remedy}")
+    return verdict.reward
 
 
 def roles_apart(settings: RolloutSettings | Mapping[str, Any] | None) -> set[str]:

@@ -42,6 +42,7 @@ from gym_trainers.training_rollouts import (
     only_seat,
     pieces,
     roles_apart,
+    sole_reward,
     unweighted,
     why_failed,
 )
@@ -164,7 +165,7 @@ class GymRewardManager(base_class(REWARDS, "RewardManagerBase")):
         """The verdict on the last sequence.
 
         Raises:
-            GymError: there is no verdict.
+            GymError: there is no verdict; or the environment trains several seats.
         """
         item = data[-1]
         ids = item.batch["responses"]
@@ -172,7 +173,8 @@ class GymRewardManager(base_class(REWARDS, "RewardManagerBase")):
         text = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
         row = str(item.non_tensor_batch[ROW])
         verdict = await to_thread.run_sync(lambda: shared_client().verify(row, text))
-        return {"reward_score": verdict.reward, "reward_extra_info": {"acc": verdict.reward}}
+        reward = sole_reward(verdict, "use GymAgentLoop, with seat")
+        return {"reward_score": reward, "reward_extra_info": {"acc": reward}}
 
 
 class _Engine:

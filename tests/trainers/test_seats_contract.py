@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack, nullcontext
 from itertools import cycle
 from typing import Any
 
 import pytest
+from gym_faces.gym_server.answers import of_verdict
+from gym_runtime import GymError, Verdict
 from gym_runtime.errors import UsageError, leaf
 from gym_trainers.rollout_source import RolloutSource
 from gym_trainers.trl_async import sample_fields
 from gym_trainers.trl_columns import Batch
+from gym_trainers.trl_environment import TrlEnvironment
 from trainers import test_openrlhf, test_skyrl, test_verl
 from trainers.test_branches_contract import masked
 from trainers.test_seats import game
@@ -138,3 +143,56 @@ async def test_skyrl_without_steps_refuses_seats_with_the_remedy() -> None:
     given = test_skyrl.batch(counter_row(), names="a")
     with pytest.raises(UsageError, match=r"seats=True: .*step_wise_trajectories=true"):
         await test_skyrl.generated(client, given, seats=True)
+
+
+# -- trainers that hold the conversation themselves --------------------------------------------------------
+
+
+class Judged:
+    """A client, and a session, whose verdict names two seats."""
+
+    observation, tools = (), ()
+
+    def verify(self, *_: Any) -> Verdict:
+        return Verdict(1.0, rewards={"first": 1.0, "second": 0.0})
+
+    def session(self, *_: Any) -> Any:
+        return nullcontext(self)
+
+
+def by_openrlhf() -> None:
+    test_openrlhf.reward_func(["a b"], ["a"], ["{}"])
+
+
+def by_verl() -> None:
+    np = pytest.importorskip("numpy")
+    batch = {"responses": np.array([5]), "attention_mask": np.array([1])}
+    item = test_verl.Item(batch=batch, non_tensor_batch={test_verl.ROW: "{}"})
+    manager = test_verl.GymRewardManager({}, Servers().tokenizer)
+    asyncio.run(manager.run_single(item))
+
+
+def by_skyrl() -> None:
+    env = test_skyrl.GymEnv(extras={test_skyrl.ROW: "{}", "max_turns": 1})
+    env.init([{"role": "user", "content": "?"}])
+    env.step("a")
+
+
+def by_trl() -> None:
+    made = TrlEnvironment.__new__(TrlEnvironment)
+    vars(made).update(_session=Judged(), _failure="", _held=ExitStack())
+    made._verified("a")
+
+
+def by_prime_rl() -> None:
+    of_verdict(Judged().verify(), {})
+
+
+@pytest.mark.parametrize("judged", [by_openrlhf, by_verl, by_skyrl, by_trl, by_prime_rl])
+def test_one_conversation_gets_no_reward_of_several_seats(
+    judged: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("openrlhf", "verl", "skyrl_environment"):
+        monkeypatch.setattr(f"gym_trainers.{module}.shared_client", Judged)
+    with pytest.raises(GymError, match=r"trains the seats first, second, each with .*: (use|run) "):
+        judged()
