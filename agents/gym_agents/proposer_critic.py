@@ -1,7 +1,9 @@
-"""Two models work on one answer: the model proposes, a critic names its faults, the model answers again.
+"""Two trained seats work on one answer: a proposer answers, a critic names its faults, and so on.
 
-The critic is a model in the role ``critic``; it sees the task and the latest answer. It ends when the critic
-accepts, or after `ROUNDS` critiques and the answer to the last. The last answer counts.
+The critic sees the task and the latest answer. It ends when the critic accepts, or after `ROUNDS` critiques
+and the answer to the last. The last answer counts. Both seats are one policy, unless the run names another
+model for the critic: ``--role critic=PROVIDER/NAME``. A verifier that knows both names a reward for each
+(`gym_runtime.Verdict`); of one that does not, only the proposer's answers have a reward.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from gym_runtime import Prompt, quoted
 from gym_runtime.adapters import Rollout
 from gym_runtime.messages import user_message
 
-from gym_agents._asking import task_of
+from gym_agents._asking import said, stopped, task_of
 
 ROUNDS = 2
 ACCEPT = "[[ACCEPT]]"
@@ -38,20 +40,25 @@ Answer the task again, in full and in the form that it asks for. Keep what was r
 class Agent:
     """A proposer and a critic."""
 
+    seats = ("proposer", "critic")
+
     async def run(self, rollout: Rollout) -> None:
-        critic = rollout.model("critic")
+        proposer, critic = rollout.take_seats(*self.seats)
         task = quoted(task_of(rollout))
         for critiques in range(ROUNDS + 1):
-            turn = await rollout.respond()
+            turn = await proposer.respond([*rollout.input, *rollout.output])
             if turn.incomplete is not None:
                 return rollout.truncate(turn.incomplete)
             if critiques == ROUNDS:
                 return None
-            if rollout.max_turns is not None and rollout.turns >= rollout.max_turns:
-                return rollout.truncate("max_turns")
-            answer = quoted("\n\n".join(message.text for message in turn.messages))
-            critique = await critic.ask(CRITIC.fill(task=task, answer=answer, accept=ACCEPT), whole=False)
-            if ACCEPT in critique.text:
+            if stopped(rollout, []):
                 return None
-            rollout.output.append(user_message(REVISE.fill(critique=quoted(critique.text))))
+            answer = quoted("\n\n".join(message.text for message in turn.messages))
+            asked = CRITIC.fill(task=task, answer=answer, accept=ACCEPT)
+            critique = said(await critic.respond([user_message(asked)]))
+            if ACCEPT in critique:
+                return None
+            rollout.output.append(user_message(REVISE.fill(critique=quoted(critique))))
+            if stopped(rollout, []):
+                return None
         return None

@@ -1,4 +1,4 @@
-"""A policy small enough for any CPU: for each board of Nim, a number for each move.
+"""A policy small enough for any CPU: for each board of Nim (or another prompt), a number for each move.
 
 It samples as an engine does, ids in and ids out with their log-probabilities, and `gym_trainers.TokenEngine`
 serves it to the system. A token is a word of the conversation, and a move is one token.
@@ -6,6 +6,7 @@ serves it to the system. A token is a word of the conversation, and a move is on
 
 import re
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,20 +35,33 @@ class Tokenizer:
         return "".join(MOVES[one] for one in ids)
 
 
+def board_of(ids: list[int]) -> tuple[int, ...]:
+    """The heaps that were shown last."""
+    last = len(ids) - ids[::-1].index(BOARD)
+    return tuple(one - ZERO for one in ids[last : last + HEAPS] if one >= ZERO)
+
+
 class Policy:
     """A softmax over the moves for each board; at first all moves are equal, legal or not.
 
     Args:
         seed: the same calls of the same step are answered alike, in whatever order they come.
+        moves: how many there are; their ids are the first ones.
+        board: what of a prompt decides.
     """
 
-    def __init__(self, seed: int) -> None:
-        self.seed, self.step = seed, 0
+    def __init__(
+        self,
+        seed: int,
+        moves: int = len(MOVES),
+        board: Callable[[list[int]], tuple[int, ...]] = board_of,
+    ) -> None:
+        self.seed, self.step, self.moves, self.board = seed, 0, moves, board
         self.logits: dict[tuple[int, ...], np.ndarray] = {}
 
     def log_probs(self, board: tuple[int, ...]) -> np.ndarray:
         """Shape (moves,)."""
-        logits = self.logits.get(board, np.zeros(len(MOVES)))
+        logits = self.logits.get(board, np.zeros(self.moves))
         return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
 
     def drawn(self, prompt: list[int], rollout: str) -> np.random.Generator:
@@ -57,8 +71,8 @@ class Policy:
 
     async def generate(self, prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
         """One move, as a trainer's engine samples it."""
-        chances = self.log_probs(board_of(prompt))
-        move = int(self.drawn(prompt, rollout).choice(len(MOVES), p=np.exp(chances)))
+        chances = self.log_probs(self.board(prompt))
+        move = int(self.drawn(prompt, rollout).choice(self.moves, p=np.exp(chances)))
         return Sampled([move], [float(chances[move])], version=f"step-{self.step}")
 
     def train(self, samples: list[tuple[Any, float]], rate: float) -> float:
@@ -73,16 +87,16 @@ class Policy:
             ids = [*sequence.prompt_ids.tolist(), *sequence.completion_ids.tolist()]
             for place in np.flatnonzero(sequence.mask):
                 board, move = (
-                    board_of(ids[: len(sequence.prompt_ids) + place]),
+                    self.board(ids[: len(sequence.prompt_ids) + place]),
                     sequence.completion_ids[place],
                 )
                 chances = self.log_probs(board)
                 difference = max(difference, abs(chances[move] - sequence.log_probs[place]))
-                gradient = gradients.setdefault(board, np.zeros(len(MOVES)))
+                gradient = gradients.setdefault(board, np.zeros(self.moves))
                 gradient -= advantage * np.exp(chances)
                 gradient[move] += advantage
         for board, gradient in gradients.items():
-            self.logits[board] = self.logits.get(board, np.zeros(len(MOVES))) + rate * gradient
+            self.logits[board] = self.logits.get(board, np.zeros(self.moves)) + rate * gradient
         self.step += 1
         return float(difference)
 
@@ -96,9 +110,3 @@ class RandomPlayer(Policy):
         ]
         with np.errstate(divide="ignore"):
             return np.log(np.array(legal) / sum(legal))
-
-
-def board_of(ids: list[int]) -> tuple[int, ...]:
-    """The heaps that were shown last."""
-    last = len(ids) - ids[::-1].index(BOARD)
-    return tuple(one - ZERO for one in ids[last : last + HEAPS] if one >= ZERO)

@@ -5,6 +5,7 @@ from .seats import seat_advantages as seat_advantages
 from .seats import seat_samples as seat_samples
 from .skyrl import GymGenerator as GymGenerator
 from .skyrl_environment import GymEnv as GymEnv
+from .token_engine import library_renderer as library_renderer
 from .training_rollouts import dataset_rows as dataset_rows
 from .trl import GymSpec as GymSpec
 from .verl import GymAgentLoop as GymAgentLoop

@@ -24,13 +24,16 @@ from gym_runtime.training import Credit
 
 from gym_trainers.prompt_groups import PromptGroups
 from gym_trainers.rollout_source import RolloutSource, shared_client
-from gym_trainers.token_engine import Read, Sampled, TokenEngine
+from gym_trainers.token_engine import MakeRenderer, Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     SAMPLING,
     base_class,
     engine_sampling,
     only_piece,
+    only_seat,
     pieces,
+    roles_apart,
+    sole_reward,
     standing_in,
     unweighted,
 )
@@ -52,6 +55,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         read: how answers are parsed, if not as Qwen and Hermes models write them.
         credit: which sequences of a rollout with branches are trained on; OpenRLHF takes one of them.
         signal: which rows are run: see `gym_trainers.prompt_groups.PromptGroups`.
+        seat: the one to train on, where the policy has several.
+        renderer: as for `TokenEngine`, but a function of the tokenizer.
     """
 
     nats: ClassVar[str] = ""
@@ -59,6 +64,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
     settings: ClassVar[Mapping[str, Any]] = {}
     read: ClassVar[Read | None] = None
     signal: ClassVar[Mapping[str, Any] | None] = None
+    seat: ClassVar[str] = ""
+    renderer: ClassVar[MakeRenderer | None] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +86,8 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         """One rollout of the row in ``label``; its prompt is the row's.
 
         Raises:
-            TaskError, UsageError: the row or a setting is wrong.
+            TaskError, UsageError: the row or a setting is wrong; or the policy has several seats and none is
+                named.
         """
         if self._source is None:
             self._source = self._made(sampling_params, max_length, hf_tokenizer, llm_engine)
@@ -89,13 +97,14 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
             label = group.row or label
             record = await self._source.rollout(label, engine_sampling(given), tries=TRIES)
             group.records.append(record)
-        found, reward = pieces(record, self._credit), record.reward
+        seat = only_seat(record, self.seat, roles_apart(self.settings), "OpenRLHF")
+        found, reward = pieces(record, self._credit, seat), record.reward_of(seat)
         wanted = sampling_params.logprobs is not None
         piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted)
         if not found:
             piece = piece._replace(turns=((0, 1),))
             await group.settled.wait()
-            reward = standing_in(group.rewards)
+            reward = standing_in(one.reward_of(seat) for one in group.records)
         start = len(piece.prompt_ids)
         log_probs = [0.0] * start + piece.log_probs if wanted and piece.log_probs else None
         return {
@@ -123,7 +132,9 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
             log_probs = None if chosen is None else [float(all_[token].logprob) for token, all_ in chosen]
             return Sampled(ids, log_probs, cut=said.finish_reason == "length")
 
-        engine = TokenEngine(tokenizer, generate, context=max_length, read=type(self).read)
+        own = type(self)
+        made = own.renderer and own.renderer(tokenizer)
+        engine = TokenEngine(tokenizer, generate, context=max_length, read=own.read, renderer=made)
         return RolloutSource(engine, nats=self.nats, settings=self.settings)
 
 
@@ -134,11 +145,11 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     ``GYM_NATS_URL``. What fails raises: OpenRLHF then has no reward and stops, instead of training on 0.
 
     Raises:
-        GymError: there is no verdict.
+        GymError: there is no verdict; or the environment trains several seats.
     """
     (query,), (prompt,), (label,) = queries, prompts, labels
     said = without_end_tokens(query.removeprefix(prompt))
-    reward = shared_client().verify(label, said).reward
+    reward = sole_reward(shared_client().verify(label, said), "use GymAgentExecutor, with seat")
     return {"rewards": reward, "scores": reward, "extra_logs": {}}
 
 

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gym_runtime import RolloutRecord, UsageError
+from gym_runtime.client import Client
+from gym_runtime.messages import token
 from gym_runtime.plurals import counted
 from gym_runtime.statistics import mean
 from gym_runtime.training import Group, advantages
-from msgspec import ValidationError, convert
+from msgspec import DecodeError, ValidationError, convert, json
 
 DECAY = 0.95
 Advantages = list[dict[str, float]]
@@ -98,11 +100,43 @@ class SeatBaselines:
             self._means = convert(dict(state or {}), dict[str, dict[str, float]])
         except ValidationError as error:
             raise UsageError(f"state: {error}; give what `SeatBaselines.state` was") from error
+        self._sequence = 0
 
     @property
     def state(self) -> dict[str, dict[str, float]]:
         """The baselines by environment and seat, as plain Python, to be stored with a checkpoint."""
         return {environment: dict(seats) for environment, seats in self._means.items()}
+
+    async def load(self, gym: Client, name: str) -> None:
+        """Go on from what `store` has stored at the broker, if anything is.
+
+        Args:
+            name: of the training run.
+
+        Raises:
+            UsageError: what is stored cannot be read.
+        """
+        found = await gym.driver.bus.latest(_subject(name))
+        if not found:
+            return
+        try:
+            self._means = _decode_state(found[0].payload)
+        except DecodeError as error:
+            raise UsageError(f"the seats' baselines of {name!r} cannot be read: {error}") from error
+        self._sequence = found[0].sequence
+
+    async def store(self, gym: Client, name: str) -> None:
+        """Store the baselines at the broker, after a step's groups; a trainer that was killed `load`s them.
+
+        Raises:
+            UsageError: another trainer has stored its own under this name meanwhile.
+        """
+        payload = json.encode(self._means)
+        sequence = await gym.driver.bus.append(_subject(name), payload, expect=self._sequence)
+        if sequence is None:
+            what = f"another trainer uses the seats' baselines {name!r} now"
+            raise UsageError(f"{what}: load them first, or give each training run a name of its own")
+        self._sequence = sequence
 
     def advantage(self, environment: str, seat: str, reward: float) -> float:
         """The advantage of one reward, which then counts in the baseline."""
@@ -124,6 +158,13 @@ class SeatBaselines:
                 }
             )
         return found
+
+
+_decode_state = json.Decoder(dict[str, dict[str, float]]).decode
+
+
+def _subject(name: str) -> str:
+    return f"runs.curriculum.{token(f'seats-{name}', 'baselines')}"
 
 
 def seat_samples(group: Group, of_seats: Advantages, credit: Any = "accepted") -> list[tuple[Any, float]]:

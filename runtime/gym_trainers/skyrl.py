@@ -25,21 +25,23 @@ from itertools import groupby
 from typing import Any
 
 import anyio
-from gym_runtime import RolloutRecord, UsageError
+from gym_runtime import GymError, RolloutRecord, UsageError
 from gym_runtime.files import token_uses
 from gym_runtime.training import Credit
 
 from gym_trainers.rollout_source import RolloutSource
 from gym_trainers.seats import seats_of
 from gym_trainers.signal_settings import WEIGHTS, require_not, signal_rows
-from gym_trainers.token_engine import Read, Sampled, TokenEngine
+from gym_trainers.token_engine import MakeRenderer, Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     ROW,
     Piece,
     base_class,
     engine_sampling,
     only_piece,
+    only_seat,
     pieces,
+    roles_apart,
     standing_in,
     unweighted,
 )
@@ -59,6 +61,8 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         credit: which sequences of a rollout with branches are trained on.
         seats: with SkyRL's ``step_wise_trajectories``, every seat of a rollout that the policy has is a
             trajectory of its own, in a group with the same seat of the other rollouts.
+        seat: without ``seats``, the one to train on, where the policy has several.
+        renderer: as for `TokenEngine`, but a function of the tokenizer.
         signal: ``rows`` (see `gym_trainers.signal_settings.signal_rows`), and arguments of
             `gym_signal.signal_batches`, such as ``curriculum``: a training batch has as many groups as SkyRL
             drew prompts, of these rows, and all with signal. Not for the asynchronous trainer.
@@ -81,6 +85,8 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         credit: Credit = "accepted",
         seats: bool = False,
         signal: Mapping[str, Any] | None = None,
+        seat: str = "",
+        renderer: MakeRenderer | None = None,
     ) -> None:
         super().__init__()
         self._signal = None if signal is None else signal_rows(signal)
@@ -96,9 +102,10 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         if seats and not self._by_steps:
             what = "SkyRL takes one trajectory per prompt; set generator.step_wise_trajectories=true"
             raise UsageError(f"seats=True: {what}")
-        # A seat whose role has a pool of its own is another model, and not SkyRL's.
-        self._apart = {str(role) for role in (settings or {}).get("roles") or ()}
-        self._seats = seats
+        self._apart = roles_apart(settings)
+        self._seats, self._seat = seats, seat
+        served = getattr(generator_cfg, "inference_engine", None)
+        self._replays = bool(getattr(served, "enable_return_routed_experts", False))
         from skyrl.train.generators.utils import build_vllm_cache_salt
 
         self._client = inference_engine_client
@@ -115,15 +122,18 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
                 request["cache_salt"] = build_vllm_cache_salt(version, policy_model_name)
             said = await inference_engine_client.generate(request, model=policy_model_name)
             log_probs = said.get("response_logprobs")
+            experts = said.get("rollout_expert_indices") if self._replays else None
             return Sampled(
                 list(said["response_ids"][0]),
                 log_probs[0] if log_probs else None,
                 cut=said["stop_reasons"][0] == "length",
                 version="" if version is None else f"step-{version}",
+                experts=experts[0] if experts else None,
             )
 
         context = generator_cfg.max_input_length + self._params.max_generate_length
-        engine = TokenEngine(tokenizer, generate, context=context, read=read)
+        made = renderer and renderer(tokenizer)
+        engine = TokenEngine(tokenizer, generate, context=context, read=read, renderer=made)
         self._source = RolloutSource(engine, nats=nats, settings=settings)
 
     @property
@@ -134,8 +144,9 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         """A ``GeneratorOutput``, in the order of the prompts: with an entry per prompt, or per sequence.
 
         Raises:
-            TaskError, UsageError: a row or a setting is wrong.
-            GymError: the run was cancelled, or the connection is lost.
+            TaskError, UsageError: a row or a setting is wrong; or the policy has several seats, and none is
+                named.
+            GymError: the run was cancelled, or the connection is lost; or the engine did not tell experts.
         """
         rows = [str(extra[ROW]) for extra in input_batch["env_extras"]]
         names = [one.instance_id for one in input_batch.get("trajectory_ids") or ()] or list(range(len(rows)))
@@ -156,13 +167,13 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         places = [place for place, _ in whose]
         kept = [one for found in steps for one in found]
         log_probs = [one.log_probs for one in kept]
-        rewards = {seat: _rewards(records, names, seat) for seat in {seat for _, seat in parts}}
-        trajectories = input_batch.get("trajectory_ids")
+        rewards = self._rewards(records, names, parts)
+        named = input_batch.get("trajectory_ids")
         last = [place + 1 == len(found) for found in steps for place in range(len(found))]
         return {
             "prompt_token_ids": [one.prompt_ids for one in kept],
             "response_ids": [one.response_ids for one in kept],
-            "rewards": [rewards[seat][place] for place, seat in whose],
+            "rewards": [rewards[part] for part in whose],
             "loss_masks": [one.mask for one in kept],
             "stop_reasons": ["length" if one.cut else "stop" for one in kept],
             "rollout_metrics": {
@@ -172,7 +183,8 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
                 "gym/useful": useful,
             },
             "rollout_logprobs": None if None in log_probs else log_probs,
-            "trajectory_ids": trajectories and [_trajectory(trajectories[at], seat) for at, seat in whose],
+            "rollout_expert_indices": _experts(kept) if self._replays else None,
+            "trajectory_ids": named and [self._trajectory(named[at], seat) for at, seat in whose],
             "trajectory_generation_times": [records[place].duration_s for place in places],
             "is_last_step": last if self._by_steps else None,
             "env_metrics": [dict(records[place].numbers) for place in places],
@@ -197,28 +209,42 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
             self._busy = False
         return [record for group in groups for record in group.rollouts], useful.share or 0.0
 
-    def _trained(self, record: RolloutRecord) -> list[str | None]:
-        """The seats that are trajectories of their own; the main one's is None where it is the only one."""
-        if not self._seats or record.reward is None:
-            return [None]
+    def _trained(self, record: RolloutRecord) -> list[str]:
+        """The seats that are trajectories: one, or with ``seats`` all that the policy has."""
+        if not self._seats or record.reward is None or not record.rewards:
+            return [only_seat(record, self._seat, self._apart, "SkyRL")]
         named = [seat for seat in seats_of([record]) if record.reward_of(seat) is not None]
-        return [seat for seat in named if seat.partition("/")[0] not in self._apart] or [None]
+        return [seat for seat in named if seat.partition("/")[0] not in self._apart] or [record.seat]
 
-    def _steps(self, record: RolloutRecord, seat: str | None) -> list[Piece]:
+    def _steps(self, record: RolloutRecord, seat: str) -> list[Piece]:
         found = pieces(record, self._credit, seat)
         # A seat that never moved has nothing to train on; a rollout without tokens is one masked token.
-        if self._by_steps and (found or seat is not None):
+        if self._by_steps and (found or (self._seats and record.rewards)):
             return found
         return [only_piece(record, found, self._end, log_probs=self._wants_log_probs)]
+
+    def _rewards(
+        self, records: Sequence[RolloutRecord], names: Sequence[Any], parts: Sequence[tuple[int, str]]
+    ) -> dict[tuple[int, str], float]:
+        """One number per part, as SkyRL demands; of a failed rollout the mean of its group."""
+        found: dict[tuple[int, str], float] = {}
+        for _, members in groupby(parts, key=lambda part: names[part[0]]):
+            group = list(members)
+            for place, seat in group:
+                peers = [part for part in group if part[1] == seat or not self._seats]
+                reward = records[place].reward_of(seat)
+                stand_in = standing_in(records[other].reward_of(name) for other, name in peers)
+                found[place, seat] = stand_in if reward is None else reward
+        return found
+
+    def _trajectory(self, given: Any, seat: str) -> Any:
+        """SkyRL's name of a trajectory: `instance_id` names the group whose rewards are compared."""
+        apart = self._seats and seat
+        return replace(given, instance_id=f"{given.instance_id}/{seat}") if apart else given
 
     async def close(self) -> None:
         """Leave the system."""
         await self._source.close()
-
-
-def _trajectory(given: Any, seat: str | None) -> Any:
-    """SkyRL's name of a trajectory: `instance_id` names the group whose rewards are compared."""
-    return given if seat is None else replace(given, instance_id=f"{given.instance_id}/{seat}")
 
 
 def _useful(records: Sequence[RolloutRecord], names: Sequence[Any]) -> float:
@@ -230,14 +256,20 @@ def _useful(records: Sequence[RolloutRecord], names: Sequence[Any]) -> float:
     return uses["useful"] / max(1, uses.total())
 
 
-def _rewards(records: Sequence[RolloutRecord], names: Sequence[Any], seat: str | None = None) -> list[float]:
-    """One number per rollout, as SkyRL demands: of a seat, or the main one's."""
-    rewards: list[float] = []
-    for _, places in groupby(range(len(records)), key=lambda place: names[place]):
-        found = [records[place] for place in places]
-        group = [one.reward if seat is None else one.reward_of(seat) for one in found]
-        rewards += [standing_in(group) if reward is None else reward for reward in group]
-    return rewards
+def _experts(kept: Sequence[Piece]) -> list[Any] | None:
+    """Those of each entry, in the types that SkyRL takes; None if nothing is trained on.
+
+    Raises:
+        GymError: some of an entry that is trained on are not known.
+    """
+    if any(one.experts is None and any(one.mask) for one in kept):
+        raise GymError("enable_return_routed_experts is on, and SkyRL's engine did not tell all experts")
+    known = next((one.experts for one in kept if one.experts is not None), None)
+    if known is None:
+        return None
+    # What is not trained on has a row, because SkyRL wants one; and SkyRL knows no uint16.
+    arrays = [known[:1] if one.experts is None else one.experts for one in kept]
+    return [one.astype("uint8" if one.itemsize == 1 else "int16") for one in arrays]
 
 
 def _sampling(params: Any) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from msgspec import Raw
 
 from gym_trainers.hermes import said, tools_prompt
 from gym_trainers.rollout_source import shared_client
-from gym_trainers.training_rollouts import ROW, base_class
+from gym_trainers.training_rollouts import ROW, base_class, sole_reward
+
+REMEDY = "use GymGenerator, with seat or seats"
 
 
 class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):
@@ -62,7 +64,7 @@ class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):
         """One turn of the model: the tools' outputs or an observation, and at the end the reward.
 
         Raises:
-            GymError: the environment or its verifier failed.
+            GymError: the environment or its verifier failed; or it trains several seats.
         """
         assert self._session is not None, "SkyRL calls init first"
         self.turns += 1
@@ -84,7 +86,7 @@ class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):
         self._transcript += [*items, *observed]
         return {
             "observations": [] if done else _messages(observed),
-            "reward": self._session.verify(self._transcript).reward if done else 0.0,
+            "reward": sole_reward(self._session.verify(self._transcript), REMEDY) if done else 0.0,
             "done": done,
             "metadata": {},
         }

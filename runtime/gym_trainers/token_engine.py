@@ -7,20 +7,30 @@ judges, journals and deadlines are those of every rollout here; the engine and i
 
 The tokens are exact. A turn's prompt is the ids so far, and after them only what the model's chat template
 adds (`gym_runtime.workers.splice`); the ids that the engine sampled are never tokenized again. Where a
-template rewrites the past, such as thinking that it drops, a new segment of tokens begins.
+template rewrites the past, such as thinking that it drops, a new segment of tokens begins; a renderer goes on
+with the one before.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple, Self
 
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, Tokens, WeightSpan
-from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, ModelUnavailable, TaskError
+from gym_runtime.adapters import CallContext, Experts, ModelAnswer, ModelCall, Tokens, WeightSpan
+from gym_runtime.errors import (
+    UNREADABLE,
+    GymError,
+    ModelRefused,
+    ModelUnavailable,
+    TaskError,
+    UsageError,
+)
+from gym_runtime.logs import logger
 from gym_runtime.messages import (
     CreateParams,
     IncompleteDetails,
@@ -50,12 +60,15 @@ class Sampled(NamedTuple):
         log_probs: natural logarithms, one per id; None if the engine gave none.
         cut: it ended at a limit.
         version: of the weights, such as ``step-12``; empty if unknown.
+        experts: a numpy array of whole numbers, shape (prompt and completion tokens - 1, layers, top_k): the
+            experts that the engine chose; None if it does not say.
     """
 
     ids: list[int]
     log_probs: list[float] | None
     cut: bool = False
     version: str = ""
+    experts: Any = None
 
 
 Generate = Callable[[list[int], dict[str, Any], str], Awaitable[Sampled]]
@@ -63,6 +76,23 @@ Generate = Callable[[list[int], dict[str, Any], str], Awaitable[Sampled]]
 text names the rollout, for engines that keep its turns on one replica."""
 Read = Callable[[list[int], Sequence[Mapping[str, Any]]], Awaitable[Said]]
 """The parts of an answer, from its ids and the tools that were offered."""
+MakeRenderer = Callable[[Any], Any]
+"""Makes a renderer for a tokenizer, such as `library_renderer`."""
+
+
+def library_renderer(tokenizer: Any) -> Any:
+    """The renderer of the package ``renderers`` for a tokenizer of Hugging Face; it keeps all thinking.
+
+    Raises:
+        UsageError: the package is not installed, or knows no such model.
+    """
+    try:
+        base: Any = import_module("renderers.base")
+        config: Any = import_module("renderers.configs").AutoRendererConfig(thinking_retention="all")
+        return base.create_renderer(tokenizer, config)
+    except Exception as error:  # foreign code raises what it likes
+        remedy = "pip install 'renderers[transformers]', or leave the renderer out"
+        raise UsageError(f"no renderer: {type(error).__name__}: {error}; {remedy}") from error
 
 
 class TokenEngine:
@@ -73,13 +103,26 @@ class TokenEngine:
         generate: the trainer's engine.
         context: tokens that a prompt and its completion may have together.
         read: how answers are parsed; by default as Qwen and Hermes models write them (`hermes`).
+        renderer: an object with ``render_ids`` and ``bridge_to_next_turn``, as the package ``renderers`` has
+            them. Where the chat template rewrites the past, it makes the next prompt from the ids so far. It
+            is used after it rendered a first prompt to the very ids of the template.
     """
 
-    def __init__(self, tokenizer: Any, generate: Generate, *, context: int, read: Read | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        generate: Generate,
+        *,
+        context: int,
+        read: Read | None = None,
+        renderer: Any = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._generate = generate
         self._context = context
         self._read = read or self._read_hermes
+        self._renderer = renderer
+        self._renderer_agrees: bool | None = None
         # One thread at a time: a fast tokenizer that two threads use raises "Already borrowed".
         self._one = anyio.CapacityLimiter(1)
         self._in_progress = 0
@@ -97,7 +140,8 @@ class TokenEngine:
 
         Raises:
             TaskError: the conversation cannot be rendered.
-            ModelRefused: the row asks for what such an engine cannot do.
+            ModelRefused: the row asks for what such an engine cannot do; or its experts are not those of its
+                tokens.
             ModelUnavailable: the engine failed.
         """
         params = decode_params(call.params)
@@ -145,9 +189,7 @@ class TokenEngine:
         arguments = _decode_object((params.metadata or {}).get("chat_template_kwargs", "{}"))
 
         def render(items: Sequence[Raw], *, prompted: bool) -> list[int]:
-            messages = [_for_template(one) for one in chat_messages(items)]
-            if params.instructions:
-                messages.insert(0, {"role": "system", "content": params.instructions})
+            messages = [_for_template(one) for one in _chat(items, params.instructions)]
             return self._tokenizer.apply_chat_template(
                 messages,
                 tools=tools or None,
@@ -160,12 +202,46 @@ class TokenEngine:
         try:
             whole = render(call.input, prompted=True)
             if call.prefix is None:
+                self._compare(call, tools, whole)
                 return whole
             past = render(call.input[: call.prefix.items], prompted=False)
         except Exception as error:  # templates raise what they like
             what = f"the chat template refused the conversation: {type(error).__name__}: {error}"
             raise TaskError(what, stage="model") from error
-        return splice(unpack_ids(call.prefix.ids), past, whole) or whole
+        so_far = unpack_ids(call.prefix.ids)
+        new = call.input[call.prefix.items :]
+        return splice(so_far, past, whole) or self._bridged(so_far, new, tools) or whole
+
+    def _compare(self, call: ModelCall, tools: list[dict[str, Any]], ids: list[int]) -> None:
+        """Learn, from the first turn of a conversation, whether the renderer makes what the template does."""
+        if self._renderer is None or self._renderer_agrees is not None:
+            return
+        messages = _chat(call.input, decode_params(call.params).instructions)
+        try:
+            own = self._renderer.render_ids(messages, tools=tools or None, add_generation_prompt=True)
+            self._renderer_agrees = list(own) == ids
+            why = "its first prompt has other ids than the chat template's"
+        except Exception as error:  # noqa: BLE001 - foreign code; the template renders instead
+            self._renderer_agrees, why = False, f"{type(error).__name__}: {error}"
+        if not self._renderer_agrees:
+            logger().warning("the renderer is not used: the chat template renders every turn", reason=why)
+
+    def _bridged(
+        self, so_far: list[int], new: Sequence[Raw], tools: list[dict[str, Any]]
+    ) -> list[int] | None:
+        """The renderer's prompt, which begins with the ids so far; None if it has no such prompt."""
+        if not self._renderer_agrees:
+            return None
+        try:
+            # Where the last completion begins is not known, and renderers want some prompt.
+            said = self._renderer.bridge_to_next_turn(so_far[:1], so_far[1:], _chat(new), tools=tools or None)
+        except Exception as error:  # noqa: BLE001 - foreign code; the template renders instead
+            self._renderer_agrees = False
+            reason = f"{type(error).__name__}: {error}"
+            logger().warning("the renderer is not used any more: it failed", reason=reason)
+            return None
+        found = [] if said is None else list(said.token_ids)
+        return found if found[: len(so_far)] == so_far else None
 
     async def _read_hermes(self, ids: list[int], tools: Sequence[Mapping[str, Any]]) -> Said:
         def decode() -> str:
@@ -181,6 +257,12 @@ def sampling_of(params: CreateParams) -> dict[str, Any]:
         if value is not None:
             sampling[name] = value
     return sampling
+
+
+def _chat(items: Sequence[Raw], instructions: str | None = None) -> list[dict[str, Any]]:
+    """Messages of Chat Completions."""
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    return [*system, *chat_messages(items)]
 
 
 def _for_template(message: dict[str, Any]) -> dict[str, Any]:
@@ -231,6 +313,27 @@ def _answer(parts: Said, prompt: list[int], sampled: Sampled) -> ModelAnswer:
             generation_ids=pack_ids(sampled.ids),
             log_probs=pack_logprobs(sampled.log_probs or []),
             weights=[WeightSpan(version=version, start=0, end=written)] if version and written else [],
+            experts=None
+            if sampled.experts is None or not written
+            else _experts(sampled.experts, read + written),
         ),
         weight_version=version or None,
     )
+
+
+def _experts(array: Any, tokens: int) -> Experts | None:
+    """
+    Raises:
+        ModelRefused: they are not those of a call with so many tokens.
+    """
+    if array is None:
+        return None
+    try:
+        _, layers, top_k = array.shape
+        wide = bool(array.size) and int(array.max()) > 255
+        data = array.astype("<u2" if wide else "u1").tobytes()
+        return Experts(layers=layers, top_k=top_k, data=data, wide=wide).until(tokens).checked(tokens)
+    except (AttributeError, ValueError, TaskError) as error:
+        raise ModelRefused(
+            f"the engine's routed experts are not those of its answer: {error}", stage="model"
+        ) from error

@@ -7,13 +7,12 @@ trainers that cannot leave it out, `standing_in` gives it a reward without effec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Container, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from gym_runtime import Failed, RolloutRecord
+from gym_runtime import Failed, RolloutRecord, RolloutSettings, Verdict
 from gym_runtime.client import AnyRow, line
 from gym_runtime.errors import UsageError
 from gym_runtime.logs import logger
@@ -46,6 +45,7 @@ class Piece(NamedTuple):
         turns: ``(start, end)`` of each turn's sampled tokens in ``response_ids``.
         cut: a limit ended it.
         kind: what its calls are to the rollout.
+        experts: as `TokenSequence.experts`.
     """
 
     prompt_ids: list[int]
@@ -55,6 +55,7 @@ class Piece(NamedTuple):
     turns: tuple[tuple[int, int], ...]
     cut: bool = False
     kind: str = "main"
+    experts: Any = None
 
     def shortened(self, length: int) -> Piece:
         """Its first tokens after the prompt."""
@@ -66,6 +67,7 @@ class Piece(NamedTuple):
             log_probs=None if self.log_probs is None else self.log_probs[:length],
             turns=tuple((start, min(end, length)) for start, end in self.turns if start < length),
             cut=True,
+            experts=None if self.experts is None else self.experts[: len(self.prompt_ids) + length],
         )
 
 
@@ -99,16 +101,14 @@ def pieces(record: RolloutRecord, credit: Credit = "accepted", seat: str | None 
     Args:
         credit: which branches are trained on.
         seat: of a rollout with several trained seats, whose; by default the main one's, whose reward the
-            record's is. The log then says once that the others are left out.
+            record's is.
 
     Raises:
         UsageError: the rollout was run without ``return_token_ids``; or there is no such credit.
     """
     if record.reward is None:
         return []
-    if seat is None:
-        seat = record.seat
-        say_left_out(record)
+    seat = record.seat if seat is None else seat
     return [
         Piece(
             one.prompt_ids.tolist(),
@@ -118,22 +118,67 @@ def pieces(record: RolloutRecord, credit: Credit = "accepted", seat: str | None 
             one.turns,
             one.truncated,
             one.kind,
+            one.experts,
         )
         for one in record.sequences(credit)
         if one.weight and one.seat == seat
     ]
 
 
-def say_left_out(record: RolloutRecord) -> None:
-    """Say in the log, once for an environment, that of several seats the main one is trained on."""
-    if len(record.rewards) > 1:
-        _say_once(record.environment, record.seat)
+def only_seat(record: RolloutRecord, seat: str, apart: Container[str], trainer: str) -> str:
+    """The one seat of a rollout that is trained on, for a trainer that compares all it gets of a prompt.
+
+    Args:
+        seat: the one that was asked for; empty for the only one that the policy has.
+        apart: roles that another model has: what their seats sampled is not the policy's.
+
+    Raises:
+        UsageError: the policy has several seats and none was asked for; or it has not the one that was.
+    """
+    if record.reward is None:
+        return record.seat
+    policys = [one for one in record.rewards if one.partition("/")[0] not in apart]
+    if seat and seat not in (policys or [record.seat]):
+        known = ", ".join(policys) or "no seat but the main one"
+        raise UsageError(f"seat={seat!r}: in {record.environment} the policy is trained in {known}")
+    if not seat and len(policys) > 1:
+        raise UsageError(
+            f"in {record.environment} the policy is trained in the seats {', '.join(policys)}, and {trainer} "
+            f"compares all rollouts of a prompt with each other: name one with seat={policys[0]!r}"
+        )
+    return seat or (policys[0] if policys else record.seat)
 
 
-@cache
-def _say_once(environment: str, seat: str) -> None:
-    what = "of several seats only the main one is trained on; docs/how-to/several-seats.md: who takes all"
-    logger().warning(what, environment=environment, seat=seat)
+def sole_reward(verdict: Verdict, remedy: str) -> float:
+    """The reward of a conversation that the trainer has held itself.
+
+    Raises:
+        UsageError: there are several trained seats, and the conversation would mix what they say.
+    """
+    if len(verdict.rewards) > 1:
+        seats = ", ".join(verdict.rewards)
+        what = f"the environment trains the seats {seats}, each with a conversation of its own"
+        raise UsageError(f"{what}: {remedy}")
+    return verdict.reward
+
+
+def roles_apart(settings: RolloutSettings | Mapping[str, Any] | None) -> set[str]:
+    """The roles that a pool other than the policy's serves, by the fields of `RolloutSettings`."""
+    if isinstance(settings, RolloutSettings):
+        return {role for role, pool in settings.roles.items() if pool != settings.model_pool}
+    return {str(role) for role in (settings or {}).get("roles") or ()}
+
+
+def require_no_experts(found: Iterable[TokenSequence], trainer: str) -> None:
+    """
+    Raises:
+        UsageError: the engine told the experts that it chose, and the trainer would route by itself.
+    """
+    if any(one.experts is not None for one in found):
+        raise UsageError(
+            f"{trainer} takes no routed experts, and its router would choose others: leave out the model's "
+            "option routed_experts"
+        )
 
 
 def only_piece(

@@ -29,7 +29,7 @@ from gym_runtime.plurals import counted
 from gym_runtime.timing import WORKERS_BACK_S
 from gym_runtime.training import Credit
 
-from gym_trainers.training_rollouts import dataset_rows, unweighted
+from gym_trainers.training_rollouts import dataset_rows, roles_apart, unweighted
 from gym_trainers.trl_async import RolloutWorker, WeightTransfer
 from gym_trainers.trl_columns import Batch, Columns, found_no_engine
 from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
@@ -66,6 +66,8 @@ class GymSpec:
         asynchronous: run a step's rollouts while the trainer works on the step before; see `NextStep`.
         credit: which sequences of a rollout with branches are trained on. ``GRPOTrainer`` takes one of them
             and no weight; ``AsyncGRPOTrainer`` takes all, each with its weight.
+        seat: of rollouts with several trained seats, the one to train on, such as one player of a game;
+            ``AsyncGRPOTrainer`` trains all of them without it, and ``GRPOTrainer`` has to be told.
         signal: arguments of `gym_signal.signal_batches`, such as ``{"curriculum": "posterior"}``: the rows to
             train on are chosen there, whatever prompts the trainer draws. Evaluation keeps its prompts.
 
@@ -84,9 +86,11 @@ class GymSpec:
         settings: RolloutSettings | None = None,
         asynchronous: bool = False,
         credit: Credit = "accepted",
+        seat: str = "",
         signal: Mapping[str, Any] | None = None,
     ) -> None:
         self._credit: Credit = credit
+        self._seat = seat
         self._gym = gym
         self._rows = [line(row).decode() for row in rows]
         self._environment = environment
@@ -155,6 +159,7 @@ class GymSpec:
             args,
             environment=self._environment,
             credit=self._credit,
+            seat=self._seat,
             signal=self._signal,
         )
 
@@ -197,7 +202,8 @@ class GymSpec:
         they are back, at most `WORKERS_BACK_S`.
 
         Raises:
-            UsageError: the settings ask for another temperature than the trainer's, or a kind has a weight.
+            UsageError: the settings ask for another temperature than the trainer's; a kind has a weight; or
+                the policy has several seats and none is named.
             GymError: the run was cancelled, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
@@ -211,8 +217,7 @@ class GymSpec:
     def _made(self, prompts: Sequence[str], trainer: Any, size: int) -> Columns:
         due = dict(enumerate(parts_of(prompts, size)))
         settings = sampled_as(self._settings, trainer.args)
-        credit = unweighted(self._credit, "GRPOTrainer")
-        batch = Batch(end=_end_of_sequence(trainer), credit=credit)
+        batch = self._batch(trainer)
         until_s = time.monotonic() + WORKERS_BACK_S
         while due:
             came = sum(1 for _ in self._groups(due, settings, batch, again=time.monotonic() < until_s))
@@ -223,6 +228,10 @@ class GymSpec:
             due = {key: part for key, part in due.items() if key not in batch}
         return batch.columns()
 
+    def _batch(self, trainer: Any) -> Batch:
+        credit, end = unweighted(self._credit, "GRPOTrainer"), _end_of_sequence(trainer)
+        return Batch(end=end, credit=credit, seat=self._seat, apart=roles_apart(self._settings))
+
     def _with_signal(self, options: Mapping[str, Any], count: int, trainer: Any) -> Columns:
         size = trainer.num_generations
         if self._steps is None:
@@ -232,8 +241,7 @@ class GymSpec:
                 f"a process gets {count} prompts, which are no whole groups of {size}: with signal, let "
                 "per_device_train_batch_size be a multiple of num_generations"
             )
-        credit = unweighted(self._credit, "GRPOTrainer")
-        batch = Batch(end=_end_of_sequence(trainer), credit=credit)
+        batch = self._batch(trainer)
         groups = self._steps.next(count // size, size, sampled_as(self._settings, trainer.args))
         for place, group in enumerate(groups):
             batch.add(place, group.rollouts)

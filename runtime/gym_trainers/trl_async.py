@@ -33,7 +33,7 @@ from gym_runtime.training import Credit
 from gym_signal import signal_batches
 
 from gym_trainers.seats import seats_of
-from gym_trainers.training_rollouts import why_failed
+from gym_trainers.training_rollouts import only_seat, require_no_experts, roles_apart, why_failed
 from gym_trainers.trl_weights import Weights, write_shards
 
 EPSILON = 1e-8
@@ -70,6 +70,7 @@ class RolloutWorker:
         settings: sample as the trainer assumes.
         args: the trainer's ``AsyncGRPOConfig``: sizes of groups and queue, seed.
         credit: which sequences are trained on, with which weight.
+        seat: the only one that is trained on; by default all that the policy has.
         signal: arguments of `gym_signal.signal_batches`; None to run every row in turn.
 
     Attributes:
@@ -86,11 +87,12 @@ class RolloutWorker:
         *,
         environment: str | None = None,
         credit: Credit = "accepted",
+        seat: str = "",
         signal: Mapping[str, Any] | None = None,
     ) -> None:
         self._signal = signal
         self._credit: Credit = credit
-        self._apart = {role for role, pool in settings.roles.items() if pool != settings.model_pool}
+        self._seat, self._apart = seat, roles_apart(settings)
         self.rollout_buffer = _Buffer()
         self.metrics_queue: queue.Queue[Any] = queue.Queue()
         self._gym = gym
@@ -219,9 +221,8 @@ class RolloutWorker:
     def _put(self, records: Sequence[RolloutRecord], number: int, version: int, weight: float = 1.0) -> None:
         from trl.experimental.async_grpo.async_rollout_worker import RolloutSample  # pyright: ignore
 
-        for fields in sample_fields(
-            records, group=number, version=version, credit=self._credit, apart=self._apart, weight=weight
-        ):
+        chosen: dict[str, Any] = {"credit": self._credit, "seat": self._seat, "apart": self._apart}
+        for fields in sample_fields(records, group=number, version=version, weight=weight, **chosen):
             self.rollout_buffer.put_nowait(RolloutSample(**fields, enqueued_at=time.time()))
             self._made_s = time.monotonic()
 
@@ -238,6 +239,7 @@ def sample_fields(
     group: int,
     version: int,
     credit: Credit = "accepted",
+    seat: str = "",
     apart: Container[str] = (),
     weight: float = 1.0,
 ) -> list[dict[str, Any]]:
@@ -248,11 +250,13 @@ def sample_fields(
     Args:
         version: of the weights when the group began, for engines that do not say theirs.
         credit: which sequences are samples; a sample's advantage is multiplied by its weight.
+        seat: the only one whose sequences are samples; empty for all.
         apart: the roles that another model has: what such a seat sampled is not the trainer's.
         weight: of the whole group (`Group.weight`), another factor of its advantages.
 
     Raises:
-        UsageError: the engine gives no log-probabilities, or numpy is not installed.
+        UsageError: the engine gives no log-probabilities, or routed experts, which TRL has no place for; the
+            policy has no such seat; or numpy is not installed.
     """
     import numpy as np
 
@@ -262,9 +266,9 @@ def sample_fields(
         counts = {"count": len(records) - len(scored), "of": len(records)}
         logger().warning("rollouts without a reward", **counts, why=why_failed(failed))
     spreads: dict[str, tuple[float, float]] = {}
-    for seat in {"", *seats_of(scored)}:
-        rewards = [reward for one in scored if (reward := one.reward_of(seat)) is not None]
-        spreads[seat] = mean(rewards) or 0.0, deviation(rewards, ddof=0) or 0.0
+    for name in {"", *seats_of(scored)}:
+        rewards = [reward for one in scored if (reward := one.reward_of(name)) is not None]
+        spreads[name] = mean(rewards) or 0.0, deviation(rewards, ddof=0) or 0.0
     found: list[dict[str, Any]] = []
     for record in scored:
         messages = record.messages
@@ -274,8 +278,12 @@ def sample_fields(
             "reward_std": spreads[""][1],
             "rewards/gym_reward": record.reward,
         }
-        for one in record.sequences(credit):
-            reward = record.reward_of(one.seat)
+        sequences = record.sequences(credit)
+        require_no_experts(sequences, "TRL")
+        if seat:
+            only_seat(record, seat, apart, "TRL")
+        for one in sequences:
+            reward = record.reward_of(one.seat) if seat in ("", one.seat) else None
             if not one.weight or reward is None or one.seat.partition("/")[0] in apart:
                 continue
             center, spread = spreads[one.seat]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from gym_runtime import Failed, RolloutRecord, Truncated
@@ -11,7 +11,7 @@ from gym_runtime.errors import NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.training import Credit, TokenSequence
 
-from gym_trainers.training_rollouts import main_one, say_left_out, why_failed
+from gym_trainers.training_rollouts import main_one, only_seat, require_no_experts, why_failed
 
 Columns = dict[str, list[Any]]
 _NAMES = (
@@ -26,11 +26,16 @@ class Batch:
     Args:
         end: the token that replaces a rollout without tokens; TRL takes no empty completion.
         credit: which sequences are trained on; TRL takes one of them.
+        seat: whose, of a rollout with several trained seats.
+        apart: roles that another model has.
     """
 
-    def __init__(self, *, end: int, credit: Credit = "accepted") -> None:
+    def __init__(
+        self, *, end: int, credit: Credit = "accepted", seat: str = "", apart: Container[str] = ()
+    ) -> None:
         self._end = end
         self._credit: Credit = credit
+        self._seat, self._apart = seat, apart
         self._groups: dict[int, list[tuple[Any, ...]]] = {}
         self._failures: Counter[str] = Counter()
         self._rewritten = 0
@@ -56,8 +61,10 @@ class Batch:
         return {name: [line[place] for line in lines] for place, name in enumerate(_NAMES)}
 
     def _line(self, record: RolloutRecord) -> tuple[Any, ...]:
-        scored = record.reward is not None
-        sequences = _trained(record, self._credit) if scored else []
+        seat = only_seat(record, self._seat, self._apart, "GRPOTrainer")
+        reward = record.reward_of(seat)
+        scored = reward is not None
+        sequences = _trained(record, self._credit, seat) if scored else []
         if sequences:
             last = main_one(sequences)
             self._rewritten += len(sequences) > 1
@@ -67,12 +74,13 @@ class Batch:
             values, versions = [[self._end], [self._end], [0.0], [0]], []
         if not scored:
             self._failures[why_failed(record)] += 1
-        return (*values, record.reward, _outcome(record), record.numbers, versions)
+        return (*values, reward, _outcome(record), record.numbers, versions)
 
 
-def _trained(record: RolloutRecord, credit: Credit) -> list[TokenSequence]:
-    say_left_out(record)
-    return [one for one in record.sequences(credit) if one.weight and one.seat == record.seat]
+def _trained(record: RolloutRecord, credit: Credit, seat: str) -> list[TokenSequence]:
+    found = [one for one in record.sequences(credit) if one.weight and one.seat == seat]
+    require_no_experts(found, "TRL")
+    return found
 
 
 def found_no_engine(record: RolloutRecord) -> bool:

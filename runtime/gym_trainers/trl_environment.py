@@ -13,6 +13,8 @@ from gym_runtime.errors import GymError, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import response_items
 
+from gym_trainers.training_rollouts import sole_reward
+
 RESERVED = ("reset", "get_reward")
 _KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}
 
@@ -61,16 +63,20 @@ class TrlEnvironment:
         return '{"error": "the environment is not available"}'
 
     def _verified(self, completion: str | Sequence[Mapping[str, Any]]) -> float | None:
-        """The reward of a completion; None if there is no verdict."""
-        reward = None
+        """The reward of a completion; None if there is no verdict.
+
+        Raises:
+            UsageError: the environment trains several seats.
+        """
+        verdict = None
         if self._session is not None and not self._failure:
             said = completion if isinstance(completion, str) else response_items(completion)
             try:
-                reward = self._session.verify(said).reward
+                verdict = self._session.verify(said)
             except GymError as error:
                 self._fail(error)
         self._release()
-        return reward
+        return None if verdict is None else sole_reward(verdict, "use GymSpec.rollout_func, with seat")
 
     def _fail(self, error: GymError) -> None:
         """The rollout goes on without its environment, and has no reward: TRL cannot end it."""

@@ -33,14 +33,17 @@ from gym_runtime.training import Credit
 from gym_trainers.hermes import Call, Said, said
 from gym_trainers.prompt_groups import PromptGroups
 from gym_trainers.rollout_source import RolloutSource, shared_client
-from gym_trainers.token_engine import Sampled, TokenEngine
+from gym_trainers.token_engine import MakeRenderer, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
     ROW,
     Piece,
     base_class,
     engine_sampling,
     only_piece,
+    only_seat,
     pieces,
+    roles_apart,
+    sole_reward,
     unweighted,
     why_failed,
 )
@@ -62,6 +65,9 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         credit: which sequences of a rollout with branches are trained on; the older trainer takes one.
         signal: which rows are run: see `gym_trainers.prompt_groups.PromptGroups`. Not for the older trainer,
             which may divide a group among processes.
+        seat: the one to train on, where the policy has several: verl gives all outputs of a rollout one
+            reward, and compares those of a prompt.
+        renderer: as for `TokenEngine`, but a function of the tokenizer.
 
     Raises:
         UsageError: a kind has a weight that is neither 0 nor 1, which verl cannot take; or ``signal`` is
@@ -75,31 +81,38 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         settings: Mapping[str, Any] | None = None,
         credit: Credit = "accepted",
         signal: Mapping[str, Any] | None = None,
+        seat: str = "",
+        renderer: MakeRenderer | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._credit: Credit = unweighted(credit, "verl")
-        self._engine = _engine(self, nats, settings or {}, signal)
+        self._seat, self._apart = seat, roles_apart(settings)
+        self._engine = _engine(self, nats, settings or {}, signal, renderer)
         self._signal = signal is not None
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
         """One rollout: an ``AgentLoopOutput``, or for the v1 trainer a list with one per sequence.
 
         Raises:
-            TaskError, UsageError: the row or a setting is wrong.
+            TaskError, UsageError: the row or a setting is wrong; or the policy has several seats and none is
+                named.
             GymError: the rollout failed (v1).
         """
         record = await self._rollout(str(columns[ROW]), engine_sampling(sampling_params), columns)
         steps = self._engine.steps.pop(record.rollout_id, []) or [columns.get("global_steps", -1)]
-        found = [one.shortened(self.rollout_config.response_length) for one in pieces(record, self._credit)]
+        seat = only_seat(record, self._seat, self._apart, "verl")
+        length = self.rollout_config.response_length
+        found = [one.shortened(length) for one in pieces(record, self._credit, seat)]
+        reward = record.reward_of(seat)
         problem = self._problem(record, found)
         if "session_id" in columns:  # v1: verl's older trainer numbers no sessions
             if problem:
                 raise GymError(f"rollout {record.rollout_id}: {problem}")
-            return [self._output(record, one, steps) for one in found]
+            return [self._output(record, reward, one, steps) for one in found]
         found, end = [] if problem else found, self.tokenizer.eos_token_id
         piece = only_piece(record, found, end, log_probs=self._engine.log_probs, why=problem)
-        return self._output(record, piece, steps, failed=bool(problem))
+        return self._output(record, 0.0 if problem else reward, piece, steps, failed=bool(problem))
 
     async def _rollout(
         self, row: str, sampling: Mapping[str, Any], columns: Mapping[str, Any]
@@ -120,11 +133,19 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         """Why there is nothing to train on; empty if there is."""
         if not found:
             return why_failed(record) or "it has no tokens"
+        if self._engine.replays and any(one.experts is None for one in found):
+            return "enable_rollout_routing_replay is on, and the engine did not tell all experts"
         longest, limit = max(len(one.prompt_ids) for one in found), self.rollout_config.prompt_length
         return f"a prompt has {longest} tokens; rollout.prompt_length is {limit}" if longest > limit else ""
 
     def _output(
-        self, record: RolloutRecord, piece: Piece, steps: Sequence[int], *, failed: bool = False
+        self,
+        record: RolloutRecord,
+        reward: float | None,
+        piece: Piece,
+        steps: Sequence[int],
+        *,
+        failed: bool = False,
     ) -> Any:
         from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
@@ -135,7 +156,8 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
             response_ids=piece.response_ids,
             response_mask=piece.mask,
             response_logprobs=piece.log_probs,
-            reward_score=0.0 if failed else record.reward,
+            routed_experts=None if piece.experts is None else piece.experts.astype("int16"),
+            reward_score=reward,
             num_turns=1 + record.turns + record.tool_calls,
             metrics=AgentLoopMetrics(generate_sequences=record.duration_s),
             extra_fields={
@@ -164,7 +186,7 @@ class GymRewardManager(base_class(REWARDS, "RewardManagerBase")):
         """The verdict on the last sequence.
 
         Raises:
-            GymError: there is no verdict.
+            GymError: there is no verdict; or the environment trains several seats.
         """
         item = data[-1]
         ids = item.batch["responses"]
@@ -172,7 +194,8 @@ class GymRewardManager(base_class(REWARDS, "RewardManagerBase")):
         text = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
         row = str(item.non_tensor_batch[ROW])
         verdict = await to_thread.run_sync(lambda: shared_client().verify(row, text))
-        return {"reward_score": verdict.reward, "reward_extra_info": {"acc": verdict.reward}}
+        reward = sole_reward(verdict, "use GymAgentLoop, with seat")
+        return {"reward_score": reward, "reward_extra_info": {"acc": reward}}
 
 
 class _Engine:
@@ -182,10 +205,16 @@ class _Engine:
         steps: the weights that sampled a rollout in progress, as verl's global steps.
         groups: the prompts in progress.
         log_probs: verl wants the engine's log-probabilities.
+        replays: verl replays the engine's choice of experts.
     """
 
     def __init__(
-        self, loop: Any, nats: str, settings: Mapping[str, Any], signal: Mapping[str, Any] | None
+        self,
+        loop: Any,
+        nats: str,
+        settings: Mapping[str, Any],
+        signal: Mapping[str, Any] | None,
+        renderer: MakeRenderer | None,
     ) -> None:
         from verl.experimental.agent_loop.tool_parser import ToolParser
 
@@ -195,10 +224,12 @@ class _Engine:
         self._servers = ref(loop.server_manager)
         self._tokenizer, config = loop.tokenizer, loop.rollout_config
         self.log_probs = bool(config.calculate_log_probs)
+        self.replays = bool(config.get("enable_rollout_routing_replay"))
         form = config.multi_turn.format
         self._parser = ToolParser.get_tool_parser(form, self._tokenizer)
         read, context = None if form == HERMES else self._read, config.prompt_length + config.response_length
-        engine = TokenEngine(self._tokenizer, self._generate, context=context, read=read)
+        made = renderer and renderer(self._tokenizer)
+        engine = TokenEngine(self._tokenizer, self._generate, context=context, read=read, renderer=made)
         self.source = RolloutSource(engine, nats=nats, settings=settings)
 
     async def _generate(self, prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
@@ -217,7 +248,8 @@ class _Engine:
         self.steps.setdefault(rollout, []).extend(steps)
         cut = len(answer.token_ids) >= sampling["max_tokens"] or answer.stop_reason == "length"
         version = f"step-{max(steps)}" if steps else ""
-        return Sampled(list(answer.token_ids), answer.log_probs or None, cut=cut, version=version)
+        ids, experts = list(answer.token_ids), answer.routed_experts if self.replays else None
+        return Sampled(ids, answer.log_probs or None, cut=cut, version=version, experts=experts)
 
     async def _read(self, ids: list[int], tools: Sequence[Mapping[str, Any]]) -> Said:
         if not tools:
@@ -232,11 +264,17 @@ class _Engine:
         return Said(text.strip(), tuple(Call(one.name, one.arguments) for one in calls), thought)
 
 
-_engines: WeakKeyDictionary[Any, dict[tuple[str, str], _Engine]] = WeakKeyDictionary()
+_engines: WeakKeyDictionary[Any, dict[tuple[str, str, str], _Engine]] = WeakKeyDictionary()
 """By verl's server managers: each owns its engines, which leave the system when it is gone."""
 
 
-def _engine(loop: Any, nats: str, settings: Mapping[str, Any], signal: Mapping[str, Any] | None) -> _Engine:
+def _engine(
+    loop: Any,
+    nats: str,
+    settings: Mapping[str, Any],
+    signal: Mapping[str, Any] | None,
+    renderer: MakeRenderer | None,
+) -> _Engine:
     """The engine of this agent loop worker: verl makes a loop for each rollout, and one server manager."""
     from omegaconf import OmegaConf
 
@@ -245,9 +283,9 @@ def _engine(loop: Any, nats: str, settings: Mapping[str, Any], signal: Mapping[s
 
     engines = _engines.setdefault(loop.server_manager, {})
     how = plain(settings), None if signal is None else plain(signal)
-    key = nats, repr(how)
+    key = nats, repr(how), repr(renderer)
     if key not in engines:
-        engines[key] = _Engine(loop, nats, *how)
+        engines[key] = _Engine(loop, nats, *how, renderer)
         leave = finalize(loop.server_manager, _leave, asyncio.get_running_loop(), engines[key].source)
         leave.atexit = False
     return engines[key]

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from agents.exact_engine import Exact, hire, spec
 from gym_agents import parallel_thinking, proposer_critic
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.errors import ModelRefused
@@ -25,7 +26,8 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 async def is_42(task: Task, reply: Reply) -> Verdict:
-    return Verdict(float(reply.text == "42"))
+    right = float(reply.text == "42")
+    return Verdict(right, rewards={"proposer": right, "critic": 1.0 - right})
 
 
 async def play(agent: Any, policy: Engine, role: str, other: Engine, **more: Any) -> RolloutRecord:
@@ -34,8 +36,8 @@ async def play(agent: Any, policy: Engine, role: str, other: Engine, **more: Any
         await system.add_model(policy)
         await system.add_model(other, name=f"{role}-1", pool=role)
         await system.add_resource(environment(Environment(resource=is_42, description="d")))
-        spec = rollout_spec(msgspec.json.encode(ROW), agent="sample", roles={role: role}, **more)
-        (record,) = await system.make(spec)
+        asked = rollout_spec(msgspec.json.encode(ROW), agent="sample", roles={role: role}, **more)
+        (record,) = await system.make(asked)
     return record
 
 
@@ -61,8 +63,9 @@ async def test_the_answer_that_the_critic_accepts_counts(
 ) -> None:
     policy, critic = Engine(*map(answer, answers)), Engine(*critiques)
     record = await play(proposer_critic, policy, "critic", critic)
-    assert (record.outcome, record.reward, record.turns) == (Completed(), reward, len(answers))
-    assert record.roles["critic"].calls == len(critiques)
+    assert (record.outcome, record.reward) == (Completed(), reward)
+    assert record.turns == len(answers) + len(critiques)
+    assert (record.seat, record.rewards) == ("proposer", {"proposer": reward, "critic": 1.0 - reward})
     for question, proposed in zip(shown(critic), answers, strict=False):
         assert "What is 6 × 7?" in question
         assert f"\n{proposed}\n" in question
@@ -74,6 +77,22 @@ async def test_the_answer_that_the_critic_accepts_counts(
 async def test_a_critic_cannot_make_it_longer_than_the_limit() -> None:
     record = await play(proposer_critic, Engine(answer("41")), "critic", Engine(answer("No.")), max_turns=2)
     assert (record.outcome, record.turns) == (Truncated(reason="max_turns"), 2)
+
+
+async def test_proposer_and_critic_are_two_trained_seats_of_one_policy() -> None:
+    engine = Exact(answer("41"), answer("One more."), answer("42"), ACCEPT)
+    async with small_system() as system:
+        await system.add_model(engine)
+        await system.add_resource(environment(Environment(resource=is_42, description="d")))
+        await hire(system, "proposer_critic")
+        (record,) = await system.make(spec("proposer_critic", ROW))
+    of_seats = {one.seat: [] for one in record.sequences()}
+    for one in record.sequences():
+        ids, first = one.completion_ids.tolist(), one.prompt_ids.tolist()
+        of_seats[one.seat] += [([*first, *ids[:start]], ids[start:end]) for start, end in one.turns]
+    assert of_seats["proposer"] == [engine.sampled[0], engine.sampled[2]]
+    assert of_seats["critic"] == [engine.sampled[1], engine.sampled[3]]
+    assert [record.reward_of(seat) for seat in of_seats] == [1.0, 0.0]
 
 
 # -- parallel thinking ----------------------------------------------------------------------------------

@@ -41,6 +41,28 @@ def test_the_curve_and_the_table_are_those_of_the_recorded_runs(script: str, pic
         assert line in text
 
 
+def test_the_table_of_proposer_and_critic_is_that_of_the_recorded_runs() -> None:
+    text = (DOCS / "how-to" / "several-seats.md").read_text()
+    for seed in (1, 2, 3):
+        figures = EXAMPLES / "self_play_cpu" / "critic_figures" / f"critic-{seed}.jsonl"
+        first, *_, last = map(json.loads, figures.read_text().splitlines())
+        means = [f"{one[seat]:.2f}" for seat in ("proposer", "critic") for one in (first, last)]
+        assert f"| {seed} | {' | '.join(means)} |" in text
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(120)
+def test_a_proposer_and_a_critic_are_trained_by_the_command(tmp_path: Path) -> None:
+    log = tmp_path / "steps.jsonl"
+    script = str(EXAMPLES / "self_play_cpu" / "critic.py")
+    command = [sys.executable, script, "--steps", "1", "--repeats", "2", "--log", str(log)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=80)
+    assert done.returncode == 0, done.stderr
+    (step,) = map(json.loads, log.read_text().splitlines())
+    assert step["samples"] > 32  # of both seats
+    assert step["logp_difference"] == 0.0
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_self_play_is_repeated_by_its_command(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.call_tokens import Tokens, pack_ids, pack_logprobs
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.rollout.groups import Group
+from gym_testing.small_system import small_system
 from gym_trainers.seats import SeatBaselines, seat_advantages, seat_samples
 from gym_trainers.training_rollouts import pieces
 from gym_trainers.trl_async import sample_fields
@@ -88,6 +89,24 @@ def test_baselines_are_of_each_seat_and_go_on_from_their_state() -> None:
         SeatBaselines(1.0)
     with pytest.raises(UsageError, match=r"give what `SeatBaselines\.state` was"):
         SeatBaselines(state={"nim": {"first": "much"}})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_baselines_outlive_a_trainer_that_is_killed() -> None:
+    games = [group(game(1.0, first=1.0, second=-1.0)), group(game(1.0, first=1.0, second=-1.0))]
+    async with small_system() as system:
+        first, killed, next_one = SeatBaselines(), SeatBaselines(), SeatBaselines()
+        await first.load(system.client, "other")  # nothing is stored
+        killed.advantages(games[0])
+        await killed.store(system.client, "exp")
+        killed.advantages(games[1])  # lost with it
+        await next_one.load(system.client, "exp")
+        assert next_one.state == {"nim": {"first": pytest.approx(0.05), "second": pytest.approx(-0.05)}}
+        assert next_one.advantages(games[1]) == [{"first": 0.95, "second": -0.95}]
+        await next_one.store(system.client, "exp")
+        with pytest.raises(UsageError, match="another trainer uses the seats' baselines 'exp' now"):
+            await killed.store(system.client, "exp")
 
 
 def test_each_sequence_gets_its_own_seats_advantage() -> None:

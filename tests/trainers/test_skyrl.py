@@ -27,12 +27,13 @@ from trainers.trainers_engine import (
     TurnEngine,
     byte_tokenizer,
     counter_row,
+    experts_of,
 )
 
 stand_in("skyrl", "skyrl_gym")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # SkyRL's
-    from gym_trainers.skyrl import GymGenerator, _rewards
+    from gym_trainers.skyrl import GymGenerator
     from gym_trainers.skyrl_environment import GymEnv
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
@@ -40,9 +41,14 @@ TOO_LONG = counter_row() | {"responses_create_params": {"input": "x" * 800}}
 
 
 class InferenceClient:
-    """The method of SkyRL's inference engine client that generators call, around an engine of a test."""
+    """The method of SkyRL's inference engine client that generators call, around an engine of a test.
 
-    def __init__(self) -> None:
+    Args:
+        experts: how many its model has; 0 for an engine that does not tell them.
+    """
+
+    def __init__(self, experts: int = 0) -> None:
+        self.experts = experts
         self.tokenizer = byte_tokenizer()
         self.engine = TurnEngine(self.tokenizer)
         self.weight_version = 5
@@ -63,6 +69,7 @@ class InferenceClient:
             "response_ids": [ids],
             "stop_reasons": ["stop" if ids[-1] == END_ID else "length"],
             "response_logprobs": None if log_probs is None else [log_probs],
+            "rollout_expert_indices": [experts_of([*prompt, *ids], self.experts)] if self.experts else None,
         }
 
 
@@ -106,6 +113,9 @@ async def generated(
     by_steps: bool = False,
     credit: Any = "accepted",
     seats: bool = False,
+    seat: str = "",
+    settings: Any = None,
+    replays: bool = False,
     **params: Any,
 ) -> Any:
     config = SimpleNamespace(
@@ -113,9 +123,10 @@ async def generated(
         use_cache_salt=True,
         sampling_params=SamplingParams(**params),
         step_wise_trajectories=by_steps,
+        inference_engine=SimpleNamespace(enable_return_routed_experts=replays),
     )
-    asked: dict[str, Any] = {"policy_model_name": "tiny", "credit": credit, "seats": seats}
-    generator = GymGenerator(config, client.tokenizer, client, **asked)
+    asked: dict[str, Any] = {"policy_model_name": "tiny", "credit": credit, "seats": seats, "seat": seat}
+    generator = GymGenerator(config, client.tokenizer, client, settings=settings, **asked)
     try:
         return await generator.generate(given)
     finally:
@@ -149,8 +160,13 @@ async def test_a_failed_rollout_is_masked_and_leaves_its_groups_mean_alone(syste
 
 
 def test_the_reward_of_what_failed_is_its_groups_mean() -> None:
-    records: Any = [SimpleNamespace(reward=reward) for reward in (1.0, None, 0.5, None, 0.0)]
-    assert _rewards(records, "aaabb") == [1.0, 0.75, 0.5, 0.0, 0.0]
+    records: Any = [
+        SimpleNamespace(reward_of=lambda seat, given=reward: given) for reward in (1.0, None, 0.5, None, 0.0)
+    ]
+    generator = SimpleNamespace(_seats=False)
+    parts = [(place, "") for place in range(5)]
+    found = GymGenerator._rewards(generator, records, "aaabb", parts)
+    assert [found[part] for part in parts] == [1.0, 0.75, 0.5, 0.0, 0.0]
 
 
 async def test_evaluation_samples_as_its_request_says(system: SyncClient) -> None:

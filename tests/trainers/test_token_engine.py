@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,10 +14,11 @@ from gym_runtime import Environment, Reply, RolloutRecord, Task, Verdict
 from gym_runtime.adapters import Adapter
 from gym_runtime.client.serving import serve_on
 from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Failed, Truncated
 from gym_testing.small_system import SmallSystem, environment, row, small_system
 from gym_trainers.hermes import Said, said
-from gym_trainers.token_engine import Read, Sampled, TokenEngine
+from gym_trainers.token_engine import Read, Sampled, TokenEngine, library_renderer
 from gym_trainers.training_rollouts import ROW, Piece, dataset_rows, pieces, standing_in, why_failed
 from trainers.trainers_engine import (
     CALL,
@@ -44,8 +47,14 @@ class Made:
 
 
 @asynccontextmanager
-async def made(*texts: str, context: int = 1000, read: Read | None = None) -> AsyncIterator[Made]:
-    tokenizer = ByteTokenizer()
+async def made(
+    *texts: str,
+    context: int = 1000,
+    read: Read | None = None,
+    renderer: Any = None,
+    tokenizer: ByteTokenizer | None = None,
+) -> AsyncIterator[Made]:
+    tokenizer = tokenizer or ByteTokenizer()
     engine = TurnEngine(tokenizer)
     left = list(texts)
 
@@ -54,7 +63,7 @@ async def made(*texts: str, context: int = 1000, read: Read | None = None) -> As
         left.pop(0)
         return Sampled(ids, engine.log_probs(ids), cut=ids[-1] != END_ID, version="step-3")
 
-    adapter = TokenEngine(tokenizer, generate, context=context, read=read)
+    adapter = TokenEngine(tokenizer, generate, context=context, read=read, renderer=renderer)
     async with small_system() as system:
         await system.add_resource(catalogue.environment(COUNTER), environment(_SAYS, "says"))
         await system.add_agent()
@@ -206,3 +215,79 @@ def test_rows_of_a_trainers_dataset_name_their_environment() -> None:
     assert first["agent_name"] == "gym_runtime"
     assert json.loads(first[ROW])["agent_ref"] == {"name": COUNTER}
     assert json.loads(second[ROW])["expected_count"] == 5
+
+
+# -- renderers ----------------------------------------------------------------------------------------------
+
+
+class Forgetful(ByteTokenizer):
+    """Its template writes an assistant's message in other ids as soon as another message follows."""
+
+    def apply_chat_template(self, messages: Any, **more: Any) -> list[int]:
+        *past, last = messages
+        changed = [{**one, "tool_calls": None} if one["role"] == "assistant" else one for one in past]
+        return super().apply_chat_template([*changed, last], **more)
+
+
+class Renderer:
+    """As the package ``renderers`` has them, for the tokenizers of these tests."""
+
+    def __init__(self, *, other: bool = False, failing: bool = False) -> None:
+        self.other, self.failing = other, failing
+
+    def render_ids(
+        self, messages: Any, *, tools: Any = None, add_generation_prompt: bool = False
+    ) -> list[int]:
+        ids = ByteTokenizer().apply_chat_template(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt
+        )
+        return ids[1:] if self.other else ids
+
+    def bridge_to_next_turn(
+        self, prompt: list[int], completion: list[int], new_messages: Any, *, tools: Any = None
+    ) -> Any:
+        if self.failing:
+            raise RuntimeError("no such turn")
+        said = ByteTokenizer().apply_chat_template(new_messages, add_generation_prompt=True)
+        return SimpleNamespace(token_ids=[*prompt, *completion, *b"\n", *said])
+
+
+async def _sequences(renderer: Any) -> list[Piece]:
+    async with made(CALL, "Done.", renderer=renderer, tokenizer=Forgetful()) as here:
+        (record,) = await here.rollouts(*rows_text(counter_row()))
+    assert record.reward == 1.0
+    found = pieces(record)
+    sampled = [one.response_ids[start:end] for one in found for start, end in one.turns]
+    assert sampled == [ids for _, ids in here.engine.seen]
+    return found
+
+
+@pytest.mark.slow
+async def test_a_renderer_goes_on_where_the_template_rewrites_the_past() -> None:
+    assert len(await _sequences(None)) == 2
+    (piece,) = await _sequences(Renderer())
+    (start, end), (again, _) = piece.turns
+    said = ByteTokenizer().decode(piece.response_ids[end:again])
+    assert start == 0
+    assert said == '\n<|im_start|>tool\n{"success":true}<|im_end|>\n<|im_start|>assistant\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("renderer", "why"),
+    [
+        (Renderer(other=True), "its first prompt has other ids than the chat template's"),
+        (Renderer(failing=True), "RuntimeError: no such turn"),
+    ],
+)
+async def test_a_renderer_that_is_wrong_is_not_used_and_the_log_says_why(
+    renderer: Renderer, why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert len(await _sequences(renderer)) == 2
+    assert why in "".join(capfd.readouterr())
+
+
+def test_without_the_package_of_renderers_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "renderers", None)
+    with pytest.raises(UsageError, match=r"pip install 'renderers\[transformers\]'"):
+        library_renderer(ByteTokenizer())

@@ -53,12 +53,13 @@ def namespace(fields: Any) -> Any:
     return made
 
 
-def loop(servers: Servers, *, response_length: int = 400, **more: Any) -> Any:
+def loop(servers: Servers, *, response_length: int = 400, replays: bool = False, **more: Any) -> Any:
     """One agent loop, as verl's worker makes one for each rollout."""
     rollout = {
         "prompt_length": 300,
         "response_length": response_length,
         "calculate_log_probs": True,
+        "enable_rollout_routing_replay": replays,
         "multi_turn": {"format": "hermes"},
     }
     return GymAgentLoop(

@@ -62,6 +62,7 @@ class AgentLoopOutput:
     response_mask: list[int]
     metrics: AgentLoopMetrics
     response_logprobs: list[float] | None = None
+    routed_experts: Any = None
     reward_score: float | None = None
     num_turns: int = 0
     extra_fields: dict[str, Any] = field(default_factory=dict[str, Any])

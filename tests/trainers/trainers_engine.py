@@ -140,10 +140,23 @@ class TurnEngine:
         return [-1 / (1 + one) for one in ids]
 
 
-class Servers:
-    """verl's LLMServerClient around an engine of a test; `step` is the version of the weights."""
+def experts_of(ids: list[int], experts: int = 256) -> Any:
+    """Experts of each token but the last, which tell the token and its place: 2 layers, 3 of each."""
+    import numpy as np
 
-    def __init__(self) -> None:
+    rows = [[(place * 6 + 31 * one + slot) % experts for slot in range(6)] for place, one in enumerate(ids)]
+    return np.array(rows[:-1], "u1" if experts <= 256 else "<u2").reshape(-1, 2, 3)
+
+
+class Servers:
+    """verl's LLMServerClient around an engine of a test; `step` is the version of the weights.
+
+    Args:
+        experts: how many its model has; 0 for an engine that does not tell them.
+    """
+
+    def __init__(self, experts: int = 0) -> None:
+        self.experts = experts
         self.tokenizer = byte_tokenizer()
         self.engine = TurnEngine(self.tokenizer)
         self.step = 3
@@ -161,6 +174,7 @@ class Servers:
             token_ids=ids,
             log_probs=log_probs,
             stop_reason="completed",
+            routed_experts=experts_of([*prompt_ids, *ids], self.experts) if self.experts else None,
             extra_fields={"global_steps": step, "min_global_steps": step, "max_global_steps": step},
         )
 

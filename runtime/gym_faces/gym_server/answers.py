@@ -101,7 +101,15 @@ def of_record(record: RolloutRecord, asked: Mapping[str, Raw]) -> Answer:
 
 
 def of_verdict(verdict: Verdict, asked: Mapping[str, Raw]) -> Answer:
-    """The request's row and response, with the verdict's fields."""
+    """The request's row and response, with the verdict's fields.
+
+    Raises:
+        TaskError: the environment trains several seats, and the client has one conversation and one reward.
+    """
+    if len(verdict.rewards) > 1:
+        seats = ", ".join(verdict.rewards)
+        what = f"the environment trains the seats {seats}, each with a conversation of its own"
+        raise TaskError(f"{what}: run its agent, with POST /run")
     said = {name: value for name, value in asked.items() if name in NUMBERS or not is_mark(name)}
     fields = {name: value for name, value in verdict.fields.items() if not is_own(name)}
     row = {**said, **fields, "reward": verdict.reward}

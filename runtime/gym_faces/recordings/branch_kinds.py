@@ -3,10 +3,12 @@
 A harness does not say so; its calls do. A call that is not of the main conversation is
 
 1. ``parallel``, if one with the same conversation was asked before its answer came, or it before theirs;
-2. ``compaction``, if a later conversation quotes its answer in a user's message, or repeats its
-   items in another history; and so are the later call, and those that it continued itself;
-3. ``subagent``, if its conversation begins with a text of another call's arguments, or a tool's output quotes
-   an answer of its conversation;
+2. ``subagent``, if its conversation begins with a text of another call's arguments, and no other conversation
+   begins with an answer of it unless a tool's output quotes it, too;
+3. ``compaction``, if a later conversation quotes its answer in a user's message, or repeats its
+   items in another history; and so are the later call, and those that it continued itself. Where history was
+   told to a conversation apart, which wrote the summary, the calls whose arguments it was told are, too;
+   ``subagent``, if a tool's output quotes an answer of its conversation;
 4. ``retry``, if one with the same conversation was asked after its answer, or is of the main conversation;
    ``attempt``, if the answer of one with the same conversation replaced history;
 5. what the call is that it continues, unless that is of the main conversation;
@@ -50,7 +52,7 @@ class CallFacts(msgspec.Struct):
         said: what its answer says; its arguments' texts are ``spawned``.
         quotes: the calls whose answers stand in its new messages, and those whose items it repeats.
         reports: the calls whose answers stand in its new tools' outputs.
-        is_started: its conversation begins with a text of another call's arguments.
+        started_by: the calls whose arguments' texts stand at the beginning of its conversation.
     """
 
     before: int
@@ -60,7 +62,7 @@ class CallFacts(msgspec.Struct):
     spawned: list[str] = []
     quotes: set[int] = msgspec.field(default_factory=set[int])
     reports: set[int] = msgspec.field(default_factory=set[int])
-    is_started: bool = False
+    started_by: set[int] = msgspec.field(default_factory=set[int])
 
 
 def look(
@@ -89,8 +91,8 @@ def look(
     facts.quotes |= {number for number in others if calls[number].said in told}
     facts.reports |= {number for number in others if calls[number].said in outputs}
     if facts.before < 0:
-        spawned = (text for number in reversed(earlier) for text in calls[number].spawned)
-        facts.is_started = any(text in told for text in islice(spawned, SEARCHED_CALLS))
+        spawned = ((number, text) for number in reversed(earlier) for text in calls[number].spawned)
+        facts.started_by = {number for number, text in islice(spawned, SEARCHED_CALLS) if text in told}
 
 
 def _is_message(item: Mapping[str, Any]) -> bool:
@@ -136,8 +138,10 @@ def kinds(calls: Sequence[CallFacts], main: set[int]) -> list[Kind]:
         numbers[call.conversation].append(number)
     twins = {conversation: _Twins(calls, same) for conversation, same in numbers.items()}
     replaced = {number for call in calls for number in call.quotes}
-    shortened = _with_ancestors(calls, replaced, main)
     reported = _with_ancestors(calls, {number for call in calls for number in call.reports}, main)
+    parts = _parts(calls, reported)
+    told = {one for number in replaced - parts for one in calls[number].started_by}
+    shortened = _with_ancestors(calls, replaced | told, main)
     gone_on = {conversation for conversation, same in numbers.items() if not main.isdisjoint(same)}
     retold = {conversation for conversation, same in numbers.items() if not replaced.isdisjoint(same)}
     found: list[Kind] = []
@@ -147,9 +151,11 @@ def kinds(calls: Sequence[CallFacts], main: set[int]) -> list[Kind]:
             kind: Kind = "main"
         elif same.at_once(number, call.asked):
             kind = "parallel"
+        elif number in parts:
+            kind = "subagent"
         elif call.quotes or number in shortened:
             kind = "compaction"
-        elif call.is_started or number in reported:
+        elif number in reported:
             kind = "subagent"
         elif call.conversation in gone_on or number < same.last:
             kind = "attempt" if call.conversation in retold else "retry"
@@ -186,3 +192,14 @@ def _with_ancestors(calls: Sequence[CallFacts], numbers: set[int], main: set[int
             found.add(number)
             number = calls[number].before
     return found
+
+
+def _parts(calls: Sequence[CallFacts], reported: set[int]) -> set[int]:
+    """The calls of conversations that were started for a part of the task."""
+    first: list[int] = []
+    for number, call in enumerate(calls):
+        first.append(first[call.before] if call.before >= 0 else number)
+    # A conversation that begins with a summary, too, quotes the one that wrote it.
+    begun_from = {first[one] for call in calls if call.before < 0 for one in call.quotes}
+    begun_from -= {first[number] for number in reported}
+    return {number for number, one in enumerate(first) if calls[one].started_by and one not in begun_from}

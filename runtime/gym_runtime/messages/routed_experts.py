@@ -73,6 +73,10 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         one_more = size and self.start + len(self.data) // size == token
         return msgspec.structs.replace(self, data=self.data[:-size]) if one_more and self.data else self
 
+    def widened(self) -> Experts:
+        """The same, as uint16."""
+        return self if self.wide else msgspec.structs.replace(self, data=bytes(_wide(self.data)), wide=True)
+
     def since(self, token: int) -> Experts:
         """Without the tokens before this one."""
         cut = max(0, token - self.start)
@@ -81,6 +85,12 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if cut
             else self
         )
+
+
+def _wide(narrow: bytes | bytearray) -> bytearray:
+    data = bytearray(2 * len(narrow))
+    data[::2] = narrow
+    return data
 
 
 def written(experts: Experts) -> dict[str, Any]:
@@ -139,12 +149,12 @@ class Rows:
         if experts is None or not self.whole:
             self.whole = False
             return
+        if old is not None and old.wide != experts.wide:
+            # Some engines write as few bytes as the numbers of one call need.
+            self.data = self.data if old.wide else _wide(self.data)
+            self.last = experts = experts.widened()
         known, size = len(self.data), experts.row_bytes
-        alike = old is None or (old.layers, old.top_k, old.wide) == (
-            experts.layers,
-            experts.top_k,
-            experts.wide,
-        )
+        alike = old is None or (old.layers, old.top_k) == (experts.layers, experts.top_k)
         if not alike or experts.start * size > known:
             self.whole = False
             return

@@ -17,7 +17,7 @@ from gym_runtime.adapters import Rollout
 from gym_runtime.errors import ModelRefused, ModelUnavailable, TaskError
 from gym_runtime.messages.call_tokens import Tokens, pack_ids, pack_logprobs
 from gym_runtime.messages.outcomes import Failed, encode_record, read_record
-from gym_runtime.messages.routed_experts import Experts
+from gym_runtime.messages.routed_experts import Experts, written
 from gym_runtime.messages.sequences import token_sequences
 from gym_testing.small_system import environment, rollout_spec, row, small_system
 from models.vllm.adapter.adapters import settings
@@ -182,3 +182,17 @@ def test_a_row_of_nemo_gym_is_read() -> None:
 def test_sizes_that_do_not_fit_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(TaskError, match="experts"):
         token_sequences(in_row(**fields))
+
+
+@pytest.mark.parametrize("wide_first", [False, True])
+def test_calls_that_wrote_experts_in_one_byte_and_in_two_are_one_sequence(wide_first: bool) -> None:
+    def packed(rows: list[int], start: int, *, wide: bool) -> dict[str, Any]:
+        data = np.array(rows, "<u2" if wide else "u1").tobytes()
+        return written(Experts(layers=1, top_k=1, data=data, start=start, wide=wide))
+
+    first = {**ITEM, **packed([1, 2], 0, wide=wide_first)}
+    second = {**ITEM, "prompt_token_ids": [1, 2, 3], **packed([3, 4], 2, wide=not wide_first)}
+    row = msgspec.json.encode({"response": {"output": [first, second]}})
+    (one,) = token_sequences(row)
+    assert one.experts is not None
+    assert (one.experts.dtype, one.experts.ravel().tolist()) == (np.uint16, [1, 2, 3, 4])

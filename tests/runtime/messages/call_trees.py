@@ -91,3 +91,9 @@ def record(calls: list[Drawn]) -> RolloutRecord:
         row=Raw(msgspec.json.encode({"response": {"output": output}, "_gym": gym})),
         tokens=chained(main),
     )
+
+
+def alone(calls: list[Drawn], one: Drawn) -> list[bytes]:
+    """What only this call has, packed."""
+    short = shortened(one.tokens, pack_ids(calls[one.parent].known if one.parent >= 0 else []))
+    return [short.rest or short.prompt_ids, short.generation_ids, short.log_probs]

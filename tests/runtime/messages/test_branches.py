@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.branches import ACCEPTED, BranchCall, CallTree, weights
-from gym_runtime.messages.call_tokens import Tokens, pack_ids, pack_logprobs, shortened
+from gym_runtime.messages.call_tokens import Tokens, pack_ids, pack_logprobs
 from gym_runtime.messages.outcomes import RolloutRecord, encode_record, read_record
 from gym_runtime.messages.sequences import TokenSequence, token_sequences
-from runtime.messages.call_trees import Drawn, call, draw, record
+from runtime.messages.call_trees import Drawn, alone, call, draw, record
 
 Sampled = list[tuple[str, list[int], list[int], list[float]]]
 
@@ -75,15 +75,9 @@ def test_a_tree_is_stored_once() -> None:
     for seed in range(5):
         chance = random.Random(seed)
         calls = draw(chance, most=40, size=400)
-        once = sum(len(msgspec.json.encode(_alone(calls, one))) for one in calls)
+        once = sum(len(msgspec.json.encode(alone(calls, one))) for one in calls)
         whole = record(calls)
         assert len(encode_record(whole)) <= 1.1 * once, seed
-
-
-def _alone(calls: list[Drawn], one: Drawn) -> Any:
-    """What only this call has: packed, in JSON."""
-    short = shortened(one.tokens, pack_ids(calls[one.parent].known if one.parent >= 0 else []))
-    return [short.rest or short.prompt_ids, short.generation_ids, short.log_probs]
 
 
 # -- what becomes of a branch -----------------------------------------------------------------------------

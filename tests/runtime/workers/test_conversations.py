@@ -12,7 +12,7 @@ import pytest
 from gym_runtime import Environment, tool
 from gym_runtime.bus.interface import Incoming
 from gym_runtime.errors import ConversationUnknown
-from gym_runtime.messages import calls
+from gym_runtime.messages import calls, metric_names
 from gym_runtime.messages.call_tokens import chained
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.rollout.journal import journal_subject
@@ -26,6 +26,7 @@ from gym_testing.small_system import (
     environment,
     rollout_spec,
     row,
+    small_system,
 )
 from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
@@ -161,13 +162,18 @@ async def test_a_row_says_which_items_begin_a_new_segment() -> None:
     turns = working(2)
     prompts = [(int32(1), int32(2)), (int32(1, 2, 3), int32(4)), (int32(1, 9), int32(5))]
     engine = Engine(*[with_tokens(turn, *ids) for turn, ids in zip(turns, prompts, strict=True)])
-    async with desk() as system:
+    async with small_system() as system:
+        await system.add_resource(environment(Environment(resource=Desk, description=""), "sample"))
         await system.add_model(engine)
+        agent = await system.add_agent()
         (record,) = await system.make(rollout_spec(row(), return_tokens=True))
     output = msgspec.json.decode(record.row)["response"]["output"]
     assert [item.get("token_segment") for item in output] == [None, None, None, None, 1]
     assert about(record)["token_segments"] == 2
     assert about(record)["tokens_resampled"] == 2  # the third prompt has neither of the answers
+    counted = agent.meter.figures()
+    of_both = {"gym.environment": record.environment, "gym.pool": "policy"}
+    assert counted.total(metric_names.RESAMPLED, of_both) == counted.total(metric_names.RESAMPLED) == 2
 
 
 async def test_token_ids_travel_and_are_stored_once() -> None:
