@@ -18,23 +18,27 @@ Settings:
         ``user`` (a user's message after them), ``auto`` (default: ``user`` at OpenAI, else ``tool``).
     options.max_tokens: the Chat field that limits an answer: ``max_tokens``, for OpenAI
         ``max_completion_tokens``.
+    options.sampling: sampling parameters that win over those of rows and runs: ``temperature``, ``top_p``,
+        ``max_output_tokens``, and others by the engine's names.
     options.check_model: false for an engine whose list of models is incomplete.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, side_channel
 from gym_runtime import UsageError
-from gym_runtime.adapters import ModelSettings
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
+from msgspec.structs import replace
 
 from gym_models.wire.endpoint import OPENAI_URL, Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http_adapter import HttpAdapter
+from gym_models.wire.pinned import pinned
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +47,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reasoning: Reasoning = "reasoning_content"
     tool_images: ToolImages | Literal["auto"] = "auto"
     max_tokens: str = ""
+    sampling: dict[str, Any] = {}
     check_model: bool = True
 
 
@@ -56,8 +61,15 @@ class Adapter(HttpAdapter):
             self._options = msgspec.convert(settings.options, Options)
         except msgspec.ValidationError as error:
             raise UsageError(f"options of the openai adapter: {error}") from error
+        self._pinned = msgspec.json.encode(self._options.sampling)
         self._settings = settings
         super().__init__(settings, self._engine, check_model=self._options.check_model)
+
+    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        """As `HttpAdapter.respond`, with the sampling that is pinned here."""
+        if self._options.sampling:
+            call = replace(call, params=pinned(bytes(call.params), self._pinned))
+        return await super().respond(call, context)
 
     def _engine(self, one: Endpoint) -> Engine:
         settings = self._settings
