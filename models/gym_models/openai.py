@@ -32,13 +32,11 @@ from urllib.parse import urlsplit
 import msgspec
 from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, side_channel
 from gym_runtime import UsageError
-from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
-from msgspec.structs import replace
+from gym_runtime.adapters import ModelSettings
 
 from gym_models.wire.endpoint import OPENAI_URL, Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http_adapter import HttpAdapter
-from gym_models.wire.pinned import pinned
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,15 +59,13 @@ class Adapter(HttpAdapter):
             self._options = msgspec.convert(settings.options, Options)
         except msgspec.ValidationError as error:
             raise UsageError(f"options of the openai adapter: {error}") from error
-        self._pinned = msgspec.json.encode(self._options.sampling)
         self._settings = settings
-        super().__init__(settings, self._engine, check_model=self._options.check_model)
-
-    async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
-        """As `HttpAdapter.respond`, with the sampling that is pinned here."""
-        if self._options.sampling:
-            call = replace(call, params=pinned(bytes(call.params), self._pinned))
-        return await super().respond(call, context)
+        super().__init__(
+            settings,
+            self._engine,
+            check_model=self._options.check_model,
+            sampling=self._options.sampling,
+        )
 
     def _engine(self, one: Endpoint) -> Engine:
         settings = self._settings
