@@ -275,7 +275,7 @@ def _show_environments(entries: list[EnvironmentEntry]) -> None:
     beside = indent + DESCRIPTION_CHARS // 2 <= console.width
     if not beside:
         indent, widths["name"] = 2, console.width
-    # Not a table of rich's, which takes 70 ms for 133 rows: a fifth of the command.
+    # Not a table of rich's, which takes 70 ms for 133 rows.
     lines = Text("".join(set_cell_size(name, width) for name, width in widths.items()), "bold")
     lines.append("description" if beside else "", "bold")
     for entry, cell in zip(entries, cells, strict=True):
