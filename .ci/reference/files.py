@@ -110,7 +110,9 @@ A list with one object per agent: `agent_ref`; `agent_metrics` (`mean/FIELD`, `m
 
 With several repeats, `…/std_dev_across_runs` and `…/std_err_across_runs` say in percent how far the repeats'
 means differ. Where rows have an `extracted_answer`, `majority@K/reward` is the reward of a task's most
-frequent answer, and `…/no_answer` the share of rollouts without one.
+frequent answer, and `…/no_answer` the share of rollouts without one. Where rows have
+`subset_for_metrics`, `SUBSET/mean/reward`, and `SUBSET/pass@K/reward` with several rollouts per task, are
+those of each subset, 200 at most.
 
 pass@K of a task whose rewards are all 0 or 1 is the chance that one of K of its rollouts is right, estimated
 from all of them; of a task with other rewards it is the best reward of its first K rollouts, as NeMo Gym

@@ -12,6 +12,7 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 from gym_faces.dialects import ChatVariant, Reasoning, side_channel
@@ -53,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     check_model: bool | None = None
     has: tuple[str, ...] | None = None
     lacks: tuple[str, ...] | None = None
+    sampling: dict[str, Any] = {}
 
 
 @cache
@@ -72,7 +74,13 @@ class Adapter(HttpAdapter):
             urls=settings.urls or (host.url,),
             api_key_variable=settings.api_key_variable or host.key,
         )
-        super().__init__(self._settings, self._engine, at=self._at, check_model=self._host.check_model)
+        super().__init__(
+            self._settings,
+            self._engine,
+            at=self._at,
+            check_model=self._host.check_model,
+            sampling=msgspec.convert(settings.options.get("sampling", {}), dict[str, Any]),
+        )
 
     def _at(self, url: str, settings: ModelSettings) -> Endpoint:
         # Unlike the `openai` client: OPENAI_* variables hold credentials for OpenAI, not for other hosts.
@@ -111,6 +119,7 @@ def _host(settings: ModelSettings) -> Host:
     except msgspec.ValidationError as error:
         raise UsageError(f"settings of {settings.provider}: {error}") from error
     said = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
+    del said["sampling"]
     return msgspec.structs.replace(host, api=api, **said)
 
 

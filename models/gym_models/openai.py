@@ -18,13 +18,15 @@ Settings:
         ``user`` (a user's message after them), ``auto`` (default: ``user`` at OpenAI, else ``tool``).
     options.max_tokens: the Chat field that limits an answer: ``max_tokens``, for OpenAI
         ``max_completion_tokens``.
+    options.sampling: sampling parameters that win over those of rows and runs: ``temperature``, ``top_p``,
+        ``max_output_tokens``, and others by the engine's names.
     options.check_model: false for an engine whose list of models is incomplete.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -43,6 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reasoning: Reasoning = "reasoning_content"
     tool_images: ToolImages | Literal["auto"] = "auto"
     max_tokens: str = ""
+    sampling: dict[str, Any] = {}
     check_model: bool = True
 
 
@@ -57,7 +60,12 @@ class Adapter(HttpAdapter):
         except msgspec.ValidationError as error:
             raise UsageError(f"options of the openai adapter: {error}") from error
         self._settings = settings
-        super().__init__(settings, self._engine, check_model=self._options.check_model)
+        super().__init__(
+            settings,
+            self._engine,
+            check_model=self._options.check_model,
+            sampling=self._options.sampling,
+        )
 
     def _engine(self, one: Endpoint) -> Engine:
         settings = self._settings

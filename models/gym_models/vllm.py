@@ -22,17 +22,15 @@ Settings:
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, pieces, side_channel
-from gym_runtime import GymError, TaskError, UsageError
+from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, side_channel
+from gym_runtime import GymError, UsageError
 from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
-from gym_runtime.errors import UNREADABLE, ModelUnavailable
-from msgspec import Raw
+from gym_runtime.errors import ModelUnavailable
 from msgspec.structs import replace
 
 from gym_models.vllm_engine import live_weights
@@ -40,12 +38,10 @@ from gym_models.vllm_engine.in_process import InProcess, require_vllm
 from gym_models.vllm_engine.vllm_server import VllmEngine
 from gym_models.wire import preflight
 from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.pinned import pinned
 from gym_models.wire.replicas import Replicas
 
 Api = Literal["auto", "chat", "responses"]
-
-_decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,10 +152,7 @@ class Adapter:
             DeadlineExceeded: the deadline passed first.
         """
         if self._options.sampling:
-            try:
-                call = replace(call, params=_overridden(bytes(call.params), self._sampling))
-            except UNREADABLE as error:
-                raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
+            call = replace(call, params=pinned(bytes(call.params), self._sampling))
         if self._gate is None:
             return await self._ask(call, context)
         async with self._gate:
@@ -219,14 +212,3 @@ class Adapter:
 def sampling(settings: ModelSettings) -> frozenset[str]:
     """Which parameters of `side_channel.ALL` it has; its own Responses API is not relied upon."""
     return side_channel.RESPONSES if settings.api == "responses" else side_channel.ALL
-
-
-@lru_cache(maxsize=256)
-def _overridden(params: bytes, sampling: bytes) -> Raw:
-    """The parameters with ``sampling`` merged over them, in the field of a row's own extra fields."""
-    fields = pieces.decode_fields(params)
-    said = fields.get("metadata", Raw())
-    metadata: dict[str, str] = {} if pieces.is_null(said) else _decode_metadata(said)
-    extra = _decode_object(metadata.get("extra_body", "{}")) | _decode_object(sampling)
-    metadata["extra_body"] = pieces.encode(extra).decode()
-    return Raw(pieces.encode({**fields, "metadata": metadata}))

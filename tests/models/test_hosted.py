@@ -97,7 +97,7 @@ async def test_a_host_that_lists_nothing_is_not_asked_to(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [({"options": {"reasoning": "loud"}}, "reasoning"), ({"api": "completions"}, "completions")],
+    [({"options": {"reasoning": "loud"}}, "reasoning"), ({"api": "complete"}, "complete")],
 )
 def test_settings_that_are_wrong(more: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=f"settings of groq: .*{said}"):

@@ -1,4 +1,4 @@
-"""One engine that speaks one of OpenAI's two APIs, or both."""
+"""One engine that speaks one of OpenAI's two APIs, or both; or only completions, for base models."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gym_faces.dialects import (
     chat_answer,
     chat_request,
     chat_tokens,
+    completions,
     responses_api,
     side_channel,
 )
@@ -25,7 +26,7 @@ from gym_models.wire.failures import failed, failure, is_context_overflow, not_a
 from gym_models.wire.http import Answer, Authorize, Pool
 from gym_models.wire.rate_limit import AnnouncedLimit
 
-Api = Literal["auto", "responses", "chat"]
+Api = Literal["auto", "responses", "chat", "completions"]
 NO_SUCH_API = (404, 405, 501)
 
 
@@ -70,6 +71,9 @@ class Engine:
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
+        if self.api == "completions":
+            return await self._completion(call, context)
+        call = side_channel.with_audio(call)
         await media.check(call, self._media_hosts, context.notes)
         beyond = side_channel.beyond_responses(bytes(call.params))
         if self.api == "chat" or (self._free and (call.return_tokens or beyond)):
@@ -154,6 +158,16 @@ class Engine:
             response = chat_answer.response(completion, responses_api.echo(params), logprobs)
             return ModelAnswer(response=response, tokens=tokens)
         except (ForeignAnswer, *UNREADABLE) as error:
+            return self._foreign(answer, call, error)
+
+    async def _completion(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+        body = completions.write_request(call, self.model, self._extra_body)
+        answer = await self._post(completions.PATH, body, context)
+        if answer.status >= 300:
+            return self._overflow_or_raise(answer, call)
+        try:
+            return ModelAnswer(response=completions.read_answer(answer.body, bytes(call.params)))
+        except ForeignAnswer as error:
             return self._foreign(answer, call, error)
 
     def _say_left_out(self, kinds: Iterable[str]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
 
 import anyio
+import msgspec
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, ModelSettings
+from msgspec.structs import replace
 
 from gym_models.wire import endpoint
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
+from gym_models.wire.pinned import pinned
 from gym_models.wire.replicas import Replicas
 
 
@@ -22,6 +25,7 @@ class HttpAdapter:
         engine: makes the engine for an endpoint.
         at: makes the endpoint for a base URL.
         check_model: whether the engine has to list the model.
+        sampling: parameters that win over those of rows and runs.
     """
 
     def __init__(
@@ -31,7 +35,9 @@ class HttpAdapter:
         *,
         at: Callable[[str, ModelSettings], Endpoint] = endpoint.at,
         check_model: bool = True,
+        sampling: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        self._pinned = msgspec.json.encode(dict(sampling)) if sampling else b""
         self._replicas = Replicas(settings, engine, at=at, check_model=check_model)
         limit = settings.max_concurrent_requests
         self._gate = anyio.Semaphore(limit, fast_acquire=True) if limit else None
@@ -59,6 +65,8 @@ class HttpAdapter:
             ModelUnavailable: asking again may help, after ``retry_after_s`` if the engine names a time.
             DeadlineExceeded: the deadline passed first.
         """
+        if self._pinned:
+            call = replace(call, params=pinned(bytes(call.params), self._pinned))
         if self._gate is None:
             return await self._replicas.ask(context, lambda engine: engine.respond(call, context))
         async with self._gate:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from anyio import to_thread
@@ -36,6 +36,9 @@ from gym_resources.code.fenced_programs import defining_program
 from gym_resources.code.function_tests import FunctionTests, from_mbpp
 from gym_resources.code.published_functions import humaneval_rows, rows
 from gym_resources.code.returned_values import right
+
+if TYPE_CHECKING:
+    from gym_resources.code.program_tests import Outcome
 
 PROMPT = """\
 Please provide a self-contained Python script that solves the following problem in a markdown code block:
@@ -52,15 +55,36 @@ class FunctionTask(Task):
 
 
 async def verify(task: FunctionTask, reply: Reply) -> Verdict:
-    from gym_resources.code.function_calls import Call, returned_values, run_calls
-
-    tests, outputs = task.verifier_metadata, task.verifier_metadata.outputs
+    tests = task.verifier_metadata
     text = reply.joined_text.rpartition("</think>")[2]
     code = await to_thread.run_sync(defining_program, text, tests.function, tests.given)
     if not code.strip():
         base = None if tests.base is None else False
-        fields = {"extracted_model_code": None, "result": "no code", BASE: base, PLUS: False}
-        return Verdict(0.0, fields=fields)
+        about = {"extracted_model_code": None, "result": "no code"}
+        return Verdict(0.0, fields={**about, BASE: base, PLUS: False})
+    ran = await outcome(tests, code)
+    passes = ran.status == "passed"
+    return Verdict(
+        float(passes),
+        fields={
+            "extracted_model_code": code,
+            "result": ran.status,
+            "tests_passed": ran.passed,
+            BASE: None if tests.base is None else ran.passed >= tests.base,
+            PLUS: passes,
+        },
+    )
+
+
+async def outcome(tests: FunctionTests, code: str) -> Outcome:
+    """What a program's function returns on the tests, compared outside of its sandbox.
+
+    Raises:
+        TaskError: the reference solution fails.
+    """
+    from gym_resources.code.function_calls import Call, returned_values, run_calls
+
+    outputs = tests.outputs
     if outputs is None:
         reference = Call(tests.reference, tests.function, tests.inputs)
         outputs = await returned_values(reference, call_limit_s=CALL_LIMIT_S)
@@ -72,22 +96,9 @@ async def verify(task: FunctionTask, reply: Reply) -> Verdict:
         arguments = () if tests.rule == "equal" else untagged(tests.inputs[number])
         return right(tests.rule, arguments, value, untagged(expected[number]), tests.tolerance)
 
-    outcome = await run_calls(
-        Call(code, tests.function, tests.inputs),
-        is_right,
-        [len(msgspec.json.encode(one)) for one in outputs],
-        call_limit_s=CALL_LIMIT_S,
-    )
-    passes = outcome.status == "passed"
-    return Verdict(
-        float(passes),
-        fields={
-            "extracted_model_code": code,
-            "result": outcome.status,
-            "tests_passed": outcome.passed,
-            BASE: None if tests.base is None else outcome.passed >= tests.base,
-            PLUS: passes,
-        },
+    sizes = [len(msgspec.json.encode(one)) for one in outputs]
+    return await run_calls(
+        Call(code, tests.function, tests.inputs), is_right, sizes, call_limit_s=CALL_LIMIT_S
     )
 
 

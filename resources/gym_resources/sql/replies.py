@@ -6,7 +6,9 @@ import re
 
 _KEYWORDS = "SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|DROP"
 _BEGINS = re.compile(rf"\s*(?:{_KEYWORDS})\b", re.IGNORECASE)
-_BARE = re.compile(rf"^[ \t]*+(?:{_KEYWORDS})\b", re.IGNORECASE | re.MULTILINE)
+_BARE = re.compile(
+    rf"^[ \t]*+(?:[^\n:]{{1,99}}:[ \t]*+(?=SELECT\b))?({_KEYWORDS})\b", re.IGNORECASE | re.MULTILINE
+)
 _KEYWORD = re.compile(rf"\b(?:{_KEYWORDS})\b", re.IGNORECASE)
 _LANGUAGE = re.compile(r"\w*")
 
@@ -14,8 +16,11 @@ _LANGUAGE = re.compile(r"\w*")
 def extracted(text: str) -> str | None:
     """The query in a reply, with one semicolon at its end at most; None if the reply has no query.
 
-    Without a semicolon, a bare query is what stands from the first line that begins as a query to the end.
+    Without a semicolon, a bare query is what stands from the first line that begins as a query, or does so
+    behind a label and a colon, to the end.
 
+    >>> extracted("The query: select 3")
+    'select 3;'
     >>> extracted("So:\\n```sql\\nSELECT 1;;\\n```"), extracted("It is select 2; Fine."), extracted("None.")
     ('SELECT 1;', 'select 2;', None)
     """
@@ -34,7 +39,7 @@ def extracted(text: str) -> str | None:
         if start and end > start.start():
             found = text[start.start() : end]
         elif bare:
-            found = text[bare.start() :]
+            found = text[bare.start(1) :]
     return f"{found.strip().rstrip(';').rstrip()};" if found.strip(" \t\r\n;") else None
 
 

@@ -12,10 +12,10 @@ HTTP. The functions have the same names in each:
     ``read_answer``       an engine's body → the response
     ====================  ==========================================================================
 
-The files: `responses_api`; `chat_request` with `chat_messages`, `chat_answer` with `chat_tokens`;
-`messages_api`, which no engine here speaks, so that it has the client's end only. `dialect` has what they
-share, `pieces` JSON that passes through undecoded, `side_channel` the parameters that the Responses API
-lacks.
+The files: `responses_api`; `completions`, which only engines speak; `chat_request` with `chat_messages`,
+`chat_answer` with `chat_tokens`; `messages_api`, which no engine here speaks, so that it has the client's end
+only. `dialect` has what they share, `pieces` JSON that passes through undecoded, `side_channel` the
+parameters that the Responses API lacks.
 """
 
 from gym_runtime.public import public_names

@@ -1,6 +1,7 @@
 from . import chat_answer as chat_answer
 from . import chat_request as chat_request
 from . import chat_tokens as chat_tokens
+from . import completions as completions
 from . import pieces as pieces
 from . import responses_api as responses_api
 from . import side_channel as side_channel

@@ -197,6 +197,8 @@ class _Part(msgspec.Struct):
     image_url: Raw = Raw()
     detail: Raw = Raw()
     input_audio: Raw = Raw()
+    audio_url: Raw = Raw()
+    video_url: Raw = Raw()
     refusal: Raw = Raw()
     file_id: Raw = Raw()
     file_data: Raw = Raw()
@@ -389,6 +391,12 @@ def _part(part: _Part) -> bytes:
             said = b'"high"' if bytes(part.detail) == b'"original"' else part.detail
             detail = b"" if is_null(part.detail) else b',"detail":%b' % said
             return b'{"type":"image_url","image_url":{"url":%b%b}}' % (url, detail)
+        case "input_audio" if not is_null(part.audio_url):
+            return b'{"type":"audio_url","audio_url":%b}' % _located(part.audio_url)
+        case "input_video":
+            return b'{"type":"video_url","video_url":%b}' % _located(
+                _needed(part.video_url, part, "video_url")
+            )
         case "input_audio":
             return b'{"type":"input_audio","input_audio":%b}' % _needed(part.input_audio, part, "input_audio")
         case "input_file":
@@ -396,6 +404,11 @@ def _part(part: _Part) -> bytes:
             return encode({"type": "file", "file": {k: v for k, v in file.items() if not is_null(v)}})
         case other:
             raise TaskError(f"Chat Completions cannot carry a content part of type '{other}'", stage="model")
+
+
+def _located(address: Raw) -> bytes:
+    """An address as Chat Completions has it, which may have been written so in the row."""
+    return b'{"url":%b}' % address if is_string(address) else address
 
 
 def _needed(value: Raw, part: _Part, name: str) -> Raw:

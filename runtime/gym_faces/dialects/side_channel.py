@@ -7,15 +7,17 @@ APIs, Chat Completions pass all of them on, and the engine refuses those that it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from gym_runtime import TaskError
+from gym_runtime.adapters import ModelCall
 from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.messages import BEYOND_RESPONSES, HOSTED_TOOLS, OPTIONAL, refused
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gym_faces.dialects.pieces import decode_fields, encode, is_null
 
@@ -25,6 +27,13 @@ OPENAI_CHAT = frozenset({"seed", "stop", "presence_penalty", "frequency_penalty"
 """Source: OpenAI's API reference, "Create chat completion"."""
 RESPONSES = frozenset({EFFORT})
 
+
+class _Head(msgspec.Struct):
+    type: str = "message"
+    role: str = ""
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -72,6 +81,62 @@ def take(fields: dict[str, Raw]) -> Mapping[str, Any]:
     if metadata:
         fields["metadata"] = Raw(encode(metadata))
     return extra
+
+
+def with_audio(call: ModelCall) -> ModelCall:
+    """A call whose ``metadata.audio_url`` is a content part, as NeMo Gym's model server puts it there: after
+    the content of the last message of the user with which the row begins.
+
+    Raises:
+        TaskError: the metadata names files of the machine that would read them, or no message takes the part.
+    """
+    params = bytes(call.params)
+    if b'"audio_' not in params:
+        return call
+    fields = decode_fields(params)
+    try:
+        metadata = {} if is_null(fields.get("metadata", Raw())) else _decode_metadata(fields["metadata"])
+    except UNREADABLE as error:
+        raise TaskError(f"responses_create_params.metadata: {error}", stage="model") from error
+    for name in ("audio_path", "audio_paths", "audio_data"):
+        if name in metadata:
+            raise TaskError(
+                f"responses_create_params.metadata.{name} is not sent: put the sound itself into "
+                "metadata.audio_url, as data:audio/wav;base64,…",
+                stage="model",
+            )
+    url = metadata.pop("audio_url", None)
+    if url is None:
+        return call
+    fields["metadata"] = Raw(encode(metadata))
+    items, place = list(call.input), _last_of_user(call.input)
+    message = decode_fields(items[place])
+    content = msgspec.json.decode(message.get("content", b'""'))
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    message["content"] = Raw(encode([*parts, {"type": "input_audio", "audio_url": url}]))
+    items[place] = Raw(encode(message))
+    return replace(call, params=Raw(encode(fields)), input=items)
+
+
+def _last_of_user(items: Sequence[Raw]) -> int:
+    """The place of the last message of the user before anything of the model.
+
+    Raises:
+        TaskError: there is none.
+    """
+    found = -1
+    for place, item in enumerate(items):
+        try:
+            head = _decode_head(item)
+        except UNREADABLE:
+            break
+        if head.type != "message" or head.role == "assistant":
+            break
+        if head.role == "user":
+            found = place
+    if found < 0:
+        raise TaskError("metadata.audio_url: the row has no message of the user for it", stage="model")
+    return found
 
 
 def require(asked: Iterable[str], known: frozenset[str], engine: str) -> None:

@@ -119,7 +119,8 @@ class ModelOptions:
         model: PROVIDER/NAME: openai/NAME, embedded/NAME, scripted/NAME and others; 'gym-runtime ls models'
             lists them. By default embedded/smollm2-135m.
         model_urls: Where the model is served, such as http://127.0.0.1:8000/v1; once per replica.
-        model_api: responses, chat, or auto to take the Responses API where the engine has it.
+        model_api: responses, chat, or auto to take the Responses API where the engine has it; completions for
+            base models, whose text goes on from the row's.
         engine_args: Arguments of an engine that the worker starts itself (vllm without --model-url), such as
             '--max-model-len 4096'.
         requests_per_minute: Requests to the engine at most, shared by the model workers that are started
@@ -128,7 +129,7 @@ class ModelOptions:
 
     model: Annotated[str, HIDDEN_DEFAULT] = ""
     model_urls: Annotated[tuple[str, ...], Parameter(name="--model-url", show_default=False)] = ()
-    model_api: Literal["auto", "responses", "chat"] = "auto"
+    model_api: Literal["auto", "responses", "chat", "completions"] = "auto"
     engine_args: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)] = ""
     requests_per_minute: Annotated[float | None, POSITIVE] = None
 

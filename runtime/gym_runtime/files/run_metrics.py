@@ -22,6 +22,9 @@ from gym_runtime.messages.calls import RoleUse, add_use
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.statistics import Clusters, Total, deviation, mean
 
+SUBSETS = 200
+"""So many subsets have figures of their own: rows of a foreign file may name any number."""
+
 
 class Table(msgspec.Struct, frozen=True):
     """The numbers of one agent's rollouts that have a verdict, by column; NaN where a rollout has none.
@@ -29,6 +32,7 @@ class Table(msgspec.Struct, frozen=True):
     Attributes:
         unjudged: the task of each rollout that has no verdict.
         answers: `Sample.answer` of each rollout; empty if no row has an answer's field.
+        subsets: the positions in the columns by `Sample.subset`, of the first `SUBSETS` subsets.
     """
 
     task_indices: array[int]
@@ -36,6 +40,16 @@ class Table(msgspec.Struct, frozen=True):
     columns: dict[str, array[float]]
     unjudged: array[int]
     answers: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    subsets: dict[str, array[int]] = msgspec.field(default_factory=dict[str, "array[int]"])
+
+    def rewards_at(self, positions: Sequence[int]) -> Table:
+        """The rewards of some rollouts, as a table of their own."""
+        return Table(
+            array("q", (self.task_indices[position] for position in positions)),
+            array("i", (self.rollout_indices[position] for position in positions)),
+            {"reward": array("d", (self.columns["reward"][position] for position in positions))},
+            array("q"),
+        )
 
     def order(self) -> array[int]:
         """The positions in the columns, sorted by task index, then by rollout index."""
@@ -122,6 +136,18 @@ def answer_shares(table: Table) -> dict[str, float | None]:
         return {}
     majority = {f"majority@{most}/reward": percent(mean(votes))} if most > 1 else {}
     return majority | {f"pass@1[avg-of-{most}]/no_answer": percent(mean(missing))}
+
+
+def subset_shares(table: Table) -> dict[str, float | None]:
+    """The mean reward of each subset of the rows; with several rollouts per task also pass@k, in percent."""
+    found: dict[str, float | None] = {}
+    for name in sorted(table.subsets):
+        part = table.rewards_at(table.subsets[name])
+        scores = pass_scores([part])
+        figures = {"mean/reward": scores.rewards.mean}
+        figures |= _pass_fields(scores, scores.pass_at, scores.mean_of_first)
+        found |= {f"{name}/{figure}": value for figure, value in figures.items()}
+    return found
 
 
 def pass_scores(tables: Sequence[Table]) -> PassScores:
@@ -254,6 +280,10 @@ class AgentTable:
         if sample.answer != NOT_ASKED or self.table.answers:
             missed = len(self.table.task_indices) - 1 - len(self.table.answers)
             self.table.answers.extend([NOT_ASKED] * missed + [sample.answer])
+        subsets = self.table.subsets
+        if sample.subset and (sample.subset in subsets or len(subsets) < SUBSETS):
+            place = len(self.table.task_indices) - 1
+            subsets.setdefault(sample.subset, array("q")).append(place)
         return reward
 
 
@@ -348,7 +378,7 @@ class Metrics:
 
         A list with one entry per agent: ``agent_ref``, ``agent_metrics`` (statistics of every field over
         all rollouts; with several rollouts per task also pass@k, in percent as NeMo Gym has it, how far the
-        repeats differ, and what `answer_shares` says),
+        repeats differ; and what `answer_shares` and `subset_shares` say),
         ``key_metrics`` (the means) and ``group_level_metrics`` (statistics per task); and what NeMo Gym has
         not: ``standard_errors`` of the means and of pass@k, clustered by task; ``tasks``: how many there are
         (``all``), how many have a reward (``rated``), and over how many each pass@k is computed;
@@ -361,7 +391,7 @@ class Metrics:
             table = entry.table
             scores = pass_scores([table])
             agent_metrics = table.statistics() | _pass_fields(scores, scores.pass_at, scores.mean_of_first)
-            agent_metrics |= over_repeats(table) | answer_shares(table)
+            agent_metrics |= over_repeats(table) | answer_shares(table) | subset_shares(table)
             pass_errors = _pass_fields(scores, scores.pass_error, scores.mean_of_first_error)
             key_metrics = {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
             yield b",\n{" if position else b"\n{"

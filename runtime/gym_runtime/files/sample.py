@@ -21,6 +21,7 @@ from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRec
 
 USAGE = ("input_tokens", "output_tokens", "total_tokens")
 CANCELLED = "cancelled"
+SUBSET_CHARS = 100
 NOT_ASKED, NO_ANSWER = -1, 0
 """The `Sample.answer` of a row without the field ``extracted_answer``, and of one in which it is empty."""
 
@@ -41,6 +42,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         attempt: the last attempt, counted from 1.
         answer: a number that equal texts of its row's ``extracted_answer`` share, 0 without an answer, -1
             where the row has no such field.
+        subset: its row's ``subset_for_metrics``; empty without one.
     """
 
     task_index: int
@@ -61,6 +63,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     terminal: bool = False
     attempt: int = 1
     answer: int = NOT_ASKED
+    subset: str = ""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -74,6 +77,7 @@ class _Ref(msgspec.Struct, frozen=True):
 class _Referred(msgspec.Struct, frozen=True):
     agent_ref: _Ref = _Ref()
     extracted_answer: Raw | msgspec.UnsetType = msgspec.UNSET
+    subset_for_metrics: Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Usage(msgspec.Struct, frozen=True):
@@ -117,6 +121,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 _decode_row = msgspec.json.Decoder(_Row).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _decode_referred = msgspec.json.Decoder(_Referred).decode
 
 
@@ -130,10 +135,11 @@ def sample_record(record: RolloutRecord, agent: str | None = None) -> Sample:
     if record.reward is not None:
         numbers["reward"] = record.reward
     fault = record.outcome.fault if isinstance(record.outcome, Failed) else None
-    answer = NOT_ASKED
+    answer, subset = NOT_ASKED, ""
     if agent is None:
         read = _decode_referred(record.row)
         agent, answer = read.agent_ref.name or record.environment, _answer(read.extracted_answer)
+        subset = _subset(read.subset_for_metrics)
     return Sample(
         task_index=record.task_index,
         rollout_index=record.rollout_index,
@@ -152,6 +158,7 @@ def sample_record(record: RolloutRecord, agent: str | None = None) -> Sample:
         terminal=fault is not None and fault.kind == "task",
         attempt=record.attempt,
         answer=answer,
+        subset=subset,
     )
 
 
@@ -191,6 +198,7 @@ def sample_row(line: bytes) -> Sample:
         # NeMo Gym counts attempts from 0.
         attempt=row.attempt_index + 1,
         answer=_answer(fields.get("extracted_answer", msgspec.UNSET)),
+        subset=_subset(fields.get("subset_for_metrics", msgspec.UNSET)),
     )
 
 
@@ -227,6 +235,13 @@ def _answer(raw: Raw | msgspec.UnsetType) -> int:
         return NO_ANSWER
     # Seven bytes: positive in an array of signed numbers of eight.
     return 1 + int.from_bytes(hashlib.blake2b(text, digest_size=7).digest())
+
+
+def _subset(raw: Raw | msgspec.UnsetType) -> str:
+    # 0x22 is a quotation mark.
+    if isinstance(raw, msgspec.UnsetType) or memoryview(raw)[0] != 0x22:
+        return ""
+    return _decode_text(raw)[:SUBSET_CHARS]
 
 
 def _tag(outcome: Outcome) -> str:

@@ -29,7 +29,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         provider: the adapter's module: ``openai``, ``embedded``, ``scripted`` …
         name: the model's name at that engine, or a path.
         urls: base URLs of the engine's replicas, such as ``http://127.0.0.1:8000/v1``.
-        api: ``responses``, ``chat``, or ``auto`` to use the Responses API where the engine has it.
+        api: ``responses``, ``chat``, or ``auto`` to use the Responses API where the engine has it;
+            ``completions`` for base models.
         api_key_variable: the environment variable that holds the key. A key is never an argument.
         max_concurrent_requests: the most calls in flight at the engine, per worker; 0 for no limit.
         requests_per_minute: the most calls of the engine, shared equally by all worker processes of the

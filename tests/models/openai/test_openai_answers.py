@@ -138,7 +138,7 @@ async def test_the_engine_goes_away() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"api": "completions"}, "api is one of"),
+        ({"api": "complete"}, "api is one of"),
         ({"options": {"resoning": "drop"}}, "resoning"),
         ({"options": {"reasoning": "loud"}}, "reasoning"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+LABELLED = {"id": "q1", "choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}, "answerKey": "3"}
 FOUR = {"question": "Why?", "choices": ["a", "b", "c", "d"], "subject": "law"}
 
 
@@ -82,6 +83,9 @@ PUBLISHED: dict[str, Any] = {
     "mmlu_prox": prox,
     "mmmlu": mmmlu,
     "global_piqa": piqa,
+    "arc_challenge": {"ARC-Challenge/test-00000-of-00001.parquet": [{**LABELLED, "question": "Why?"}]},
+    "openbookqa": {"main/test-00000-of-00001.parquet": [{**LABELLED, "question_stem": "Why?"}]},
+    "commonsense_qa": {"data/validation-00000-of-00001.parquet": [{**LABELLED, "question": "Why?"}]},
     "supergpqa": {
         "SuperGPQA-all.jsonl": [
             {

@@ -35,6 +35,9 @@ def test_translations_ask_in_their_language(name: str, tmp_path: Path) -> None:
         ("mmmlu", "D", 14),
         ("global_piqa", "B", 14),
         ("supergpqa", "E", 1),
+        ("arc_challenge", "C", 1),
+        ("openbookqa", "C", 1),
+        ("commonsense_qa", "C", 1),
     ],
 )
 def test_questions_have_their_options_and_letter(name: str, letter: str, count: int, tmp_path: Path) -> None:

@@ -97,6 +97,37 @@ def test_a_record_on_arrival_has_the_answer_of_its_row(record: Record) -> None:
     assert arrived.answer == answered(0, 0, 1.0, extracted_answer="A").answer > 0
 
 
+def test_subsets_of_the_rows_have_figures_of_their_own(record: Record) -> None:
+    metrics = Metrics()
+    for task, subset in enumerate(("easy", "easy", "hard", None, "")):
+        for rollout, reward in enumerate((float(task == 0), 1.0)):
+            metrics.add_sample(answered(task, rollout, reward, subset_for_metrics=subset))
+    found = aggregate(metrics)[0]["agent_metrics"]
+    assert {name: value for name, value in found.items() if name.startswith(("easy/", "hard/"))} == {
+        "easy/mean/reward": 0.75,
+        "easy/pass@1/reward": 75.0,
+        "easy/pass@2/reward": 100.0,
+        "easy/pass@1[avg-of-1]/reward": 50.0,
+        "easy/pass@1[avg-of-2]/reward": 75.0,
+        "hard/mean/reward": 0.5,
+        "hard/pass@1/reward": 50.0,
+        "hard/pass@2/reward": 100.0,
+        "hard/pass@1[avg-of-1]/reward": 0.0,
+        "hard/pass@1[avg-of-2]/reward": 50.0,
+    }
+    row = msgspec.json.encode({"agent_ref": {"name": "a"}, "subset_for_metrics": "easy"})
+    assert sample_record(msgspec.structs.replace(record(0), row=msgspec.Raw(row))).subset == "easy"
+    assert answered(0, 0, 1.0, subset_for_metrics=["easy"]).subset == ""
+
+
+def test_a_file_may_name_any_number_of_subsets() -> None:
+    metrics = Metrics()
+    for task in range(300):
+        metrics.add_sample(answered(task, 0, 1.0, subset_for_metrics=f"s{task}"))
+    found = aggregate(metrics)[0]["agent_metrics"]
+    assert sum(name.endswith("/mean/reward") for name in found) == 200
+
+
 def test_single_rollouts_have_no_pass_at_k(record: Record) -> None:
     (entry,) = aggregate(filled(record(0), record(1)))
     assert not any(name.startswith("pass@") for name in entry["agent_metrics"])
