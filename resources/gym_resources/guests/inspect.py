@@ -57,7 +57,6 @@ def environment(address: str) -> Environment:
         description=f"inspect's task {name}",
         extra="inspect",
         roles=(Role(name=JUDGE, optional=True), *(Role(name=role) for role in roles if role != JUDGE)),
-        replayable=False,
         generate=generate,
     )
 
