@@ -38,14 +38,15 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_sandbox import bubblewrap
+from gym_sandbox.processes.tree import members
 from gym_sandbox.sandbox_errors import SetupError
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio]
 
-TURNS = 6
 PROGRAMS = "GYM_TEST_PROGRAMS"
 HASH = "find . -name .git -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+ON_ITS_WAY_S = 1.0
 IN_FLIGHT_S = 5.0
 """An answer is stored at most so long after the engine was asked for it, on a busy machine."""
 
@@ -78,11 +79,11 @@ CODEX = (
 )
 
 
-def command(turn: int, *, submits: bool) -> str | None:
+def command(turn: int, turns: int, *, submits: bool) -> str | None:
     """What the model does in a turn; None for a last message."""
-    if turn == TURNS:
+    if turn == turns:
         return HASH
-    if turn > TURNS:
+    if turn > turns:
         return SUBMIT if submits else None
     work = f"echo {turn} >>log; mkdir -p d{turn}; seq {turn}000 >d{turn}/f; mv d{turn - 2} moved{turn}"
     return f"date +%N; echo pid $$ $(mktemp -u); sleep 0.3; {work}; true"
@@ -91,7 +92,8 @@ def command(turn: int, *, submits: bool) -> str | None:
 class Engine:
     """Says what to do in each turn, and notes when it was asked for which turn of which task."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
         self.asked: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
         self.url = ""
 
@@ -112,7 +114,7 @@ class Engine:
         return web.json_response(answer)
 
     def _turn(self, turn: int, names: set[str]) -> dict[str, Any]:
-        told = command(turn, submits=names == {"bash"} and self.submits)
+        told = command(turn, self._loop.turns, submits=self._loop.submits)
         if told is None:
             return message("done")
         name = next(one for one in ("bash", "Bash", "exec_command") if one in names)
@@ -127,8 +129,6 @@ class Engine:
             "arguments": json.dumps(arguments),
         }
 
-    submits = False
-
 
 def message(text: str) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
@@ -136,9 +136,8 @@ def message(text: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def engine(*, submits: bool) -> AsyncGenerator[Engine]:
-    scripted = Engine()
-    scripted.submits = submits
+async def engine(loop: Loop) -> AsyncGenerator[Engine]:
+    scripted = Engine(loop)
     app = web.Application(client_max_size=2**24)
     app.router.add_post("/v1/responses", scripted.respond)
     runner = web.AppRunner(app)
@@ -153,11 +152,13 @@ async def engine(*, submits: bool) -> AsyncGenerator[Engine]:
 
 
 class Loop(NamedTuple):
-    """What runs the rollouts: an environment, and a program unless the environment's own loop does."""
+    """What runs the rollouts: an environment, and a program unless the environment's own loop does; and after
+    how many turns with commands the model submits, by a command or in an answer."""
 
     environment: str
     program: Sequence[str] = ()
     submits: bool = False
+    turns: int = 6
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         if self.program:
@@ -178,6 +179,7 @@ class Loop(NamedTuple):
 
 
 class Played(NamedTuple):
+    turns: int
     records: dict[int, RolloutRecord]
     asked: dict[tuple[int, int], list[float]]
     killed: list[tuple[float, str]]
@@ -188,7 +190,7 @@ class Played(NamedTuple):
         for task, record in self.records.items():
             items = json.loads(bytes(record.row))["response"]["output"]
             texts = [text_of(item["output"]) for item in items if item["type"] == "function_call_output"]
-            (found[task],) = re.findall(r"\b[0-9a-f]{64}\b", texts[TURNS])
+            (found[task],) = re.findall(r"\b[0-9a-f]{64}\b", texts[self.turns])
         return found
 
     def asked_again(self) -> list[tuple[int, int]]:
@@ -198,7 +200,8 @@ class Played(NamedTuple):
             turn
             for turn, times in self.asked.items()
             for first, again in pairwise(times)
-            if not any(first <= when <= min(again, first + IN_FLIGHT_S) for when in kills)
+            # A request may be on its way to the engine when its asker is killed.
+            if not any(first - ON_ITS_WAY_S <= when <= min(again, first + IN_FLIGHT_S) for when in kills)
         ]
 
 
@@ -207,15 +210,22 @@ def text_of(content: Any) -> str:
 
 
 def harnesses() -> list[int]:
-    """The programs that play rollouts now, by their process ids."""
+    """The programs that play rollouts of workers of this test, by their process ids."""
     found: list[int] = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in members(os.getpid()):
         with suppress(OSError):
-            if f"{MARK}=".encode() in Path(f"/proc/{pid}/environ").read_bytes():
-                parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-                if f"{MARK}=".encode() not in Path(f"/proc/{parent}/environ").read_bytes():
-                    found.append(int(pid))
+            parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+            if marked(pid) and not marked(int(parent)):
+                found.append(pid)
     return found
+
+
+def marked(pid: int) -> bool:
+    return f"{MARK}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+FROZEN = "frozen "
+"""In front of a kind: a worker is stopped, and goes on when the rollouts are over."""
 
 
 async def victims(gym: Client, kind: str) -> list[int]:
@@ -231,7 +241,8 @@ async def played(
     monkeypatch.setenv("GYM_HARNESS", json.dumps(loop.program))
     chance = random.Random(seed)
     killed: list[tuple[float, str]] = []
-    async with engine(submits=loop.submits) as scripted:
+    frozen: list[int] = []
+    async with engine(loop) as scripted:
         model = ModelSettings(provider="openai", name="m", urls=(scripted.url,), api="responses")
         agents = ("black_box",) if loop.program else ()
         pools = make_pools([loop.environment], model, agents=agents, workers=2, concurrency=8)
@@ -251,13 +262,17 @@ async def played(
                     while len(scripted.asked) < 3:
                         await anyio.sleep(0.05)
                     for kind in kills:
-                        await anyio.sleep(chance.uniform(0.2, 2.5))
-                        while not (found := await victims(gym, kind)):
+                        await anyio.sleep(chance.uniform(0.2, 1.5))
+                        while not (found := await victims(gym, kind.removeprefix(FROZEN))):
                             await anyio.sleep(0.1)
                         with suppress(ProcessLookupError):
-                            os.kill(chance.choice(found), signal.SIGKILL)
+                            pid = chance.choice(found)
+                            os.kill(pid, signal.SIGSTOP if kind.startswith(FROZEN) else signal.SIGKILL)
                             killed.append((time.monotonic(), kind))
-    return Played(records, dict(scripted.asked), killed)
+                            frozen += [pid] if kind.startswith(FROZEN) else []
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+    return Played(loop.turns, records, dict(scripted.asked), killed)
 
 
 def assert_like_twin(disturbed: Played, twin: Played, count: int) -> None:
@@ -283,6 +298,20 @@ async def test_a_program_goes_on_when_it_and_its_workers_are_killed(
     twin = await played(loop, 1, monkeypatch)
     disturbed = await played(loop, 2, monkeypatch, ("program", "agent"), seed=1)
     assert [kind for _, kind in disturbed.killed] == ["program", "agent"]
+    assert_like_twin(disturbed, twin, 2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(180)
+async def test_another_worker_takes_over_from_one_that_is_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frozen one keeps its folder, so the other one's program works at another path."""
+    path = tmp_path / "program.py"
+    path.write_text(OWN)
+    loop = Loop("example_session_state_mgmt", (sys.executable, str(path)))
+    twin = await played(loop, 1, monkeypatch)
+    disturbed = await played(loop, 2, monkeypatch, ("frozen agent",), seed=2)
     assert_like_twin(disturbed, twin, 2)
 
 
@@ -326,7 +355,7 @@ async def test_harnesses_go_on_whatever_is_killed(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``GYM_TEST_ROLLOUTS`` says how many rollouts, ``GYM_TEST_KILLS`` how many kills."""
-    loop = boxed() if name == "boxed" else installed(name)
+    loop = (boxed() if name == "boxed" else installed(name))._replace(turns=12)
     count, kills = (int(os.environ.get(f"GYM_TEST_{what}", "8")) for what in ("ROLLOUTS", "KILLS"))
     kinds = ("agent", "resource") if name == "boxed" else ("program", "agent", "program", "model")
     twin = await played(loop, 1, monkeypatch)

@@ -32,14 +32,14 @@ import json, os, subprocess, sys, urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-times, last = Path(sys.argv[1]), int(sys.argv[2])
+times, lasts = Path(sys.argv[1]), json.loads(sys.argv[2])
 number = len(times.read_text()) if times.exists() else 0  # how often it was started before
 times.write_text("x" * (number + 1))
 asked = 0
 
 def respond(said, **more):
     global asked
-    if number == 0 and asked == last:
+    if asked == (lasts[number] if number < len(lasts) else None):
         os.kill(os.getpid(), 9)
     asked += 1
     body = json.dumps({"model": "m", "input": said, **more}).encode()
@@ -86,13 +86,13 @@ TURNS: list[Turn] = [answer("Title"), *[answer(bash(number)) for number in range
 
 
 class Stage:
-    """A program that is killed after so many calls when it runs for the first time."""
+    """A program that is killed after so many calls when it runs for the first time, the second …"""
 
-    def __init__(self, folder: Path, program: str, killed_after: int = -1) -> None:
+    def __init__(self, folder: Path, program: str, *killed_after: int) -> None:
         path = folder / "program.py"
         path.write_text(program)
         self.times = folder / "times"
-        command = (sys.executable, str(path), str(self.times), str(killed_after))
+        command = (sys.executable, str(path), str(self.times), json.dumps(killed_after))
         self.agent: BlackBox = type("Agent", (BlackBox,), {"command": command})()
 
     async def hire(self, system: SmallSystem, name: str) -> None:
@@ -156,6 +156,22 @@ async def test_what_the_model_reads_of_the_past_is_what_it_read_before(tmp_path:
     assert len({one["instructions"] for one in last}) == 1, "with the first one's process number"
     paths = {text.splitlines()[0] for text in outputs(record)}
     assert len(paths) == 1, "the same folder in both attempts"
+
+
+async def test_one_that_is_killed_while_it_is_fed_begins_again(tmp_path: Path) -> None:
+    engine = Exact(by_attempt={1: TURNS[:4], 3: TURNS[4:]})
+    record = await Stage(tmp_path, AGENT, 4, 2).play(engine)
+    assert (record.outcome, record.reward, record.attempt) == (Completed(), 1.0, 3)
+    assert (len(engine.calls.items), about(record)["resumed_turns"]) == (len(TURNS), 4)
+    assert_exact(record, engine)
+
+
+async def test_one_that_is_killed_again_and_again_fails(tmp_path: Path) -> None:
+    engine = Exact(by_attempt={1: TURNS[:4]})
+    record = await Stage(tmp_path, AGENT, 4, 2, 3).play(engine, max_attempts=3)
+    assert isinstance(record.outcome, Failed)
+    assert (record.reward, len(engine.calls.items)) == (None, 4)
+    assert "ended with status -9" in record.outcome.fault.message
 
 
 OTHERWISE = SHELL + "work([user('again' if number else 'first')], 'x')"
