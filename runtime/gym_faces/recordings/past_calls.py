@@ -12,7 +12,7 @@ of these has the same tools and is still to come: then the program has *diverged
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -225,17 +225,16 @@ def _read(items: Sequence[Raw]) -> _Items:
         whole.append(plain(element(item)))
         if item.get("type") == "function_call_output":
             course.append(f"the output of {item.get('call_id')}")
-        elif item.get("role") in _FROM_SYSTEM:
-            course.append("a message of the system")
-        else:
+        # Claude Code reminds its model between turns, of how long something has run for example.
+        elif item.get("role") not in _FROM_SYSTEM:
             course.append(whole[-1])
     return _Items(whole, sorted(course))  # a program that runs tools at once may list them in any order
 
 
 def _difference(new: Sequence[str], known: Sequence[str]) -> str:
     """In words, where a call first differs."""
-    ours = next((one for one in new if one not in known), "nothing more")
-    theirs = next((one for one in known if one not in new), "nothing more")
+    ours = next((Counter(new) - Counter(known)).elements(), "nothing more")
+    theirs = next((Counter(known) - Counter(new)).elements(), "nothing more")
     same = 0
     while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
         same += 1

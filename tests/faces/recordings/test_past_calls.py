@@ -100,6 +100,20 @@ def test_other_instructions_are_put_back() -> None:
     assert past.put_back(NULL) == NULL
 
 
+def test_what_the_system_says_between_turns_may_be_missing_or_more() -> None:
+    reminder = raw({"role": "system", "content": "It has run for 3 s."})
+    past = calls(ROOT, NEXT)
+    assert past.find("", [user("do it"), reminder], SHELL, raw("Be 1.")) is not None
+    found = past.find("a", [output("at 10:00:02"), reminder, reminder], SHELL, raw("Be 1."))
+    assert found is not None
+    assert (found.drifted, found.call.added) == (True, NEXT.added)
+
+
+def test_an_item_more_is_another_call() -> None:
+    with pytest.raises(JournalMismatch, match=r"asks .*do it.* it asked 'nothing more'"):
+        calls(ROOT).find("", [user("do it"), user("do it")], SHELL, raw("Be 1."))
+
+
 def test_after_the_last_one_a_call_is_new() -> None:
     past = calls(ROOT, NEXT)
     assert past.find("b", [output("x")], SHELL, NULL) is None
