@@ -62,6 +62,11 @@ GYM = [
     ["turns, tool_calls", "model calls and tool calls of this attempt"],
     ["resumed_turns", "turns that were taken from the journal of an attempt whose worker died"],
     ["rebuilt_sessions", "sessions that were rebuilt on another worker"],
+    [
+        "drifted_calls",
+        "calls of a program that got a recorded answer although their tools' outputs or instructions differ "
+        "([how](../how-to/resume-agents.md))",
+    ],
     ["duration_s", "of this attempt, in seconds"],
     [
         "timing",

@@ -19,7 +19,7 @@ stands for ``{mcp_url}`` in an argument; ``{mcp_config}`` is a file that names t
 form. For programs that know no MCP, the command ``gym-tool NAME JSON`` calls a tool, and ``{tools}`` is a
 text that describes them all. In the transcript that is judged, a call over MCP has the tool's own name.
 
-Each rollout gets its own process in its own empty folder, which is also its home directory, and its own
+Each rollout gets its own process in its own empty folder, with a home directory beside it, and its own
 gateway, whose URL is in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL`` and which accepts only this rollout's
 key. The process gets only those of this worker's environment variables that programs need to run. Its calls
 are the rollout's turns: they count against ``max_turns`` and the deadline, they carry the row's sampling
@@ -28,8 +28,12 @@ calls are in the row, too, for training: compactions, sub-agents, what was asked
 so does the process, with its children.
 
 A call that the model does not answer ends the rollout with that error. A program that fails, or that asks
-the model nothing, is a failure and no reward. A lost attempt is not resumed: the rollout starts again from
-the beginning.
+the model nothing, is a failure and no reward; one that is killed is started again.
+
+Each answer of the model is journaled. When the worker or the program is killed, the next attempt starts the
+program again in an empty folder of the same path (`_harness_folder`), gives it the recorded answers until it
+has caught up (`gym_faces.recordings.past_calls`), and asks the model from there on. The program does its own
+work again. See `Options` for programs that must not repeat it, or that repeat it differently.
 """
 
 from __future__ import annotations
@@ -37,24 +41,24 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
+import secrets
 import signal
-import tempfile
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import msgspec
-from gym_faces.recordings import Transcript, off_loop
+from gym_faces.recordings import Found, PastCall, PastCalls, Transcript, off_loop, tools_digest
 from gym_runtime import GymError, Image, ResourceError, TaskError, UsageError, clock
 from gym_runtime.adapters import ModelAnswer, Rollout
-from gym_runtime.errors import UNREADABLE, ModelRefused
+from gym_runtime.errors import UNREADABLE, JournalMismatch, ModelRefused
 from gym_runtime.messages import (
+    NULL,
     CreateParams,
     FunctionCall,
     FunctionCallOutput,
@@ -65,6 +69,7 @@ from gym_runtime.messages import (
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import Raw
 
+from gym_agents._harness_folder import MARK, HarnessFolder, harness_folder
 from gym_agents._offered_tools import content_of, described, with_own_names, write_files, write_images
 
 if TYPE_CHECKING:
@@ -74,7 +79,12 @@ VARIABLE = "GYM_HARNESS"
 CALLS_AT_ONCE = 64
 LAST_WORDS_BYTES = 2000
 LAST_WORDS_S = 0.5
-REMOVE_S = 30.0
+SETTLE_S = 5.0
+"""How long a call that has no recorded answer waits for those that a program makes at the same time."""
+LONG_BYTES = 1 << 16
+"""Comparing so many bytes with a recorded call takes a few milliseconds."""
+_SIGNALS = range(129, 129 + 64)
+"""A shell's status for a program that was ended by a signal."""
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "TERM", "USER", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _PLACEHOLDER = re.compile(r"\{(prompt|tools|images|mcp_url|mcp_config)\}")
 _IMAGES = "{images}"
@@ -87,18 +97,41 @@ _decode_params = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+@lru_cache(64)
+def _digest_of(tools: bytes) -> str:
+    # A program offers the same tools with each call, and they may be 64 KB.
+    return tools_digest(Raw(tools))
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The agent's options.
+
+    Attributes:
+        resume: whether a program may do its work again, to continue after a loss. If not, its calls are not
+            journaled, and a lost rollout starts again from the beginning.
+        on_divergence: what becomes of a rollout whose program, run again, does not ask what it had asked. It
+            starts again without the journal, as an attempt that failed; or it fails.
+    """
+
+    resume: bool = True
+    on_divergence: Literal["restart", "fail"] = "restart"
+
+
 class Agent:
     """Runs a program, whose model calls become the rollout's transcript. See the module."""
 
     command: ClassVar[Sequence[str]] = ()
     variables: ClassVar[Mapping[str, str]] = {}
+    options: ClassVar[type[Options]] = Options
 
     async def run(self, rollout: Rollout) -> None:
-        calls = _Calls(rollout)
+        calls = _Calls(rollout, rollout.options(self.options))
         said = [_in_full(part, program=place == 0) for place, part in enumerate(self._command())]
         async with anyio.create_task_group() as tasks:
             await self._work(rollout, calls, said, tasks)
             tasks.cancel_scope.cancel()  # calls of tools whose harness has ended
+        if calls.failure is None:
+            calls.end()
         if calls.failure is not None:
             raise calls.failure
         if not rollout.turns:
@@ -128,20 +161,20 @@ class Agent:
             tools=tools,
             timeout_s=max(1.0, rollout.deadline_s - clock.monotonic()),
         )
-        async with _folder() as folder, _folder() as own, serving(gateway) as url:
+        async with harness_folder(rollout.task.rollout_id) as folder, serving(gateway) as url:
             name = gateway.names.of(rollout.task.rollout_id)
             environment = {**_environment(rollout, url, f"gym-{name}", folder), **self.variables}
             # In the URL, because some harnesses lose a header.
-            files = write_files(own, f"{url}/rollouts/{name}/mcp")
-            path = os.pathsep.join((own, environment.get("PATH", os.defpath)))
+            files = write_files(folder.own, f"{url}/rollouts/{name}/mcp")
+            path = os.pathsep.join((folder.own, environment.get("PATH", os.defpath)))
             environment |= {"GYM_MCP_URL": files["mcp_url"], "PATH": path}
             fill = {"prompt": prompt, "tools": described(offered), **files}
             given = "" if any("{prompt}" in part for part in said) else prompt
-            shown = [{**fill, "images": path} for path in write_images(own, images)]
+            shown = [{**fill, "images": path} for path in write_images(folder.own, images)]
             forms = [(part, shown if _IMAGES in part else [fill]) for part in said]
             command = [_filled(part, each) for part, fills in forms for each in fills]
             with calls.scope:
-                await _work(command, given, environment, folder)
+                await _work(command, given, environment, folder.work)
         if tools.names:
             rollout.output = with_own_names(rollout.output, tools.names)
 
@@ -174,6 +207,15 @@ def _filled(part: str, fill: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: fill[found[1]], part)
 
 
+class _Known(NamedTuple):
+    """A call: its items, its name, what is stored with it, or the place of the recorded one."""
+
+    items: list[Raw]
+    name: str
+    note: Raw = NULL
+    past: int | None = None
+
+
 class _Calls:
     """The harness's calls, as turns of the rollout.
 
@@ -183,7 +225,7 @@ class _Calls:
         incomplete: why the last answer stops short, or None.
     """
 
-    def __init__(self, rollout: Rollout) -> None:
+    def __init__(self, rollout: Rollout, options: Options) -> None:
         self.scope = anyio.CancelScope()
         self.failure: GymError | None = None
         self.incomplete: str | None = None
@@ -191,6 +233,11 @@ class _Calls:
         self._transcript = Transcript()
         rollout.branches = self._transcript.branches
         self._asked = 0
+        self._options = options
+        resume = options.resume and rollout.task.durability == "turn"
+        self._past = PastCalls(rollout.past_calls()) if resume else None
+        self._name = secrets.token_hex(4)
+        self._found = anyio.Event()
         self._tool_turn = anyio.Lock()  # a session's calls do not overlap
         self._instructions: str | None = None
         self._sampling = _sampling(rollout.params)
@@ -206,24 +253,99 @@ class _Calls:
             raise ModelRefused(f"the rollout is over after its {rollout.max_turns} turns")
         self._asked += 1
         asked, transcript, before = question.call.input, self._transcript, self._transcript.answered
-        items = await off_loop(len(asked), lambda: transcript.restore(asked))
+        written = await off_loop(len(asked), lambda: transcript.restore(asked))
         params = self._params(question.call.params)
         try:
+            known = await self._recognised(f"{self._name}.{self._asked}", written, params)
+            items = known.items
             prefix = await off_loop(len(items), lambda: transcript.prefix(items))
-            turn = await rollout.respond_to(items, Raw(_encode(params)), prefix)
+            turn = await rollout.respond_to(
+                items, Raw(_encode(params)), prefix, note=known.note, past=known.past
+            )
         except TaskError:
             raise  # the harness sent a request that no model can answer; its next one may be valid
         except GymError as error:
-            self.failure = self.failure or error
-            self.scope.cancel()
+            self._fail(error)
             raise
         answer = turn.response.output
         count = len(items) + len(answer)
-        if await off_loop(count, lambda: transcript.add(items, answer, turn.tokens, before)):
+        other = None if items == written else written
+        if await off_loop(
+            count,
+            lambda: transcript.add(items, answer, turn.tokens, before, name=known.name, written=other),
+        ):
             self.incomplete = turn.incomplete
             self._instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
         self._show()
         return ModelAnswer(response=Raw(_encode(turn.response)))
+
+    async def _recognised(self, name: str, written: list[Raw], params: dict[str, Raw]) -> _Known:
+        """A call, as it is recorded or will be. Instructions in ``params`` become those of the past, too."""
+        past, transcript = self._past, self._transcript
+        if past is None:
+            return _Known(written, name)
+        items = await off_loop(len(written), lambda: transcript.recorded(written))
+        after, known = await off_loop(len(items), lambda: transcript.continued(items))
+        added = items[known:]
+        tools = _digest_of(bytes(params.get("tools", NULL)))
+        instructions = params.get("instructions", NULL)
+        found = await self._earlier(past, after, added, tools, instructions)
+        told = past.put_back(instructions)
+        if found is not None:
+            told = past.instructions_of(found.call.name)
+        if told is not instructions:
+            params["instructions"] = told
+        if found is not None:
+            self._rollout.drifted_calls += found.drifted
+            return _Known([*items[:known], *found.call.added], found.call.name, past=found.place)
+        call = PastCall(
+            name=name,
+            after=after,
+            added=added,
+            tools=tools,
+            instructions="" if told == past.instructions_of(after) else bytes(told).decode(),
+        )
+        past.begin(call)
+        return _Known(items, name, Raw(_encode(call)))
+
+    async def _earlier(
+        self, past: PastCalls, after: str, added: Sequence[Raw], tools: str, instructions: Raw
+    ) -> Found | None:
+        """The recorded call that a call repeats.
+
+        Raises:
+            JournalMismatch: as `PastCalls.find`, and no call that is made at the same time explains it.
+        """
+
+        async def find() -> Found | None:
+            if past.over or sum(map(len, map(bytes, added))) < LONG_BYTES:
+                return past.find(after, added, tools, instructions)
+            return await anyio.to_thread.run_sync(past.find, after, added, tools, instructions)
+
+        with anyio.move_on_after(SETTLE_S):
+            while True:
+                found_one = self._found
+                with suppress(JournalMismatch):
+                    found = await find()
+                    self._found.set()
+                    self._found = anyio.Event()
+                    return found
+                await found_one.wait()
+        return await find()
+
+    def end(self) -> None:
+        """The program has ended by itself."""
+        try:
+            if self._past is not None and self._rollout.truncated is None:
+                self._past.require_caught_up()
+        except JournalMismatch as error:
+            self._fail(error)
+
+    def _fail(self, error: GymError) -> None:
+        if isinstance(error, JournalMismatch):
+            error.retryable = self._options.on_divergence == "restart"
+        self.failure = self.failure or error
+        self.scope.cancel()
 
     async def call_tool(self, name: str, arguments: str) -> Called:
         """One call of a tool of the environment."""
@@ -237,8 +359,7 @@ class _Calls:
                 # The transcript has the call and its output when the harness tells its model.
                 (said,) = decode_items([rollout.output.pop()])
         except GymError as error:
-            self.failure = self.failure or error
-            self.scope.cancel()
+            self._fail(error)
             raise
         return Called(content_of(cast("FunctionCallOutput", said)), failed=failure is not None)
 
@@ -272,20 +393,6 @@ def _sampling(params: CreateParams) -> dict[str, Any]:
     if kwargs:
         extra["chat_template_kwargs"] = {**extra.get("chat_template_kwargs", {}), **kwargs}
     return {**found, "extra_body": extra}
-
-
-@asynccontextmanager
-async def _folder() -> AsyncGenerator[str]:
-    """An empty folder until the context ends."""
-    folder = tempfile.mkdtemp(prefix="gym-harness-")
-    try:
-        yield folder
-    finally:
-        # The folder may hold thousands of files, so it is not deleted on the event loop.
-        with anyio.move_on_after(REMOVE_S, shield=True):
-            await anyio.to_thread.run_sync(
-                partial(shutil.rmtree, folder, ignore_errors=True), abandon_on_cancel=True
-            )
 
 
 async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, str], folder: str) -> None:
@@ -322,7 +429,10 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
         tasks.cancel_scope.cancel()
     if code:
         said = (words[True] or words[False]).decode(errors="replace").strip() or "without a word"
-        raise ResourceError(f"the harness {command[0]} ended with status {code}: {said}", stage="agent")
+        error = ResourceError(f"the harness {command[0]} ended with status {code}: {said}", stage="agent")
+        # What was killed had no say in it; what fails by itself fails again with the same answers.
+        error.retryable = code < 0 or code in _SIGNALS
+        raise error
 
 
 def prompt_of(rollout: Rollout) -> tuple[str, list[Image]]:
@@ -353,11 +463,12 @@ def _image(url: str) -> Image:
         raise TaskError(f"a harness takes images that are in the row: {error}", stage="agent") from None
 
 
-def _environment(rollout: Rollout, url: str, key: str, folder: str) -> dict[str, str]:
+def _environment(rollout: Rollout, url: str, key: str, folder: HarnessFolder) -> dict[str, str]:
     return {
         **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-        "HOME": folder,
-        "TMPDIR": folder,
+        "HOME": folder.home,
+        "TMPDIR": folder.temp,
+        MARK: folder.path,
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_KEY": key,
         "OPENAI_MODEL": rollout.task.model,

@@ -135,7 +135,6 @@ environment = Environment(
     domain="agent",
     max_turns=100,
     timeout_s=7200.0,
-    replayable=False,
     roles=(Role(name="rubric", timeout_s=180.0),),
     assets=(CAPSULES,),
     data_license="CC-BY-4.0 (BixBench-Hypothesis)",

@@ -111,7 +111,6 @@ environment = Environment(
     domain="agent",
     max_turns=100,
     timeout_s=7200.0,
-    replayable=False,
     roles=(Role(name="judge", optional=True, sampling={"max_output_tokens": 8192}),),
     assets=(CAPSULES,),
     data_license="Apache-2.0 (BixBench)",

@@ -4,7 +4,9 @@ What was changed since the last time is one *layer*: the changed files, and the 
 so that what is not there is deleted. A `Store` keeps each layer once, by its digest; their names, in order,
 bring a container that began in the same way to the same files. Kept is what can be written: all files of an
 image's container, else those in memory (``/tmp`` and the container's own folders), with folders, symbolic
-links, hard links within one layer, modes and times. Processes, sockets and pipes are not kept.
+links, hard links within one layer, modes and times. Processes, sockets and pipes are not kept. The kernel's
+time of change tells what was changed. A folder that is moved does not give it to the files in it; so the
+folders are compared with those of the last time, too, by their inodes and paths.
 
 The container makes and unpacks the layers itself, with GNU find, tar and coreutils. What has run there may
 have forged them: outside they are bytes that no program reads, and they return to a container of the same
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from base64 import b64decode
 from typing import Any, Protocol
 
 import msgspec
@@ -55,23 +58,38 @@ done </proc/self/mounts
 _NAMES = r"""xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 ! -path "$A" ! -path "$B" \
   -printf "%y %p\0" 2>/dev/null; :' sh"""
 _SKIPPED = r"""\( -path "$A" -o -path "$B" -o -path ./proc -o -path ./sys -o -path ./dev \)"""
+_DIRS = r"""-type d -fprintf "$room/dirs" '%i %p\0'"""
+_TELL_DIRS = 'sort -z "$room/dirs" | gzip -1n | base64 -w0'
 BEGIN = rf"""
 {_ROOM}
-find $FOLDERS -xdev {_SKIPPED} -prune -o -type f -printf '%s %p\0' 2>/dev/null |
-  sort -z | sha256sum | cut -c-32 | tr '\n' ' ' && {_CLOCK}
+find $FOLDERS -xdev {_SKIPPED} -prune -o \( {_DIRS} , -type f -printf '%s %p\0' \) 2>/dev/null |
+  sort -z | sha256sum | cut -c-32 | tr '\n' ' ' && {_CLOCK} && {_TELL_DIRS}
+"""
+AGAIN = rf"""
+{_ROOM}
+sleep 0.02
+find $FOLDERS -xdev {_SKIPPED} -prune -o {_DIRS} 2>/dev/null
+{_CLOCK} && {_TELL_DIRS}
 """
 SAVE = rf"""
 {_ROOM}
 {{ {_CLOCK}; }} >&2
-exec 2>/dev/null
-find $FOLDERS -xdev {_SKIPPED} -prune -o -newerct "@$SINCE" \
-  \( -type d -fprint0 "$room/folders" -print0 -o \( -type f -o -type l \) -print0 \) \
+exec 3>&2 2>/dev/null
+gzip -d >"$room/known"
+find $FOLDERS -xdev {_SKIPPED} -prune -o \( {_DIRS} , -newerct "@$SINCE" \
+  \( -type d -fprint0 "$room/folders" -print0 -o \( -type f -o -type l \) -print0 \) \) \
   >"$room/changed" || exit 1
 [ -s "$room/changed" ] || exit 0
+sort -z "$room/dirs" | comm -z -13 "$room/known" - | cut -z -d' ' -f2- >"$room/moved"
+xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 \( -type f -o -type l \) -print0; :' sh \
+  <"$room/moved" | cat - "$room/moved" >>"$room/changed"
+cat "$room/moved" >>"$room/folders"
+sort -zu -o "$room/changed" "$room/changed" && sort -zu -o "$room/folders" "$room/folders" || exit 1
 {_NAMES} <"$room/folders" | sort -z >"$room/names"
 tar -cf "$room/layer" -C "$room" folders names || exit 1
 tar -rSf "$room/layer" --numeric-owner --no-recursion --null -T "$room/changed" || [ $? = 1 ] || exit 1
 gzip -1n <"$room/layer"
+{_TELL_DIRS} >&3
 """
 RESTORE = rf"""
 {_ROOM}
@@ -128,7 +146,8 @@ class SavedFiles:
         folders = [f".{folder}" for folder in ("/tmp", *container.writable)]
         self._head = _OF_IMAGE if container.image else f"FOLDERS={shlex.quote(' '.join(folders))}\n"
         self._saved: Saved | None = None
-        self._begun = self._since = ""
+        # Times, and with each the folders of that time, as the container has told them.
+        self._begun = self._since = ("", b"")
         self._put_bytes = self._failures = 0
 
     async def begin(self, saved: Any = None) -> None:
@@ -141,13 +160,13 @@ class SavedFiles:
         if self._store is None:
             return
         wanted = None if saved is None else msgspec.convert(saved, Saved)
-        done = await self._container.run(self._head + BEGIN, timeout_s=LIMIT_S)
-        said = done.stdout.decode(errors="replace").split()
+        done = await self._container.run(self._head + BEGIN, timeout_s=LIMIT_S, output_bytes=LAYER_BYTES)
+        base, _, rest = done.stdout.partition(b" ")
         # Without GNU's programs, or where it has ended, nothing is saved.
-        known = None
-        if done.exit_code == 0 and len(said) == 2 and _DIGEST.fullmatch(said[0]) and _TIME.fullmatch(said[1]):
-            known = Saved(base=said[0])
-            self._begun = self._since = said[1]
+        known, begun = None, None if done.truncated else _moment(rest)
+        if done.exit_code == 0 and begun is not None and _DIGEST.fullmatch(base.decode(errors="replace")):
+            known = Saved(base=base.decode())
+            self._begun = self._since = begun
         if wanted is not None:
             if known is None or known.base != wanted.base:
                 raise StartError("the files with which the container starts are not those of the lost one")
@@ -157,11 +176,11 @@ class SavedFiles:
                 if unpacked.exit_code != 0:
                     words = unpacked.stderr.decode(errors="replace")[-500:]
                     raise StartError(f"the files of a lost container cannot be unpacked: {words}")
-            clock = await self._container.run(f"sleep 0.02; {_CLOCK}", timeout_s=LIMIT_S)
-            said = clock.stdout.decode(errors="replace").split()
-            if len(said) != 1 or not _TIME.fullmatch(said[0]):
+            again = await self._container.run(self._head + AGAIN, timeout_s=LIMIT_S, output_bytes=LAYER_BYTES)
+            since = None if again.truncated else _moment(again.stdout)
+            if since is None:
                 raise StartError("the container with a lost one's files has ended")
-            self._since = said[0]
+            self._since = since
         self._saved = wanted or known
 
     async def save(self) -> dict[str, Any] | None:
@@ -189,11 +208,23 @@ class SavedFiles:
         self._saved, self._since = Saved(base=before.base, layers=layers), now
         return msgspec.to_builtins(self._saved)
 
-    async def _layer(self, since: str) -> tuple[bytes, str | None]:
-        """What was changed since a time, and the time of this look; None if it cannot be had."""
-        script = f"{self._head}SINCE={since}\n{SAVE}"
-        done = await self._container.run(script, timeout_s=LIMIT_S, output_bytes=LAYER_BYTES)
-        words = done.stderr.decode(errors="replace").split()
-        if done.exit_code != 0 or done.truncated or len(words) != 1 or not _TIME.fullmatch(words[0]):
+    async def _layer(self, since: tuple[str, bytes]) -> tuple[bytes, tuple[str, bytes] | None]:
+        """What was changed since a moment, and the moment of this look; None if it cannot be had."""
+        script = f"{self._head}SINCE={since[0]}\n{SAVE}"
+        done = await self._container.run(script, stdin=since[1], timeout_s=LIMIT_S, output_bytes=LAYER_BYTES)
+        now = _moment(done.stderr)
+        if done.exit_code != 0 or done.truncated or now is None:
             return b"", None
-        return done.stdout, words[0]
+        # Where nothing was changed, no folders are told: they are as they were.
+        return done.stdout, now if now[1] else (now[0], since[1])
+
+
+def _moment(said: bytes) -> tuple[str, bytes] | None:
+    """A time and its folders, compressed, as the container tells them; None if it tells something else."""
+    time, _, folders = said.strip().partition(b" ")
+    if not _TIME.fullmatch(time.decode(errors="replace")):
+        return None
+    try:
+        return time.decode(), b64decode(folders)
+    except ValueError:
+        return None

@@ -77,7 +77,8 @@ def assert_exact(record: RolloutRecord, engine: Exact) -> None:
         ids = [*sequence.prompt_ids.tolist(), *sequence.completion_ids.tolist()]
         first = len(sequence.prompt_ids)
         trained += [(ids[: first + start], ids[first + start : first + end]) for start, end in sequence.turns]
-        assert np.count_nonzero(sequence.mask) == sum(end - start for start, end in sequence.turns)
+        count = sum(end - start for start, end in sequence.turns)
+        assert np.count_nonzero(sequence.mask) == (count if sequence.weight else 0)
     assert sorted(trained) == sorted((prompt, sampled) for prompt, sampled in engine.sampled if sampled)
 
 

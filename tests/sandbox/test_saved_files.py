@@ -87,6 +87,10 @@ def image(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 CHANGES = (
     "mkdir -p d/e; echo 1 >d/e/f; echo 2 >a; ln -s a l; ln a h; touch -d 2001-01-01 old; echo e >/extra/e",
+    # Folders are moved with what is in them, and back into one of the old name.
+    "mkdir -p m/n/o stays /extra/x/y; echo 1 >m/n/o/f; echo 2 >m/g; ln -s g m/l; echo 3 >stays/h",
+    "mv m moved; echo 4 >moved/new; mkdir m; mv stays m/inner; echo 5 >/extra/x/y/z",
+    "mv moved/n /extra/n; mv /extra/x .; mv m/inner stays; touch x/y/late",
     "rm -r d; echo file >d; cp -p old older; chmod 640 a",  # a folder becomes a file
     "rm d l; mkdir d; ln -s /extra d/x; mkdir l; echo y >l/z; printf x >$'n\\n l'",  # and back; and a link
     "rm -r l; ln -s d l; touch -- -rf; mkfifo pipe; mkdir ../beside; rm /extra/e",

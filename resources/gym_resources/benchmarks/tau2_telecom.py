@@ -25,7 +25,6 @@ environment = replace(
     resource=Telecom,
     description="Help customers whose telephones do not work, and who operate them (tau2-bench).",
     agent="step_loop",
-    replayable=False,
     assets=(published.asset("telecom"),),
     datasets=(published.source("telecom"),),
 )

@@ -57,7 +57,7 @@ def environment(address: str) -> Environment:
         description=f"inspect's task {name}",
         extra="inspect",
         roles=(Role(name=JUDGE, optional=True), *(Role(name=role) for role in roles if role != JUDGE)),
-        replayable=False,
+        replayable=False,  # a task may draw random numbers, and its process asks in their order
         generate=generate,
     )
 

@@ -53,7 +53,7 @@ def environment(address: str) -> Environment:
         resource=type("McpGuest", (McpGuest,), {"server": server, "judge": judging.name}),
         description=f"The tools of the MCP server {server.name}, judged by {judging.name}",
         roles=judging.definition.roles,
-        replayable=False,
+        replayable=not server.url,  # what a remote server remembers is not ours to repeat
     )
 
 

@@ -4,6 +4,10 @@ from gym_faces.recordings.calls_file import CallsFile as CallsFile
 from gym_faces.recordings.calls_file import make_entry as make_entry
 from gym_faces.recordings.canonical import digests as digests
 from gym_faces.recordings.canonical import fold as fold
+from gym_faces.recordings.past_calls import Found as Found
+from gym_faces.recordings.past_calls import PastCall as PastCall
+from gym_faces.recordings.past_calls import PastCalls as PastCalls
+from gym_faces.recordings.past_calls import tools_digest as tools_digest
 from gym_faces.recordings.recording import RecordedRollout as RecordedRollout
 from gym_faces.recordings.recording import indices as indices
 from gym_faces.recordings.recording import opening as opening

@@ -45,10 +45,11 @@ async def off_loop(count: int, function: Callable[[], _R]) -> _R:
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
-    """One call: its number, the call that it continues, the items that it added, its answer, its tokens with
-    the whole prompt and with a short one, and its depth."""
+    """One call: its number and name, the call that it continues, the items that it added, its answer, its
+    tokens with the whole prompt and with a short one, and its depth."""
 
     number: int
+    name: str
     before: _Call | None
     added: list[Raw]
     answer: list[Raw]
@@ -77,6 +78,7 @@ class Transcript:
         self._items: dict[int, int] = {}
         self._makers: dict[bytes, int] = {}
         self._originals: dict[bytes, Raw] = {}
+        self._rewritten = False
         self._deepest = 0
         self._laying = Lock()
 
@@ -87,6 +89,20 @@ class Transcript:
         get another history than the one it has produced.
         """
         return [self._originals.get(element(_fields(raw)), raw) for raw in items]
+
+    def recorded(self, items: Sequence[Raw]) -> list[Raw]:
+        """A (restored) conversation with the past of the call that it continues, where a program that runs
+        again got other outputs of its tools than those that were recorded.
+        """
+        if not self._rewritten:
+            return list(items)
+        before, known = self._before(items)
+        return [*_conversation(before), *items[known:]] if before is not None else list(items)
+
+    def continued(self, items: Sequence[Raw]) -> tuple[str, int]:
+        """The name of the call that a conversation continues, or empty; how many items are of that call."""
+        before, known = self._before(items)
+        return (before.name, known) if before is not None else ("", 0)
 
     def prefix(self, items: Sequence[Raw]) -> Prefix | None:
         """The tokens of the call that a (restored) conversation continues, if they are known."""
@@ -103,16 +119,22 @@ class Transcript:
         answer: Sequence[Raw],
         tokens: Tokens | None = None,
         asked: int | None = None,
+        *,
+        name: str = "",
+        written: Sequence[Raw] | None = None,
     ) -> bool:
         """Add a call with its (restored) conversation and answer; True if the transcript now ends with it.
 
         Args:
             tokens: with the whole prompt.
             asked: `answered` when it was asked; by default all earlier calls had been answered.
+            name: of this call, for `continued`.
+            written: the conversation as the program has it, if that is another than the recorded one.
         """
         before, known = self._before(items)
         depth = before.depth + 1 if before else 1
         keys = digests(fold([*items, *answer]))
+        alias = None if written is None else digests(fold([*written, *answer]))[-1]
         facts = CallFacts(before.number if before else -1, digests(fold(items))[-1], 0)
         added = list(items[known:])
         fields = [_fields(raw) for raw in added]
@@ -125,10 +147,12 @@ class Transcript:
         # Not held while items are read: the event loop may wait for it.
         with self._laying:
             facts.asked = len(self._all) if asked is None else asked
-            call = _Call(len(self._all), before, added, list(answer), tokens, short, depth)
+            call = _Call(len(self._all), name, before, added, list(answer), tokens, short, depth)
             self._all.append(call)
             self._facts.append(facts)
             self._calls[keys[-1]] = call
+            if alias is not None:
+                self._calls[alias], self._rewritten = call, True
             for raw in answer:
                 self._remember(raw, call.number)
             if call.depth < self._deepest:
@@ -175,18 +199,26 @@ class Transcript:
                 pass
 
     def _lay_out(self, last: _Call) -> None:
-        path: list[_Call] = []
-        call: _Call | None = last
-        while call is not None:
-            path.append(call)
-            call = call.before
-        path.reverse()
+        path = _path(last)
         self.input, self.output, self.tokens, self._items = path[0].added, [], {}, {}
         for place, one in enumerate(path):
             self.output += [*(one.added if place else ()), *one.answer]
             self._items[one.number] = len(self.output) - 1 if one.answer else -1
             if one.tokens is not None and one.answer:
                 self.tokens[len(self.output) - 1] = one.tokens
+
+
+def _path(last: _Call) -> list[_Call]:
+    path: list[_Call] = []
+    call: _Call | None = last
+    while call is not None:
+        path.append(call)
+        call = call.before
+    return path[::-1]
+
+
+def _conversation(last: _Call) -> list[Raw]:
+    return [item for call in _path(last) for item in (*call.added, *call.answer)]
 
 
 def _fields(raw: Raw) -> dict[str, object]:

@@ -10,6 +10,9 @@ another attempt has taken over, because this worker was frozen, the broker refus
 `Fenced`. If the agent's calls differ from the journal, because its code or settings changed, the journal is
 discarded (`JournalMismatch`) and the rollout starts again. The same happens if a record cannot be read: a
 journal with a gap would give the answers of other turns.
+
+The calls of a program that runs as an agent come in any order, and differ from attempt to attempt in clocks
+and ids. Its agent stores a note with each turn, by which it finds the turn of a call (`Journal.notes`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, JournalMismatch
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
+from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.stored_records import Stored
 from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 
@@ -53,6 +57,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         digest: of the conversation and the parameters that the model was given.
         session, worker: the session and the worker that held it; empty before it was opened.
+        note: what the agent recognises the turn by, as JSON; null where ``digest`` does.
     """
 
     digest: str
@@ -60,6 +65,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     environment: list[Answered] = []
     session: str = ""
     worker: str = ""
+    note: Raw = NULL
 
 
 _encode = msgspec.json.Encoder().encode
@@ -170,13 +176,13 @@ class Journal:
         Raises:
             JournalMismatch: the turn's record does not have this call.
         """
-        if self._position >= len(self._records):
-            return None
         # By digest, not by order: parallel tool calls end in any order.
         for index, known in enumerate(self._open):
             if known.digest == call:
                 del self._open[index]
                 return known.body
+        if self._position >= len(self._records):
+            return None
         raise JournalMismatch("the agent makes a tool call that its journal does not have", stage="agent")
 
     def model_answer(self, request: str) -> Raw | None:
@@ -222,6 +228,22 @@ class Journal:
             found[index] = self.model_answer(requests[index])
         return found
 
+    def notes(self) -> list[Raw]:
+        """The notes of all recorded turns, in the order in which they were stored.
+
+        From here on the agent finds its turns by them (`answer_of`), and the environment's recorded answers
+        are found whatever turn they belong to.
+        """
+        for record in self._records[self._position + 1 :]:
+            self._open += record.environment
+        self._position = len(self._records)
+        return [record.note for record in self._records]
+
+    def answer_of(self, place: int) -> Raw:
+        """The model's answer in the turn with the note at this place; to be used once."""
+        self.turns += 1
+        return self._records[place].answer
+
     async def turn(self) -> None:
         """The model is asked next; does not return if the rollout is parked."""
         if self.before_turn is None and self.hold is not None:
@@ -235,27 +257,28 @@ class Journal:
         if self.bus is not None:
             self._fresh.append(Answered(call, body))
 
-    async def store(self, request: str, answer: Raw) -> None:
-        """The model answered; returns when the turn is stored.
+    async def store(self, request: str, answer: Raw, note: Raw = NULL) -> None:
+        """The model answered; returns when the turn is stored. One call at a time.
 
         Raises:
             Fenced: another attempt has stored a turn meanwhile.
         """
         if self.bus is None:
             return
+        # A new list, and at once: the environment may answer calls of a program meanwhile.
+        environment, self._fresh = self._fresh, []
         record = TurnRecord(
             digest=request,
             answer=answer,
-            environment=self._fresh,
+            environment=environment,
             session=self.session,
             worker=self.worker,
+            note=note,
         )
         sequence = await self.bus.append(self._subject, _encode(record), expect=self._sequence)
         if sequence is None:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
         self._sequence, self._known_s = sequence, clock.monotonic()
-        # A new list: the record above holds the old one.
-        self._fresh = []
         if self.on_turn is not None:
             self.on_turn()
 

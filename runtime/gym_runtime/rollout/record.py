@@ -129,6 +129,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         roles: the answers of models in roles to the agent.
         shared_items: how many items of the transcript a fork shares, up to the last shared answer.
         differed: the shared turns, from 1, after which the environment answered differently.
+        drifted_calls: a program's calls that got a recorded answer and were not exactly the recorded ones.
     """
 
     row_fields: Mapping[str, Raw]
@@ -146,6 +147,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     roles: RoleLog = msgspec.field(default_factory=RoleLog)
     shared_items: int = 0
     differed: Sequence[int] = ()
+    drifted_calls: int = 0
 
     @classmethod
     def of_row(cls, row: Raw) -> Facts:
@@ -297,6 +299,7 @@ def _where_known(
             "differed": facts.differed,
         },
         "started_anew": started_anew,
+        "drifted_calls": facts.drifted_calls,
         "weight_versions": facts.weight_versions,
         "token_segments": tokens[-1].segment + 1 if tokens else 0,
         "tokens_resampled": facts.branches.resampled,

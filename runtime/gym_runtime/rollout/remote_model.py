@@ -112,6 +112,7 @@ class RemoteModel:
     _params: Raw = field(default_factory=lambda: NULL)
     _items: list[Raw] = field(default_factory=list[Raw])
     _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=DIGEST_BYTES))
+    _storing: anyio.Lock = field(default_factory=anyio.Lock)  # each record names the one before it
 
     def another(self, pool: str, name: str) -> RemoteModel:
         """Another model of this attempt, whose conversation workers keep under a name of its own."""
@@ -155,11 +156,10 @@ class RemoteModel:
         bodies = self._journal.model_answers(identities)
         if None in bodies:
             await self._journal.turn()
-        storing = anyio.Lock()  # each record names the one before it
 
         async def one(index: int) -> None:
             body = bodies[index] = await self._send(params, conversations[index])
-            async with storing:
+            async with self._storing:
                 await self._journal.store(identities[index], body)
 
         try:
@@ -172,13 +172,33 @@ class RemoteModel:
             raise leaf(group) from group
         return [_decoded(body) for body in bodies if body is not None]
 
-    async def ask_apart(self, params: Raw, items: Sequence[Raw], prefix: Prefix | None) -> Answered:
-        """The answer to a separate conversation: not journaled, not kept; calls may run concurrently.
+    async def ask_apart(
+        self,
+        params: Raw,
+        items: Sequence[Raw],
+        prefix: Prefix | None = None,
+        *,
+        note: Raw = NULL,
+        past: int | None = None,
+    ) -> Answered:
+        """The answer to a separate conversation: not kept; calls may run concurrently.
+
+        Args:
+            note: what the caller recognises the call by in a later attempt; without one it is not journaled.
+            past: the place of the recorded turn that this call repeats; its answer is used.
 
         Raises:
             GymError: as `ask`.
         """
-        return _decoded(await self._send(params, items, prefix=prefix))
+        if past is not None:
+            return _decoded(self._journal.answer_of(past))
+        if note is not NULL:
+            await self._journal.turn()
+        body = await self._send(params, items, prefix=prefix)
+        if note is not NULL:
+            async with self._storing:
+                await self._journal.store("", body, note)
+        return _decoded(body)
 
     async def _asked(self, params: Raw, items: Sequence[Raw]) -> Raw:
         # A worker need not keep the conversation of a rollout with one turn.

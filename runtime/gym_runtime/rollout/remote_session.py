@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
@@ -39,7 +40,7 @@ class _Past(msgspec.Struct, frozen=True):
     """A call that the session has answered."""
 
     call: calls.ResourceCall
-    number: int
+    name: str
     answer: str
     saved: Raw
 
@@ -54,6 +55,7 @@ class RemoteSession:
         asked: the workers that may have opened it, including workers that never answered: each must be told
             when the session is over.
         rebuilt: how often it was rebuilt.
+        any_order: another attempt may make the same calls in another order, as the agent is a program.
     """
 
     _task: RolloutSpec
@@ -63,8 +65,9 @@ class RemoteSession:
     _envelope: Envelope
     _row: Raw
     rebuilt: int = 0
+    any_order: bool = False
     _past: list[_Past] = field(default_factory=list[_Past])
-    _count: int = 0
+    _count: Counter[str] = field(default_factory=Counter[str])
     _half_built: bool = False
     _rebuilding: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -92,16 +95,17 @@ class RemoteSession:
             SessionLost: that worker is gone, and the session cannot be rebuilt.
         """
         # Counted also when the journal answers, so that each call has the same key in every attempt.
-        self._count += 1
-        number = self._count
         identity = digest(calls.encode(call))
+        kind = identity if self.any_order else ""
+        self._count[kind] += 1
+        name = f"{kind}{self._count[kind]}"
         body = self._journal.environment_answer(identity)
         if body is None:
-            answer = await self._deliver(call, number, repeated=repeated, limit_s=limit_s)
+            answer = await self._deliver(call, name, repeated=repeated, limit_s=limit_s)
             body = instead if answer is None else answer.body
             self._journal.note(identity, body)
         if limit_s is None or body != instead:
-            self._remember(call, number, body)
+            self._remember(call, name, body)
         return body
 
     async def close(self) -> None:
@@ -111,13 +115,13 @@ class RemoteSession:
             for worker in sorted(self.asked):
                 await self._actors.close_session(self._task.environment, worker, name)
 
-    def _remember(self, call: calls.ResourceCall, number: int, body: Raw) -> None:
+    def _remember(self, call: calls.ResourceCall, name: str, body: Raw) -> None:
         if self._task.replayable and not isinstance(call, calls.Verify):
             answer, saved = calls.without_saved(call, body)
-            self._past.append(_Past(call, number, digest(answer), saved))
+            self._past.append(_Past(call, name, digest(answer), saved))
 
     async def _deliver(
-        self, call: calls.ResourceCall, number: int, *, repeated: bool, limit_s: float | None
+        self, call: calls.ResourceCall, name: str, *, repeated: bool, limit_s: float | None
     ) -> RoutedReply | None:
         """The answer; None if it took too long. The time to rebuild a session does not count."""
         lost = problem = ""
@@ -130,7 +134,7 @@ class RemoteSession:
                 if limit_s is None:
                     return await self._send(call, number, repeated=again)
                 with anyio.move_on_after(limit_s):
-                    return await self._send(call, number, repeated=again)
+                    return await self._send(call, name, repeated=again)
                 return None
             except SessionLost as error:
                 if not self._task.replayable:
@@ -167,7 +171,7 @@ class RemoteSession:
         if places:
             opening = calls.OpenSession(restore=self._past[places[-1]].saved)
             try:
-                opened = await self._send(opening, 0, repeated=True)
+                opened = await self._send(opening, "0", repeated=True)
             except SessionLost:
                 raise
             except ResourceError as error:
@@ -175,7 +179,7 @@ class RemoteSession:
             if bytes(calls.decode_step_answer(opened.body).saved) == b"null":
                 return "has a worker of an older version, which restores nothing that a session has saved"
         for past in self._past[places[-1] + 1 if places else 0 :]:
-            answer = await self._send(past.call, past.number, repeated=True)
+            answer = await self._send(past.call, past.name, repeated=True)
             if digest(calls.without_saved(past.call, answer.body)[0]) != past.answer:
                 return (
                     "answered a repeated call differently: its sessions cannot be rebuilt; let them save "
@@ -183,14 +187,14 @@ class RemoteSession:
                 )
         return ""
 
-    async def _send(self, call: calls.ResourceCall, number: int, *, repeated: bool) -> RoutedReply:
+    async def _send(self, call: calls.ResourceCall, called: str, *, repeated: bool) -> RoutedReply:
         name = self.names[-1]
         # Only the call that opens it carries the task, because a row may be large.
         opening = not self.worker
         sent = msgspec.structs.replace(call, session=name, task=self._row if opening else NULL)
         request = self._envelope(
             sent,
-            f"{name}.{number}",
+            f"{name}.{called}",
             with_roles=True,
             repeated=repeated,
             opening=opening and not isinstance(call, calls.Verify),

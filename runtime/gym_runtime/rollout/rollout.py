@@ -70,6 +70,7 @@ class Rollout:
         seat: the main one of several; empty if there is one.
         branches: what the row says of the calls; an agent that keeps conversations of its own replaces it.
         notes: texts by name, for the response's ``metadata``.
+        drifted_calls: calls that got a recorded answer although their tools' outputs or instructions differ.
         weight_versions: the versions of the weights that gave the answers, if the engine reports them; not
             of turns that a fork shares.
         times: how long each turn and the verification took.
@@ -103,6 +104,7 @@ class Rollout:
         self.output: list[Raw] = []
         self.tokens: dict[int, calls.Tokens] = {}
         self.notes: dict[str, str] = {}
+        self.drifted_calls = 0
         self.weight_versions: list[str] = []
         self.last_response: Response | None = None
         self.seat = ""
@@ -287,22 +289,42 @@ class Rollout:
             self.weight_versions = versions  # they are compared with those of the rollout's own pool
         return turn
 
-    async def respond_to(self, items: Sequence[Raw], params: Raw, prefix: calls.Prefix | None = None) -> Turn:
+    def past_calls(self) -> list[Raw]:
+        """The notes that earlier attempts stored with their calls of `respond_to`, as JSON, in order.
+
+        An agent whose calls come in any order asks for them once, before its first call. From then on calls
+        of tools, too, are recognised by what they are, not by their order.
+        """
+        self._session.any_order = True
+        return self._journal.notes()
+
+    async def respond_to(
+        self,
+        items: Sequence[Raw],
+        params: Raw,
+        prefix: calls.Prefix | None = None,
+        *,
+        note: Raw = NULL,
+        past: int | None = None,
+    ) -> Turn:
         """Have the model answer a conversation that the caller keeps, such as a harness.
 
         It counts as a turn; the caller decides what is added to the transcript (``input``, ``output``,
-        ``tokens``). Calls may run concurrently. They are not journaled.
+        ``tokens``). Calls may run concurrently. With a note they are journaled.
 
         Args:
             params: ``responses_create_params`` without input, as JSON.
             prefix: the tokens of the turns that the conversation continues, if they are known.
+            note: what the caller recognises this call by in a later attempt, as JSON.
+            past: the place in `past_calls` of the call that this one repeats: the answer is the recorded one,
+                and the model is not asked. Each is used once.
 
         Raises:
             GymError: as `respond`.
         """
         self._shared.require_taken(self.turns, self.task.agent)
         with tracing.span("turn", {"gym.turn": self.turns}), self.times.hop("model"):
-            answered = await self._model.ask_apart(params, items, prefix)
+            answered = await self._model.ask_apart(params, items, prefix, note=note, past=past)
         return self._count(answered)
 
     async def call_tools(
@@ -434,6 +456,7 @@ class Rollout:
             resumed_turns=self._journal.resumed,
             rebuilt_sessions=self._session.rebuilt,
             weight_versions=list(dict.fromkeys((*self._shared_versions, *self.weight_versions))),
+            drifted_calls=self.drifted_calls,
             shared_items=self._shared.items,
             differed=self._shared.differed,
             timing=self.times.fields(),

@@ -171,14 +171,14 @@ async def test_it_is_given_what_it_needs_and_no_secret_of_the_worker(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
     monkeypatch.setenv("GYM_NATS_URL", "nats://u:secret@x")
-    place = "os.path.realpath(os.environ['HOME']) == os.getcwd() and not os.listdir()"
+    place = "not os.listdir() and not os.listdir(os.environ['HOME']) and os.environ['HOME'] != os.getcwd()"
     program = PLAIN + f"ask(json.dumps([dict(os.environ), {place}]))"
     engine = Engine(answer("done"))
     await play(harness(program, MINE="yes"), engine)
     ((call, _),) = engine.calls.items
     said = json.loads(bytes(call.input[0]))["content"]
-    variables, is_at_home_in_an_empty_folder = json.loads(said)
-    assert is_at_home_in_an_empty_folder
+    variables, works_in_an_empty_folder = json.loads(said)
+    assert works_in_an_empty_folder
     assert not exists(variables["HOME"])
     assert variables["OPENAI_API_KEY"] == variables["ANTHROPIC_API_KEY"]
     assert re.fullmatch(r"gym-run\.0\.0~[0-9a-f]{32}", variables["OPENAI_API_KEY"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import anyio.lowlevel
+import msgspec
 import pytest
+from gym_runtime.bus.interface import Bus, Record
 from gym_runtime.errors import Fenced
-from gym_runtime.rollout.journal import Journal, journal_subject
+from gym_runtime.rollout.journal import Journal, TurnRecord, journal_subject
 from gym_runtime.timing import JOURNAL_FRESH_S
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND
@@ -52,3 +56,48 @@ async def test_who_has_just_stored_a_turn_or_never_did_is_not_held_up() -> None:
         await anyio.sleep(JOURNAL_FRESH_S + 1)
         await nothing.confirm()
         await Journal(None, "").confirm()
+
+
+async def test_turns_with_notes_are_found_in_any_order() -> None:
+    async with MemoryBroker().connect("agent") as bus:
+        first = Journal(bus, SUBJECT)
+        for number in range(2):
+            first.note(f"call {number}", Raw(b'"answer %d"' % number))
+            await first.store("", Raw(b"%d" % number), Raw(b'"note %d"' % number))
+        first.note("call 2", Raw(b'"lost"'))  # with the turn that was not stored
+
+        again = Journal(bus, SUBJECT)
+        await again.load()
+        assert list(map(bytes, again.notes())) == [b'"note 0"', b'"note 1"']
+        assert again.is_replaying
+        assert bytes(again.environment_answer("call 1") or b"") == b'"answer 1"'
+        assert [bytes(again.answer_of(place)) for place in (1, 0)] == [b"1", b"0"]
+        assert bytes(again.environment_answer("call 0") or b"") == b'"answer 0"'
+        assert (again.environment_answer("call 2"), again.is_replaying, again.resumed) == (None, False, 2)
+
+
+async def test_an_answer_that_comes_while_a_turn_is_stored_goes_with_the_next_one() -> None:
+    async with MemoryBroker().connect("agent") as bus:
+        first = Journal(bus, SUBJECT)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.store, "", Raw(b"0"), Raw(b'"a"'))
+            await anyio.lowlevel.checkpoint()
+            first.note("call", Raw(b'"answer"'))
+        await first.store("", Raw(b"1"), Raw(b'"b"'))
+        records = [msgspec.json.decode(one.payload, type=TurnRecord) async for one in taken(bus, 2)]
+    assert [[known.digest for known in one.environment] for one in records] == [[], ["call"]]
+
+
+async def taken(bus: Bus, count: int) -> AsyncIterator[Record]:
+    async for record in bus.records(SUBJECT):
+        yield record
+        count -= 1
+        if not count:
+            return
+
+
+def test_a_turn_without_a_note_is_stored_as_before() -> None:
+    record = TurnRecord(digest="d", answer=Raw(b"{}"), session="s")
+    stored = msgspec.json.encode(record)
+    assert stored == b'{"digest":"d","answer":{},"session":"s"}'
+    assert bytes(msgspec.json.decode(stored, type=TurnRecord).note) == b"null"

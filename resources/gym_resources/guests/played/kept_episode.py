@@ -1,7 +1,7 @@
 """The worker's side of a guest whose rollouts have a process each, which stays while the model thinks.
 
 The process runs in the sandbox, without a network. It asks one question at a time, and goes on with the
-answer. If it is lost, so is the session: the rollout starts again.
+answer. If it is lost, so is the session.
 """
 
 from __future__ import annotations
