@@ -132,7 +132,7 @@ class RemoteSession:
                     break
                 again = repeated or bool(lost)
                 if limit_s is None:
-                    return await self._send(call, number, repeated=again)
+                    return await self._send(call, name, repeated=again)
                 with anyio.move_on_after(limit_s):
                     return await self._send(call, name, repeated=again)
                 return None
