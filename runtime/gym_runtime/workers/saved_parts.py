@@ -1,9 +1,9 @@
 """Where sessions keep what they have saved (`gym_runtime.environment.shapes.Store`): each part once.
 
 By default it is the broker: under the journal of the rollout, so that it is deleted with the journal. With
-`FOLDER` it is a folder that all resource workers share, which may be larger; a rollout's parts are deleted
-there when it is over. What refers to a part travels in an answer, which the journal stores with its turn: an
-attempt that was overtaken can store parts, but no reference to them.
+`FOLDER` it is a folder that all resource workers share, or a bucket of an object store, which may be larger;
+a rollout's parts are deleted there when it is over. What refers to a part travels in an answer, which the
+journal stores with its turn: an attempt that was overtaken can store parts, but no reference to them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import secrets
 import shutil
 import time
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import anyio
@@ -25,19 +26,24 @@ import anyio.to_thread
 from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.streams import LIFE_S
 from gym_runtime.environment.shapes import Store
-from gym_runtime.errors import BrokerError, ResourceError
+from gym_runtime.errors import BrokerError, ResourceError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.rollout.journal import journal_subject
 
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
 FOLDER = "GYM_SAVED_FOLDER"
-"""The environment variable that names the folder."""
+"""The environment variable that names the folder, or a bucket by its URL: ``s3://bucket/prefix``."""
 BROKER_BYTES = 64 << 20
 FOLDER_BYTES = 2 << 30
 """How much one rollout may keep."""
 PUT_S = 10.0
 """How long storing a part at the broker may take: an answer waits for it."""
 DIGEST_BYTES = 16
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
+"""Variables with the address of an S3-compatible store."""
 
 
 def store_of(bus: Bus, request: calls.Request[Any]) -> Store | None:
@@ -45,11 +51,13 @@ def store_of(bus: Bus, request: calls.Request[Any]) -> Store | None:
     if not request.durable or not request.rollout:
         return None
     folder = os.environ.get(FOLDER, "")
+    if "://" in folder:
+        return BucketParts(folder, request.rollout)
     return FolderParts(Path(folder), request.rollout) if folder else BrokerParts(bus, request.rollout)
 
 
-def _place(folder: Path, rollout: str) -> Path:
-    return folder / quote(rollout_token(rollout), safe="")  # a run's name may hold slashes
+def _room(rollout: str) -> str:
+    return quote(rollout_token(rollout), safe="")  # a run's name may hold slashes
 
 
 def _name(part: bytes) -> str:
@@ -104,7 +112,7 @@ class FolderParts:
     limit_bytes = FOLDER_BYTES
 
     def __init__(self, folder: Path, rollout: str) -> None:
-        self._folder = _place(folder, rollout)
+        self._folder = folder / _room(rollout)
 
     async def put(self, part: bytes) -> str:
         """Keep a part; its name.
@@ -145,13 +153,94 @@ class FolderParts:
         return _checked(name, part)
 
 
+class BucketParts:
+    """The parts of one rollout, in a bucket that workers share."""
+
+    limit_bytes = FOLDER_BYTES
+
+    def __init__(self, url: str, rollout: str) -> None:
+        self._bucket, self._room = _bucket(url), _room(rollout)
+
+    async def put(self, part: bytes) -> str:
+        """Keep a part; its name.
+
+        Raises:
+            ResourceError: the object store does not store it within `PUT_S`.
+        """
+        import obstore
+
+        name = await anyio.to_thread.run_sync(_name, part)
+        with anyio.move_on_after(PUT_S):
+            try:
+                await obstore.put_async(self._bucket, f"{self._room}/{name}", part)
+            except Exception as error:
+                raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
+            return name
+        raise ResourceError(f"{FOLDER} did not store {len(part)} bytes within {PUT_S:g} s", stage="save")
+
+    async def get(self, name: str) -> bytes:
+        """A part.
+
+        Raises:
+            ResourceError: it is gone, or damaged.
+        """
+        import obstore
+
+        try:
+            found = await obstore.get_async(self._bucket, f"{self._room}/{quote(name, safe='')}")
+            part = bytes(await found.bytes_async())
+        except Exception as error:
+            raise ResourceError(f"part {name} of what a session has saved is gone: {error}") from error
+        return await anyio.to_thread.run_sync(_checked, name, part)
+
+
+@cache
+def _bucket(url: str) -> ObjectStore:
+    """
+    Raises:
+        UsageError: the package is not installed, or the URL names no object store.
+    """
+    try:
+        from obstore.store import from_url
+    except ImportError:
+        raise UsageError(f'{FOLDER}={url} needs a package: pip install "gym-runtime[bucket]"') from None
+    try:
+        # The address of a server in one's own network is often one without TLS.
+        plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
+        return from_url(url, client_options={"allow_http": plain, "timeout": f"{PUT_S:g}s"})
+    except Exception as error:
+        raise UsageError(f"{FOLDER}={url} names no object store: {error}") from error
+
+
 async def idle_rollouts(idle_s: float, most: int) -> list[str]:
     """Some of the rollouts that have put nothing into the folder for ``idle_s`` seconds.
 
     Those that have put nothing there for as long as a journal lives are deleted.
     """
     folder = os.environ.get(FOLDER, "")
+    if "://" in folder:
+        return await _idle_of_bucket(_bucket(folder), idle_s, most)
     return await anyio.to_thread.run_sync(_idle, Path(folder), idle_s, most) if folder else []
+
+
+async def _idle_of_bucket(bucket: ObjectStore, idle_s: float, most: int) -> list[str]:
+    import obstore
+
+    found: list[str] = []
+    try:
+        listed = (await obstore.list_with_delimiter_async(bucket))["common_prefixes"]
+        rooms = [one.rstrip("/") for one in listed]
+        for room in random.sample(rooms, min(most, len(rooms))):
+            parts = await obstore.list(bucket, f"{room}/").collect_async()
+            newest_s = max((part["last_modified"].timestamp() for part in parts), default=time.time())
+            age_s = time.time() - newest_s
+            if age_s > LIFE_S["journal"]:
+                await obstore.delete_async(bucket, [part["path"] for part in parts])
+            elif age_s > idle_s and room.count(".") >= 2:
+                found.append(unquote(room))
+    except Exception as error:
+        raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
+    return found
 
 
 def _idle(folder: Path, idle_s: float, most: int) -> list[str]:
@@ -171,6 +260,20 @@ def _idle(folder: Path, idle_s: float, most: int) -> list[str]:
 
 
 async def forget_rollout(rollout: str) -> None:
-    """Delete what a rollout has in the folder."""
-    place = _place(Path(os.environ[FOLDER]), rollout)
-    await anyio.to_thread.run_sync(lambda: shutil.rmtree(place, ignore_errors=True))
+    """Delete what a rollout has in the folder, or in the bucket.
+
+    Raises:
+        ResourceError: the object store refuses.
+    """
+    folder, room = os.environ[FOLDER], _room(rollout)
+    if "://" not in folder:
+        await anyio.to_thread.run_sync(lambda: shutil.rmtree(Path(folder, room), ignore_errors=True))
+        return
+    import obstore
+
+    try:
+        bucket = _bucket(folder)
+        parts = await obstore.list(bucket, f"{room}/").collect_async()
+        await obstore.delete_async(bucket, [part["path"] for part in parts])
+    except Exception as error:
+        raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
