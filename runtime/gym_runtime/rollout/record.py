@@ -129,6 +129,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         roles: the answers of models in roles to the agent.
         shared_items: how many items of the transcript a fork shares, up to the last shared answer.
         differed: the shared turns, from 1, after which the environment answered differently.
+        restored_turns: so many shared turns' calls were not repeated: the session began with a saved state.
+        saved: the names of the states that forks may begin with, by the turn, from 1.
     """
 
     row_fields: Mapping[str, Raw]
@@ -146,6 +148,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     roles: RoleLog = msgspec.field(default_factory=RoleLog)
     shared_items: int = 0
     differed: Sequence[int] = ()
+    restored_turns: int = 0
+    saved: Mapping[int, str] = {}
 
     @classmethod
     def of_row(cls, row: Raw) -> Facts:
@@ -295,7 +299,9 @@ def _where_known(
             "items": facts.shared_items,
             "changed": fork.changed,
             "differed": facts.differed,
+            **({"restored_turns": facts.restored_turns} if facts.restored_turns else {}),
         },
+        "saved": facts.saved and {"turns": facts.saved, "origins": fork.saved_in if fork else []},
         "started_anew": started_anew,
         "weight_versions": facts.weight_versions,
         "token_segments": tokens[-1].segment + 1 if tokens else 0,

@@ -13,6 +13,7 @@ import random
 import secrets
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -22,6 +23,7 @@ from urllib.parse import quote, unquote
 
 import anyio
 import anyio.to_thread
+from msgspec import Raw
 
 from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.streams import LIFE_S
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 FOLDER = "GYM_SAVED_FOLDER"
 """The environment variable that names the folder, or a bucket by its URL: ``s3://bucket/prefix``."""
+KEPT = "GYM_SAVED_KEPT_S"
+"""The environment variable with the seconds for which the folder or the bucket keeps what sessions have saved
+after their rollouts are over, so that forks begin with it."""
 BROKER_BYTES = 64 << 20
 FOLDER_BYTES = 2 << 30
 """How much one rollout may keep."""
@@ -46,14 +51,54 @@ ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 """Variables with the address of an S3-compatible store."""
 
 
-def store_of(bus: Bus, request: calls.Request[Any]) -> Store | None:
-    """Where the sessions of a request's rollout keep parts; None for one without a journal."""
+def store_of(bus: Bus, request: calls.Request[Any], origins: Sequence[str] = ()) -> Store | None:
+    """Where the sessions of a request's rollout keep parts; None for one without a journal.
+
+    Args:
+        origins: rollouts whose parts are read, too, where it is a folder or a bucket.
+    """
     if not request.durable or not request.rollout:
         return None
     folder = os.environ.get(FOLDER, "")
     if "://" in folder:
-        return BucketParts(folder, request.rollout)
-    return FolderParts(Path(folder), request.rollout) if folder else BrokerParts(bus, request.rollout)
+        return BucketParts(folder, request.rollout, origins)
+    if folder:
+        return FolderParts(Path(folder), request.rollout, origins)
+    return BrokerParts(bus, request.rollout)
+
+
+def kept_s() -> float:
+    """How many seconds what was saved is kept after its rollout is over.
+
+    Raises:
+        UsageError: the variable has no such number.
+    """
+    said = os.environ.get(KEPT, "0")
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        raise UsageError(f"{KEPT}={said} is no number of seconds") from None
+
+
+async def keep_state(store: Store, saved: Raw) -> Raw:
+    """What a session has saved, as it travels: where it outlives its rollout, only the name of its part.
+
+    Raises:
+        GymError: the store does not keep it.
+    """
+    if isinstance(store, BrokerParts) or bytes(saved) == b"null" or not kept_s():
+        return saved
+    return calls.pack(calls.KeptState(await store.put(bytes(saved))))
+
+
+async def kept_state(store: Store, saved: Raw) -> Raw:
+    """What a session had saved.
+
+    Raises:
+        ResourceError: it is gone, or damaged.
+    """
+    name = calls.kept_name(saved)
+    return Raw(await store.get(name)) if name else saved
 
 
 def _room(rollout: str) -> str:
@@ -111,8 +156,9 @@ class FolderParts:
 
     limit_bytes = FOLDER_BYTES
 
-    def __init__(self, folder: Path, rollout: str) -> None:
+    def __init__(self, folder: Path, rollout: str, origins: Sequence[str] = ()) -> None:
         self._folder = folder / _room(rollout)
+        self._read = [self._folder, *(folder / _room(one) for one in origins)]
 
     async def put(self, part: bytes) -> str:
         """Keep a part; its name.
@@ -146,11 +192,12 @@ class FolderParts:
         return await anyio.to_thread.run_sync(self._get, name)
 
     def _get(self, name: str) -> bytes:
+        place = quote(name, safe="")
+        found = next((one for folder in self._read if (one := folder / place).exists()), self._folder / place)
         try:
-            part = (self._folder / quote(name, safe="")).read_bytes()
+            return _checked(name, found.read_bytes())
         except OSError as error:
             raise ResourceError(f"part {name} of what a session has saved is gone: {error}") from error
-        return _checked(name, part)
 
 
 class BucketParts:
@@ -158,8 +205,9 @@ class BucketParts:
 
     limit_bytes = FOLDER_BYTES
 
-    def __init__(self, url: str, rollout: str) -> None:
+    def __init__(self, url: str, rollout: str, origins: Sequence[str] = ()) -> None:
         self._bucket, self._room = _bucket(url), _room(rollout)
+        self._read = [self._room, *map(_room, origins)]
 
     async def put(self, part: bytes) -> str:
         """Keep a part; its name.
@@ -186,11 +234,15 @@ class BucketParts:
         """
         import obstore
 
+        part: bytes | None = None
         try:
-            found = await obstore.get_async(self._bucket, f"{self._room}/{quote(name, safe='')}")
-            part = bytes(await found.bytes_async())
+            for room in self._read:
+                with suppress(FileNotFoundError):
+                    found = await obstore.get_async(self._bucket, f"{room}/{quote(name, safe='')}")
+                    part = bytes(await found.bytes_async())
+                    break
         except Exception as error:
-            raise ResourceError(f"part {name} of what a session has saved is gone: {error}") from error
+            raise ResourceError(f"part {name} cannot be read: {error}", stage="restore") from error
         return await anyio.to_thread.run_sync(_checked, name, part)
 
 
@@ -234,7 +286,7 @@ async def _idle_of_bucket(bucket: ObjectStore, idle_s: float, most: int) -> list
             parts = await obstore.list(bucket, f"{room}/").collect_async()
             newest_s = max((part["last_modified"].timestamp() for part in parts), default=time.time())
             age_s = time.time() - newest_s
-            if age_s > LIFE_S["journal"]:
+            if age_s > max(LIFE_S["journal"], kept_s()):
                 await obstore.delete_async(bucket, [part["path"] for part in parts])
             elif age_s > idle_s and room.count(".") >= 2:
                 found.append(unquote(room))
@@ -251,7 +303,7 @@ def _idle(folder: Path, idle_s: float, most: int) -> list[str]:
             if one.name.count(".") < 2 or not one.is_dir(follow_symlinks=False):
                 continue
             age_s = now_s - one.stat().st_mtime
-            if age_s > LIFE_S["journal"]:
+            if age_s > max(LIFE_S["journal"], kept_s()):
                 shutil.rmtree(one.path, ignore_errors=True)
             elif age_s > idle_s:
                 found.append(unquote(one.name))
