@@ -123,7 +123,9 @@ async def test_a_box_is_forked_with_its_files(system: SmallSystem) -> None:
     submit = bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", 9)
     stored = await recorded(
         system,
-        *(bash("date +%N; head -c 3000000 /dev/urandom >big; echo 1 >>log", 1), bash("echo 2 >>log", 2), submit),
+        bash("date +%N; head -c 3000000 /dev/urandom >big; echo 1 >>log", 1),
+        bash("echo 2 >>log", 2),
+        submit,
         row=next(local_rows.agent_rows(1, 7)),
         environment="mini_swe_agent",
     )
