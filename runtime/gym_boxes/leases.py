@@ -359,7 +359,7 @@ class Leases:
                 if stored is None:
                     return None, "the worker was taken for dead"
                 sequence = stored
-                box = await self._appeared(label)
+                box = await self._appeared(label, deadline_s)
             except GymError:
                 await self._give_back(number, slot, sequence)
                 raise
@@ -375,14 +375,19 @@ class Leases:
         lease = self.held[number] = Lease(self, number, Seen(held, stored), resumed=False)
         return lease, ""
 
-    async def _appeared(self, label: str) -> str:
-        """The id of a box whose create had no answer; empty if none appears in time."""
+    async def _appeared(self, label: str, deadline_s: float) -> str:
+        """The id of a box whose create had no answer; empty if none appears in time.
+
+        Only a list that was asked for after `Pace.late_s` says that there is none.
+        """
         until_s = clock.monotonic() + self.pace.late_s
-        while clock.monotonic() < until_s:
+        while (asked_s := clock.monotonic()) < deadline_s:
             with suppress(ServiceUnavailable):
                 found: Sequence[Found] = await self.provider.list(label)
                 if boxes := sorted(one.box for one in found if one.label == label):
                     return boxes[0]
+                if asked_s >= until_s:
+                    break
             await anyio.sleep(self.pace.late_s / 10)
         return ""
 

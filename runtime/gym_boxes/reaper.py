@@ -98,10 +98,10 @@ class Reaper:
         Raises:
             GymError: the provider or the broker does not answer.
         """
+        now_s = clock.monotonic()  # what the list does not have was not there at this time
         listed = await self._provider.list(f"{self._book.account}.")
         slots = await self._book.slots()
         self._watch(slots)
-        now_s = clock.monotonic()
         unchanged_s = {number: now_s - since_s for number, (_, since_s) in self._since.items()}
         end, store = judged(listed, slots, unchanged_s, self._book.account, self._pace)
         for box in end:

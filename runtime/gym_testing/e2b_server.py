@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import shlex
 import struct
 import time
 from collections import Counter
@@ -250,8 +251,7 @@ class E2BServer:
         answer = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await answer.prepare(request)
         await answer.write(_frame({"event": {"start": {"pid": 7}}}))
-        words = " ".join(f"'{word}'" for word in (one.replace("'", "'\\''") for one in asked["args"]))
-        done = await box.container.run(f"{asked['cmd']} {words}", timeout_s=600)
+        done = await box.container.run(shlex.join([asked["cmd"], *asked["args"]]), timeout_s=600)
         for stream in ("stdout", "stderr"):
             if data := getattr(done, stream):
                 said = {stream: base64.b64encode(data).decode()}
@@ -270,14 +270,16 @@ class E2BServer:
         part = await parts.next()
         path = path or getattr(part, "filename", None) or ""
         data = await part.read() if isinstance(part, BodyPartReader) else b""
-        script = f"mkdir -p \"$(dirname '{path}')\" && cat >'{path}'"
+        name = shlex.quote(path)
+        script = f'mkdir -p "$(dirname {name})" && cat >{name}'
         await box.container.run(script, stdin=bytes(data), timeout_s=60)
         return web.json_response([{"path": path, "name": path.rpartition("/")[2], "type": "file"}])
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         if (box := self._of_agent(request)) is None:
             return _error(502, "The sandbox was not found")
-        done = await box.container.run(f"cat '{request.query['path']}'", timeout_s=60, output_bytes=1 << 28)
+        script = f"cat {shlex.quote(request.query['path'])}"
+        done = await box.container.run(script, timeout_s=60, output_bytes=1 << 28)
         return _error(404, "no such file") if done.exit_code else web.Response(body=done.stdout)
 
     async def _stats(self, request: web.Request) -> web.StreamResponse:
