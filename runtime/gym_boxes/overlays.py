@@ -102,6 +102,22 @@ class Overlays:
         """See `gym_boxes.Provider.forget`. Layers that nothing uses any more are deleted."""
         await anyio.to_thread.run_sync(self._drop, template)
 
+    async def ready(self, box: str) -> None:
+        """Return when a box takes commands; `exec` waits for that by itself."""
+        opened = self._of(box)
+        async with opened.one:
+            await self._container(box).ready()
+
+    async def reset(self, box: str) -> None:
+        """Give a box the files of its template again; its processes end."""
+        opened = self._of(box)
+        async with opened.one:
+            if opened.container is not None:
+                await opened.container.close()
+                opened.container = None
+            await anyio.to_thread.run_sync(self._clear, box)
+            await self._container(box).start()
+
     async def renew(self, box: str, life_s: float) -> None:
         """See `gym_boxes.Provider.renew`."""
         self._of(box)
@@ -187,6 +203,13 @@ class Overlays:
         _write(self._templates / template, "\n".join(stack))
         return template
 
+    def _clear(self, box: str) -> None:
+        place = self._boxes / box
+        for name in ("upper", "work"):
+            self._remove(place / name)
+            (place / name).mkdir()
+            os.chown(place / name, self._owner, self._owner if os.geteuid() == 0 else -1)
+
     def _drop(self, template: str) -> None:
         (self._templates / _checked(template)).unlink(missing_ok=True)
         used: set[str] = set()
@@ -206,8 +229,16 @@ class Overlays:
         return found
 
     def _remove(self, place: Path) -> None:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # what has no label is no box any more
             (place / "label").unlink()
+        # Where nothing was written, this is all: a program that removes costs as much as a box.
+        for name in ("upper", "work/work", "work", "lower"):
+            with suppress(OSError):
+                (place / name).rmdir()
+        with suppress(OSError):
+            (place / "stack").unlink()
+        with suppress(OSError):
+            place.rmdir()
         if place.exists():
             # Not in Python, which fails on a very deep tree of folders.
             lines = 'rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwx -- "$1"; rm -rf -- "$1"; }'

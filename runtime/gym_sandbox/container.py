@@ -149,6 +149,16 @@ class Container:
         else:
             self._child = container_engines.start(self.image, server, self.limits)
 
+    async def ready(self) -> None:
+        """Return when it takes commands; `run` waits for that by itself.
+
+        Raises:
+            StartError: it could not be started.
+        """
+        await self.start()
+        if not self._ready:
+            await self._started()
+
     async def run(
         self, script: str, *, stdin: bytes = b"", timeout_s: float, output_bytes: int | None = None
     ) -> Result:

@@ -1,4 +1,4 @@
-"""Eight worker processes that are killed, for `test_killed_workers`: forks of one process that has imported all.
+"""Eight worker processes that are killed, for `test_killed_workers`: forks of one that has imported all.
 
 ``python soak_workers.py NATS_URL SERVICE_URL MOST PER_S KILLS SEED``; prints one line when it is done.
 """

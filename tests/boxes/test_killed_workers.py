@@ -1,8 +1,7 @@
-"""Eight workers are killed a thousand times at a service with twelve faults: no box is lost, the budget holds."""
+"""Workers are killed a thousand times at a service with twelve faults: no box is lost, the budget holds."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from gym_runtime.bus import connect
 from gym_runtime.system.private_broker import Broker
 from gym_testing.e2b_server import FAULTS, E2BServer
 
-MOST, PER_S = 20, 40.0
+MOST, PER_S = 5, 40.0
 FROZEN = 2
 """A worker that wakes after its lease may make a box of its old generation: one more than the budget each."""
 
@@ -32,7 +31,7 @@ async def test_no_box_is_lost_when_workers_are_killed(broker: Broker, kills: int
     async with E2BServer(faults, late_s=PACE.late_s * 0.8, seed=kills).run() as server:
         told = [broker.url, server.url, str(MOST), str(PER_S), str(kills), "7"]
         done = await anyio.run_process([sys.executable, str(script), *told], check=False, stderr=None)
-        assert done.stdout == b"done\n"
+        assert done.stdout.endswith(b"done\n"), done.stdout[-2000:]
         counts = dict(server.counts)
         assert server.most <= MOST + FROZEN, (server.most, counts)
         # All are dead: a worker that comes later ends what they have left, within a lease and a period.
@@ -52,7 +51,7 @@ async def test_no_box_is_lost_when_workers_are_killed(broker: Broker, kills: int
         await boxes.aclose()
         total = server.counts
         assert total["created"] == total["ended"] + total["expired"] + total["died"]
-        assert total["created"] > kills / 2
+        assert total["created"] > kills / 5
         if kills > 100:
             print(f"{total['created']} boxes, at most {server.most} at a time: {dict(total)}")
             assert all(total[fault] for fault in FAULTS)
