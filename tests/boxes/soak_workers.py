@@ -55,10 +55,10 @@ def main() -> None:
     chance = random.Random(seed)
     workers = [started(arguments) for _ in range(8)]
     for _ in range(int(kills)):
-        time.sleep(chance.uniform(0.05, 0.35))
+        time.sleep(chance.uniform(0.03, 0.25))
         place = chance.randrange(len(workers))
         # Some are frozen for longer than a lease before they die.
-        if chance.random() < 0.02:
+        if chance.random() < 0.008:
             os.kill(workers[place], signal.SIGSTOP)
             time.sleep(PACE.lease_s * 1.5)
             os.kill(workers[place], signal.SIGCONT)
