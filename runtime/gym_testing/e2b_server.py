@@ -164,7 +164,7 @@ class E2BServer:
             return await _broken(request)
         late_s = self._chance.uniform(0, self._late_s) if self._happens("create_late") else 0.0
         name = f"i{random.getrandbits(64):016x}"
-        metadata = asked.get("metadata") or {}
+        metadata: dict[str, str] = asked.get("metadata") or {}
         box = self.boxes[name] = Box(asked["templateID"], metadata, asked.get("timeout", 15), now_s + late_s)
         box.files.update(self._snapshots.get(asked["templateID"], {}))
         self.counts["created"] += 1
