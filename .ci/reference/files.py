@@ -75,7 +75,13 @@ GYM = [
     [
         "fork",
         "of a fork: the rollout and the turn that it begins with, how many items of the transcript it "
-        "shares, what was changed, and after which turns the environment answered differently",
+        "shares, what was changed, after which turns the environment answered differently, and how many "
+        "turns were restored instead of repeated",
+    ],
+    [
+        "saved",
+        "the states with which forks may begin, by turn, and the rollouts to whose parts they refer; only "
+        "with `GYM_SAVED_KEPT_S`",
     ],
     ["started_anew", "why earlier attempts were given up with all that they had done"],
     ["weight_versions", "the versions of the weights that sampled this rollout"],

@@ -26,6 +26,7 @@ CHAPTERS: tuple[tuple[str, str, str], ...] = (
     ("Files that are not shipped", "gym_runtime", "gym_runtime.assets"),
     ("Errors", "gym_runtime", "gym_runtime.errors"),
     ("Groups with signal", "gym_signal", ""),
+    ("Boxes elsewhere", "gym_boxes", ""),
     ("Trainers", "gym_trainers", ""),
 )
 BOUND = "a decoder's method"

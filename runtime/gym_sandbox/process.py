@@ -131,7 +131,8 @@ class Isolated(Bounded):
     """A process in separate namespaces, which end with it, together with all processes in them."""
 
     def __init__(self, program: Program, group: ControlGroup | None) -> None:
-        path = bubblewrap.check(os.getpid())
+        layered = program.view.layers is not None
+        path = (bubblewrap.check_layers if layered else bubblewrap.check)(os.getpid())
         arguments = bubblewrap.arguments(program.limits, program.view, template=program.template)
         self._report, self._limits = b"", program.limits
         self._status, status = os.pipe()
@@ -147,7 +148,8 @@ class Isolated(Bounded):
                 if program.template:
                     bounded = ["--", *program.words()]
                 else:
-                    command = limited(program.limits, program.words(), count_processes=True)
+                    # Sandboxes with layers have one user, so the kernel would count those of all together.
+                    command = limited(program.limits, program.words(), count_processes=not layered)
                     bounded = ["--seccomp", str(filtering), "--", *command]
                 super().__init__(
                     bubblewrap.command(

@@ -23,6 +23,25 @@ LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 """Whether the kernel has large pages, which the C library reads here (`gym_sandbox.frames.LARGE_PAGES`)."""
 
 
+class Layers(msgspec.Struct, frozen=True):
+    """Folders on disk, of which later ones cover earlier ones, that are one folder in the sandbox.
+
+    They belong to `gym_sandbox.bubblewrap.layers_owner`. Their paths are visible in the sandbox, and no limit
+    but that on each file holds for what is written.
+
+    Attributes:
+        place: the path in the sandbox.
+        lower: what is only read, the lowest first.
+        upper: what is written goes there.
+        work: an empty folder on the same disk, for the kernel.
+    """
+
+    place: str
+    lower: tuple[str, ...]
+    upper: str
+    work: str
+
+
 class View(msgspec.Struct, frozen=True):
     """The visible files.
 
@@ -31,12 +50,14 @@ class View(msgspec.Struct, frozen=True):
         covered: paths within these that are hidden.
         writable: new empty folders in memory, which can be written as `/tmp` can. All else is read-only.
         own_session: the process starts its own session, apart from bubblewrap's.
+        layers: a folder that can be written and stays.
     """
 
     shown: dict[str, str] = {}
     covered: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     own_session: bool = True
+    layers: Layers | None = None
 
     def mounts(self) -> list[str]:
         """The arguments for bubblewrap, each folder before the paths in it."""

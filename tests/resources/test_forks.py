@@ -34,31 +34,68 @@ def names() -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 async def test_a_fork_of_a_gold_ends_as_the_gold_does(name: str) -> None:
+    seeded = random.Random(name)
+    for example in golds(name)[:2]:
+        await forked_as_played(name, example, [seeded.randint(0, len(example.turns))])
+
+
+PAIRS = 1000
+"""How many (rollout, turn) are drawn, over all environments together."""
+
+
+def all_names() -> list[str]:
+    """Environments that can be replayed and ask no other model, those of one turn included."""
+    known = {name: catalogue.environment(name).definition for name in catalogue.names("environments")}
+    return [name for name, one in known.items() if one.replayable and not one.declared_roles]
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.timeout(540)
+@pytest.mark.parametrize("name", all_names())
+async def test_forks_at_random_turns_are_what_straight_play_is(name: str) -> None:
+    seeded, known = random.Random(f"{name}-pairs"), golds(name)
+    if not known:
+        pytest.skip("it has no example whose gold is known")
+    drawn: dict[int, list[int]] = {}
+    for _ in range(-(-PAIRS // len(all_names()))):
+        place = seeded.randrange(len(known))
+        drawn.setdefault(place, []).append(seeded.randint(0, len(known[place].turns)))
+    for place, turns in drawn.items():
+        await forked_as_played(name, known[place], turns)
+
+
+def golds(name: str) -> list[examples.Example]:
+    """The examples of an environment whose packages are here."""
     environment = catalogue.environment(name)
     try:
         requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
-    seeded = random.Random(name)
+    return [one for one in examples.read(environment) if one.turns]
+
+
+async def forked_as_played(name: str, example: examples.Example, turns: list[int]) -> None:
+    """Play a gold, and fork it after each of some turns: answers and verdicts are the same."""
+    said = [answer(*turn) for turn in example.turns]
     async with small_system() as system:
-        await system.add_resource(environment)
+        await system.add_resource(catalogue.environment(name))
         known = {one: cast("Agent", catalogue.load_class("agents", one)()) for one in AGENTS}
         await system.add_agent(known)
-        for example in examples.read(environment)[:2]:
-            golds = [answer(*turn) for turn in example.turns]
-            turn = seeded.randint(0, len(golds))
-            await system.add_model(Engine(*golds), name="straight", pool="straight")
-            asked = {"environment": name, "max_turns": len(golds), "repeats": 1}
-            straight = system.client.rollouts([example.row], model_pool="straight", **asked)
-            (played,) = [record async for record in straight]
-            system.stop("straight")
-            await system.add_model(Engine(*golds[turn:]), name="fork", pool="fork")
-            forks = system.client.fork(played, turn, model_pool="fork", max_turns=len(golds))
+        await system.add_model(Engine(*said), name="straight", pool="straight")
+        asked = {"environment": name, "max_turns": len(said), "repeats": 1}
+        straight = system.client.rollouts([example.row], model_pool="straight", **asked)
+        (played,) = [record async for record in straight]
+        system.stop("straight")
+        for number, turn in enumerate(turns):
+            pool = f"fork{number}"
+            await system.add_model(Engine(*said[turn:]), name=pool, pool=pool)
+            forks = system.client.fork(played, turn, model_pool=pool, max_turns=len(said))
             (fork,) = [record async for record in forks]
-            system.stop("fork")
+            system.stop(pool)
             assert (fork.ending, fork.reward) == (played.ending, played.reward), (name, turn)
             assert played.reward is not None, played.ending
-            assert output(fork.response) == output(played.response)
+            assert output(fork.response) == output(played.response), (name, turn)
 
 
 def output(response: dict[str, Any] | None) -> list[Any]:

@@ -60,8 +60,14 @@ class Change:
 NO_CHANGE = Change()
 
 
+class _Saved(msgspec.Struct, frozen=True):
+    turns: dict[int, str] = {}
+    origins: list[str] = []
+
+
 class _Own(msgspec.Struct, frozen=True):
     rollout_id: str = ""
+    saved: _Saved = _Saved()
     environment: str = ""
     turns: int | None = None
     weight_versions: list[str] = []
@@ -127,6 +133,7 @@ def forked(
             outputs=_told(change.tool_output, found),
             changed=_changed(change),
             on_difference=on_difference,
+            **_begun(stored.own, turn),
         )
         kept = {name: value for name, value in fields.items() if not is_own(name)}
         params = _unseeded(_params(stored.responses_create_params, change.system_prompt))
@@ -181,6 +188,16 @@ def _require(turn: int, recorded: Sequence[RecordedCall], own: _Own) -> None:
     if not 0 <= turn <= len(recorded):
         there = counted(len(recorded), "turn")
         raise UsageError(f"turn is {turn}, and the rollout has {there}: give 0 to {len(recorded)}")
+
+
+def _begun(own: _Own, turn: int) -> dict[str, Any]:
+    """The newest state that the session had saved up to a turn."""
+    turns = [one for one in own.saved.turns if 1 <= one <= turn]
+    if not turns:
+        return {}
+    newest = max(turns)
+    saved_in = [own.rollout_id, *own.saved.origins]
+    return {"saved": own.saved.turns[newest], "saved_turn": newest, "saved_in": saved_in}
 
 
 def _turns(response: Response, recorded: Sequence[RecordedCall], own: _Own) -> Iterator[ForkTurn]:

@@ -249,9 +249,11 @@ class OpenSession(SessionCall, tag_field="op", tag="open", frozen=True, kw_only=
     Attributes:
         restore: what a lost session has saved (`ToolAnswer`, `StepAnswer`); the new one continues from there,
             and the answer is empty.
+        origins: rollouts whose parts it may refer to, if it is not this one's: those that a fork begins with.
     """
 
     restore: Raw = NULL
+    origins: list[str] = []
 
 
 class CallTool(SessionCall, tag_field="op", tag="tool", frozen=True, kw_only=True, omit_defaults=True):
@@ -345,7 +347,16 @@ class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     saved: Raw = NULL
 
 
+class KeptState(msgspec.Struct, frozen=True):
+    """What a session has saved (`ToolAnswer.saved`), by the name of the part that has it: a later fork may
+    begin with it.
+    """
+
+    kept: str
+
+
 encode = msgspec.json.Encoder().encode
+decode_kept_state = msgspec.json.Decoder(KeptState).decode
 decode_request = msgspec.json.Decoder[Request[Raw]](Request[Raw]).decode
 decode_reply = msgspec.json.Decoder(RpcReply).decode
 decode_model_call = msgspec.json.Decoder(ModelCall).decode
@@ -392,6 +403,11 @@ def without_saved(call: ResourceCall, answer: Raw) -> tuple[Raw, Raw]:
     decode = decode_tool_answer if isinstance(call, CallTool) else decode_step_answer
     decoded = decode(answer)
     return pack(msgspec.structs.replace(decoded, saved=NULL)), decoded.saved
+
+
+def kept_name(saved: Raw) -> str:
+    """The name of the part with what a session has saved; empty if it is kept for its own rollout only."""
+    return decode_kept_state(saved).kept if bytes(saved).startswith(b'{"kept":') else ""
 
 
 class DeclaredRole(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -67,6 +67,9 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             sampling parameter.
         on_difference: what follows if a repeated call is answered differently: the rollout fails, or it goes
             on with the new answer.
+        saved: the name of what the session had saved after turn ``saved_turn``; the calls up to there are not
+            repeated if it is still there. Empty for none.
+        saved_in: the rollouts whose parts it refers to, the forked one first.
     """
 
     rollout_id: str = ""
@@ -76,6 +79,9 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: dict[str, str] = {}
     changed: list[str] = []
     on_difference: OnDifference = "fail"
+    saved: str = ""
+    saved_turn: int = 0
+    saved_in: list[str] = []
 
 
 _decode_fork = msgspec.json.Decoder(Fork).decode

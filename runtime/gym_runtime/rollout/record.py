@@ -129,6 +129,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         roles: the answers of models in roles to the agent.
         shared_items: how many items of the transcript a fork shares, up to the last shared answer.
         differed: the shared turns, from 1, after which the environment answered differently.
+        restored_turns: so many shared turns' calls were not repeated: the session began with a saved state.
+        saved: the names of the states that forks may begin with, by the turn, from 1.
         drifted_calls: a program's calls that got a recorded answer and were not exactly the recorded ones.
     """
 
@@ -147,6 +149,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     roles: RoleLog = msgspec.field(default_factory=RoleLog)
     shared_items: int = 0
     differed: Sequence[int] = ()
+    restored_turns: int = 0
+    saved: Mapping[int, str] = {}
     drifted_calls: int = 0
 
     @classmethod
@@ -297,7 +301,9 @@ def _where_known(
             "items": facts.shared_items,
             "changed": fork.changed,
             "differed": facts.differed,
+            **({"restored_turns": facts.restored_turns} if facts.restored_turns else {}),
         },
+        "saved": facts.saved and {"turns": facts.saved, "origins": fork.saved_in if fork else []},
         "started_anew": started_anew,
         "drifted_calls": facts.drifted_calls,
         "weight_versions": facts.weight_versions,

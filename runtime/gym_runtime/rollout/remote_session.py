@@ -26,6 +26,7 @@ from msgspec import Raw
 from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
 from gym_runtime.errors import UNREADABLE, ResourceError, SessionLost, leaf
+from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import NULL, FunctionCall
@@ -56,6 +57,7 @@ class RemoteSession:
             when the session is over.
         rebuilt: how often it was rebuilt.
         any_order: another attempt may make the same calls in another order, as the agent is a program.
+        kept: the name of what it has saved after its last call, for forks; empty for none.
     """
 
     _task: RolloutSpec
@@ -66,6 +68,7 @@ class RemoteSession:
     _row: Raw
     rebuilt: int = 0
     any_order: bool = False
+    kept: str = ""
     _past: list[_Past] = field(default_factory=list[_Past])
     _count: Counter[str] = field(default_factory=Counter[str])
     _half_built: bool = False
@@ -108,6 +111,20 @@ class RemoteSession:
             self._remember(call, name, body)
         return body
 
+    async def begin_with(self, saved: str, origins: Sequence[str]) -> bool:
+        """Open it with what the session of another rollout has saved; False if that is gone."""
+        call = calls.OpenSession(restore=calls.pack(calls.KeptState(saved)), origins=list(origins))
+        try:
+            body = await self.ask(call)
+        except SessionLost:
+            raise
+        except ResourceError as error:
+            logger().warning("a fork repeats its calls: what was saved is gone", error=error.message)
+            # Noted, so that each later attempt repeats the calls, too.
+            body = calls.pack(calls.StepAnswer())
+            self._journal.note(digest(calls.encode(call)), body)
+        return bytes(calls.decode_step_answer(body).saved) != b"null"
+
     async def close(self) -> None:
         """Tell each worker that may hold it that the rollout is over; wait for no answer."""
         for name in self.names:
@@ -118,6 +135,10 @@ class RemoteSession:
     def _remember(self, call: calls.ResourceCall, name: str, body: Raw) -> None:
         if self._task.replayable and not isinstance(call, calls.Verify):
             answer, saved = calls.without_saved(call, body)
+            self.kept = calls.kept_name(saved)
+            restoring = isinstance(call, calls.OpenSession) and bytes(call.restore) != b"null"
+            if restoring and bytes(saved) == b"null":
+                return  # it was gone: the calls are made again
             self._past.append(_Past(call, name, digest(answer), saved))
 
     async def _deliver(
@@ -169,7 +190,8 @@ class RemoteSession:
         """Bring a new session to the state of the lost one; why it is another one, or empty."""
         places = [place for place, past in enumerate(self._past) if bytes(past.saved) != b"null"]
         if places:
-            opening = calls.OpenSession(restore=self._past[places[-1]].saved)
+            origins = self._task.fork.saved_in if self._task.fork else []
+            opening = calls.OpenSession(restore=self._past[places[-1]].saved, origins=origins)
             try:
                 opened = await self._send(opening, "0", repeated=True)
             except SessionLost:

@@ -119,6 +119,7 @@ class Rollout:
         self._shared = SharedTurns(task.fork)
         journal.shared_turns = self._shared.answers
         self._shared_versions: list[str] = []
+        self._saved: dict[int, str] = {}
         self._budget = budget = budget or RetryBudget()
         self.times = RolloutTimes(actors.meter, task.environment, budget.role_use)
         # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
@@ -203,14 +204,21 @@ class Rollout:
     # -- the life ---------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the session now if its environment may refuse the row; otherwise the first call opens it."""
-        if self.task.opens_first:
+        """Open the session now if its environment may refuse the row, or with what a forked one has saved;
+        otherwise the first call opens it.
+        """
+        fork = self.task.fork
+        if fork is not None and fork.saved and await self._session.begin_with(fork.saved, fork.saved_in):
+            self._shared.restored = fork.saved_turn
+        elif self.task.opens_first:
             await self._session.ask(calls.OpenSession())
 
     async def reset(self) -> None:
         """Open a step-by-step environment; its first observation is appended to the row's input, and the
         tools that it offers to the row's tools.
         """
+        if self._shared.restored:
+            return  # the row has the first observation, and the tools
         answer = calls.decode_step_answer(await self._session.ask(calls.OpenSession()))
         if answer.items:
             if not self._shared.began(self.input, answer.items):
@@ -342,8 +350,13 @@ class Rollout:
         Raises:
             SessionLost: the worker that holds the session is gone.
         """
-        with self.times.hop("tool"):
-            outputs = await self._tools.execute(function_calls, limit_s)
+        outputs = self._shared.recorded(self.turns, function_calls)
+        if outputs is None:
+            with self.times.hop("tool"):
+                outputs = await self._tools.execute(function_calls, limit_s)
+            self._note_saved()
+        else:
+            self._tools.begun += len(function_calls)
         outputs = self._shared.outputs(self.turns, function_calls, outputs)
         for call, output in zip(function_calls, outputs, strict=True):
             self.output.append(tool_output(call.call_id, output))
@@ -354,8 +367,11 @@ class Rollout:
         are offered.
         """
         call = calls.StepCall(response=Raw(_encode(turn.response)))
-        with self.times.hop("tool"):
-            answer = calls.decode_step_answer(await self._session.ask(call))
+        answer = self._shared.observation(self.turns)
+        if answer is None:
+            with self.times.hop("tool"):
+                answer = calls.decode_step_answer(await self._session.ask(call))
+            self._note_saved()
         self._shared.observed(self.turns, answer.items)
         self.output += answer.items
         self._offer(answer.tools)
@@ -459,9 +475,15 @@ class Rollout:
             drifted_calls=self.drifted_calls,
             shared_items=self._shared.items,
             differed=self._shared.differed,
+            restored_turns=self._shared.restored,
+            saved=self._saved,
             timing=self.times.fields(),
             roles=self.roles.log,
         )
+
+    def _note_saved(self) -> None:
+        if self._session.kept:
+            self._saved[self.turns] = self._session.kept
 
     def _offer(self, tools: Sequence[Raw]) -> None:
         if self.task.fork is not None:

@@ -33,6 +33,7 @@ class SharedTurns:
         answers: the model's answers; a difference changes those that come later.
         items: how many items of the transcript they fill, up to the last shared answer.
         differed: the turns, from 1, after which the environment answered differently.
+        restored: up to this turn the environment's calls are not made again: its state was restored.
     """
 
     def __init__(self, fork: Fork | None) -> None:
@@ -40,11 +41,30 @@ class SharedTurns:
         self.answers: list[Raw] = []
         self.items = 0
         self.differed: list[int] = []
+        self.restored = 0
         before: Ids = ()
         for turn in self._fork.turns:
             tokens = turn.tokens and lengthened(turn.tokens, before)
             before = ids_after(tokens, before) if tokens else before
             self.answers.append(_answer(turn, tokens))
+
+    def recorded(self, turn: int, called: Sequence[FunctionCall]) -> list[Content] | None:
+        """What tools answered after a turn, from 1; None if they are to be called.
+
+        Raises:
+            TaskError: the row does not say it.
+        """
+        if turn > self.restored:
+            return None
+        known = _outputs(self._after(turn))
+        try:
+            return [known[call.call_id].pop(0) for call in called]
+        except IndexError:
+            raise TaskError(f"the fork's row has a call of turn {turn} without an output") from None
+
+    def observation(self, turn: int) -> calls.StepAnswer | None:
+        """What a step-by-step environment answered after a turn, from 1; None if it is to be asked."""
+        return calls.StepAnswer(items=self._after(turn)) if turn <= self.restored else None
 
     def outputs(self, turn: int, called: Sequence[FunctionCall], outputs: Sequence[Content]) -> list[Content]:
         """What the model is told that its tools answered after a turn.

@@ -38,7 +38,14 @@ from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
-from gym_runtime.workers.saved_parts import forget_rollout, idle_rollouts, store_of
+from gym_runtime.workers.saved_parts import (
+    forget_rollout,
+    idle_rollouts,
+    keep_state,
+    kept_s,
+    kept_state,
+    store_of,
+)
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
 SESSION_KEPT_S = 30.0
@@ -136,7 +143,7 @@ class ResourceWorker:
             await anyio.sleep(SESSIONS_SWEPT_S)
             try:
                 await self.close_settled(SESSION_IDLE_S, LOOKED_AT)
-                for rollout in await idle_rollouts(SESSION_IDLE_S, LOOKED_AT):
+                for rollout in await idle_rollouts(max(SESSION_IDLE_S, kept_s()), LOOKED_AT):
                     if await self._over(rollout):
                         await forget_rollout(rollout)
             except GymError as error:
@@ -226,8 +233,10 @@ class ResourceWorker:
         restore = None if bytes(saved) == b"null" else saved
 
         async def opened() -> Session[Any]:
-            store = store_of(self._bus, request) if environment.resource.saves else None
-            return await environment.resource.open(call.task, models, store=store, restore=restore)
+            origins = call.origins if isinstance(call, calls.OpenSession) else ()
+            store = store_of(self._bus, request, origins) if environment.resource.saves else None
+            state = None if restore is None or store is None else await kept_state(store, restore)
+            return await environment.resource.open(call.task, models, store=store, restore=state)
 
         opener = opened if calls.opens(call) else None
         entry = await self.sessions.get(call.session, request.deadline_s + SESSION_KEPT_S, opener)
@@ -308,7 +317,8 @@ class ResourceWorker:
 async def _saved(resource: Resource, session: Session[Any]) -> Raw:
     """What a session has saved; without it, a lost session is rebuilt from an older state."""
     try:
-        return await resource.saved(session)
+        saved = await resource.saved(session)
+        return saved if session.store is None else await keep_state(session.store, saved)
     except GymError as error:
         logger().warning("a session was not saved", error=str(error))
         return NULL

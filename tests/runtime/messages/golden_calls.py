@@ -16,6 +16,7 @@ from gym_runtime.messages.calls import (
     ControlAnswer,
     Declaration,
     DeclaredRole,
+    KeptState,
     ModelAnswer,
     ModelCall,
     OpenSession,
@@ -183,8 +184,8 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (
         calls.decode_resource_call,
-        OpenSession(session="s", restore=Raw(b'{"n":1}')),
-        b'{"op":"open","session":"s","restore":{"n":1}}',
+        OpenSession(session="s", restore=Raw(b'{"n":1}'), origins=["q.1.2"]),
+        b'{"op":"open","session":"s","restore":{"n":1},"origins":["q.1.2"]}',
     ),
     (
         calls.decode_resource_call,
@@ -257,6 +258,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (calls.decode_tool_answer, ToolAnswer(output="ä\n"), '{"output":"ä\\n"}'.encode()),
     (calls.decode_tool_answer, ToolAnswer(output="", saved=Raw(b"[1]")), b'{"output":"","saved":[1]}'),
+    (calls.decode_kept_state, KeptState("0f"), b'{"kept":"0f"}'),
     (calls.decode_step_answer, StepAnswer(), b"{}"),
     (calls.decode_step_answer, StepAnswer(saved=Raw(b"[1]")), b'{"saved":[1]}'),
     (

@@ -123,12 +123,16 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
                 outputs={"call_1": "no"},
                 changed=["tool_output"],
                 on_difference="go_on",
+                saved="0f",
+                saved_turn=1,
+                saved_in=["q.1.2"],
             ),
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","agent":"a","row":{},'
         b'"fork":{"rollout_id":"q.1.2","task_index":1,"rollout_index":2,'
         b'"turns":[{"response":{},"weight_version":"step-1","after":[{"x":1}]}],'
-        b'"outputs":{"call_1":"no"},"changed":["tool_output"],"on_difference":"go_on"}}',
+        b'"outputs":{"call_1":"no"},"changed":["tool_output"],"on_difference":"go_on",'
+        b'"saved":"0f","saved_turn":1,"saved_in":["q.1.2"]}}',
     ),
     (decoder(GroupSpan), GroupSpan(0, 16), b'{"first":0,"size":16}'),
     (

@@ -1,0 +1,10 @@
+from .leases import Lease as Lease
+from .leases import Leases as Leases
+from .leases import Pace as Pace
+from .provider import BoxGone as BoxGone
+from .provider import BoxRefused as BoxRefused
+from .provider import BoxUnknown as BoxUnknown
+from .provider import Found as Found
+from .provider import Provider as Provider
+from .provider import Ran as Ran
+from .provider import provider as provider

@@ -1,0 +1,186 @@
+"""Boxes of a container engine: podman or docker, by its command. A template is an image.
+
+A box is named after its label, so a create whose answer was lost finds the box that it has made. It has no
+network and few privileges, as `gym_sandbox.container_engines` gives none. Podman ends a box after a day;
+docker has no such limit: there the reaper ends what is left.
+
+Source: podman-run(1), docs.docker.com/reference/cli/docker.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+from gym_runtime import ResourceError, UsageError
+
+from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+
+CALL_S = 60.0
+PULL_S = 1800.0
+GRACE_S = 10.0
+LIFETIME_S = 24 * 3600
+LABEL = "gym-label"
+KEPT_BYTES = 1 << 20
+KILLED = 137
+_ABSENT = ("no such container", "no container with name", "is not running", "no such object")
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A box in the output of ``ps``: podman and docker write names and labels differently."""
+
+    names: str | list[str] = msgspec.field(name="Names", default="")
+    labels: str | dict[str, str] | None = msgspec.field(name="Labels", default=None)
+
+    @property
+    def name(self) -> str:
+        return self.names if isinstance(self.names, str) else self.names[0]
+
+    @property
+    def label(self) -> str:
+        if isinstance(self.labels, str):
+            pairs = (part.partition("=") for part in self.labels.split(","))
+            return next((value for key, _, value in pairs if key == LABEL), "")
+        return (self.labels or {}).get(LABEL, "")
+
+
+class Engine:
+    """The provider `gym_boxes.Provider` of one container engine.
+
+    Args:
+        command: ``podman`` or ``docker``.
+    """
+
+    def __init__(self, command: str) -> None:
+        if not shutil.which(command):
+            raise UsageError(f"boxes of {command} need it: it is not installed")
+        self._command = command
+
+    async def create(self, template: str, *, label: str, life_s: float) -> str:
+        """See `gym_boxes.Provider.create`. The label is its name, so it may be repeated."""
+        name = f"gym-{label}"
+        told = [
+            *("run", "--detach", f"--name={name}", f"--label={LABEL}={label}", "--network=none"),
+            *("--cap-drop=ALL", "--cap-add=CHOWN,DAC_OVERRIDE,FOWNER", "--security-opt=no-new-privileges"),
+            *("--hostname=sandbox", "--entrypoint=", "--init"),
+        ]
+        if self._command == "podman":
+            told.append(f"--timeout={LIFETIME_S}")
+        done = await self._engine([*told, template, "sleep", str(LIFETIME_S)], limit_s=PULL_S)
+        if done.exit_code != 0 and "already in use" not in _words(done):
+            raise BoxRefused(f"{self._command} makes no box of {template}: {_words(done)[-300:]}")
+        return name
+
+    async def exec(self, box: str, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
+        """See `gym_boxes.Provider.exec`."""
+        limited = ["timeout", "-s", "KILL", str(max(1, round(timeout_s))), "/bin/sh", "-c", script]
+        asked = ["exec", "--interactive", box, *limited]
+        done = await self._engine(asked, stdin=stdin, limit_s=timeout_s + GRACE_S)
+        if done.exit_code in (1, 125, 126) and any(word in _words(done).lower() for word in _ABSENT):
+            raise BoxGone(f"there is no box {box}", stage="box")
+        if done.exit_code == KILLED:
+            return msgspec.structs.replace(done, exit_code=None)
+        return done
+
+    async def put(self, box: str, path: str, data: bytes) -> None:
+        """See `gym_boxes.Provider.put`."""
+        name = shlex.quote(path)
+        script = f'mkdir -p -- "$(dirname -- {name})" && cat >{name}'
+        if (done := await self.exec(box, script, timeout_s=CALL_S, stdin=data)).exit_code != 0:
+            raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
+
+    async def get(self, box: str, path: str) -> bytes:
+        """See `gym_boxes.Provider.get`."""
+        done = await self._engine(["exec", box, "cat", "--", path], kept_bytes=1 << 30)
+        if any(word in _words(done).lower() for word in _ABSENT) and done.exit_code != 0:
+            raise BoxGone(f"there is no box {box}", stage="box")
+        if done.exit_code != 0:
+            raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        return done.stdout
+
+    async def snapshot(self, box: str) -> str:
+        """See `gym_boxes.Provider.snapshot`: an image of this machine."""
+        name = f"gym-snapshot-{secrets.token_hex(6)}"
+        done = await self._engine(["commit", box, name], limit_s=PULL_S)
+        if done.exit_code != 0:
+            raise BoxGone(f"box {box} cannot be committed: {_words(done)[-300:]}", stage="box")
+        return name
+
+    async def forget(self, template: str) -> None:
+        """See `gym_boxes.Provider.forget`."""
+        await self._engine(["rmi", "--force", template])
+
+    async def renew(self, box: str, life_s: float) -> None:
+        """See `gym_boxes.Provider.renew`; its life is not renewed, it is only looked for."""
+        done = await self._engine(["container", "inspect", "--format", "{{.State.Running}}", box])
+        if done.exit_code != 0 or b"true" not in done.stdout:
+            raise BoxGone(f"there is no box {box}", stage="box")
+
+    async def end(self, box: str) -> None:
+        """See `gym_boxes.Provider.end`."""
+        at_once = ["--time=0"] if self._command == "podman" else []
+        done = await self._engine(["rm", "--force", *at_once, "--volumes", box])
+        if done.exit_code != 0 and not any(word in _words(done).lower() for word in _ABSENT):
+            raise BoxUnknown(f"box {box} cannot be ended: {_words(done)[-300:]}", stage="box")
+
+    async def list(self, prefix: str) -> Sequence[Found]:
+        """See `gym_boxes.Provider.list`."""
+        done = await self._engine(["ps", "--all", f"--filter=label={LABEL}", "--format=json"])
+        if done.exit_code != 0:
+            raise BoxUnknown(f"{self._command} lists no boxes: {_words(done)[-300:]}", stage="box")
+        text = done.stdout.strip()
+        try:  # podman writes a list, docker one object a line
+            rows = (
+                msgspec.json.decode(text, type=list[_Row])
+                if text.startswith(b"[")
+                else [msgspec.json.decode(line, type=_Row) for line in text.splitlines()]
+            )
+        except msgspec.DecodeError as error:
+            raise BoxUnknown(f"the list of {self._command} cannot be read: {error}", stage="box") from error
+        return [Found(row.name, row.label) for row in rows if row.label.startswith(prefix)]
+
+    async def aclose(self) -> None:
+        """See `gym_boxes.Provider.aclose`."""
+
+    async def _engine(
+        self,
+        told: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        limit_s: float = CALL_S,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> Ran:
+        """Run a command of the engine.
+
+        Raises:
+            BoxUnknown: it does not end in time.
+        """
+        with anyio.move_on_after(limit_s):
+            done = await anyio.run_process(
+                [self._command, *told], input=stdin, check=False, stderr=subprocess.PIPE
+            )
+            return Ran(
+                exit_code=done.returncode,
+                stdout=done.stdout[:kept_bytes],
+                stderr=(done.stderr or b"")[:kept_bytes],
+            )
+        raise BoxUnknown(f"{self._command} {told[0]} did not end within {limit_s:g} s", stage="box")
+
+
+def _words(done: Ran) -> str:
+    return done.stderr.decode(errors="replace").strip()
+
+
+def podman() -> Engine:
+    """The provider of podman."""
+    return Engine("podman")
+
+
+def docker() -> Engine:
+    """The provider of docker."""
+    return Engine("docker")

@@ -1,0 +1,267 @@
+"""Boxes on this machine: sandboxes of bubblewrap whose folder ``/work`` is a stack of layers on disk.
+
+A box has an upper folder of its own over the layers of its template. A snapshot makes the upper folder one
+more layer, by a rename; a fork is one more box over the same layers. So neither copies a file. A template is
+the list of its layers. ``/work`` is what stays and what a snapshot has; ``/tmp`` is in memory, and processes
+end with a snapshot, and with the worker.
+
+    FOLDER/boxes/ID/{label,stack,upper,work}    FOLDER/layers/ID    FOLDER/templates/ID
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from gym_runtime import ResourceError, UsageError
+from gym_sandbox import Container, Limits, bubblewrap
+from gym_sandbox.readable_files import Layers
+
+from gym_boxes.provider import BoxGone, BoxRefused, Found, Ran
+
+FOLDER = "GYM_BOXES_FOLDER"
+PLACE = "/work"
+EMPTY = "empty"
+"""The template without any file."""
+MOST_LAYERS = 60
+"""The kernel takes the paths of all layers in one page."""
+FILE_S = 60.0
+REMOVE_S = 600
+
+
+class _Opened:
+    """A box as this process has it."""
+
+    def __init__(self) -> None:
+        self.container: Container | None = None
+        self.one = anyio.Lock()
+
+
+class Overlays:
+    """The provider `gym_boxes.Provider` of this machine.
+
+    Args:
+        folder: where boxes and layers are; workers of one machine may share it. Its path is visible in boxes.
+        limits: of each box. ``disk_bytes`` counts for ``/tmp`` only.
+    """
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self._boxes, self._layers, self._templates = (
+            folder / name for name in ("boxes", "layers", "templates")
+        )
+        self._limits = limits or Limits(file_bytes=1 << 30)
+        self._opened: dict[str, _Opened] = {}
+        for made in (self._boxes, self._layers, self._templates):
+            made.mkdir(parents=True, exist_ok=True)
+        self._owner = bubblewrap.layers_owner()
+
+    async def create(self, template: str, *, label: str, life_s: float) -> str:
+        """See `gym_boxes.Provider.create`. It lives until it is ended."""
+        box = secrets.token_hex(6)
+        await anyio.to_thread.run_sync(self._make, box, template, label)
+        self._opened[box] = _Opened()
+        await self._container(box).start()
+        return box
+
+    async def exec(self, box: str, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
+        """See `gym_boxes.Provider.exec`."""
+        return await self._run(box, script, timeout_s, stdin)
+
+    async def put(self, box: str, path: str, data: bytes) -> None:
+        """See `gym_boxes.Provider.put`."""
+        name = shlex.quote(path)
+        done = await self._run(box, f'mkdir -p -- "$(dirname -- {name})" && cat >{name}', FILE_S, data)
+        if done.exit_code != 0:
+            raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
+
+    async def get(self, box: str, path: str) -> bytes:
+        """See `gym_boxes.Provider.get`."""
+        done = await self._run(box, f"cat -- {shlex.quote(path)}", FILE_S, keep=self._limits.file_bytes)
+        if done.exit_code != 0:
+            raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        return done.stdout
+
+    async def snapshot(self, box: str) -> str:
+        """See `gym_boxes.Provider.snapshot`. Processes end."""
+        opened = self._of(box)
+        async with opened.one:
+            if opened.container is not None:
+                await opened.container.close()
+                opened.container = None
+            return await anyio.to_thread.run_sync(self._seal, box)
+
+    async def forget(self, template: str) -> None:
+        """See `gym_boxes.Provider.forget`. Layers that nothing uses any more are deleted."""
+        await anyio.to_thread.run_sync(self._drop, template)
+
+    async def ready(self, box: str) -> None:
+        """Return when a box takes commands; `exec` waits for that by itself."""
+        opened = self._of(box)
+        async with opened.one:
+            await self._container(box).ready()
+
+    async def reset(self, box: str) -> None:
+        """Give a box the files of its template again; its processes end."""
+        opened = self._of(box)
+        async with opened.one:
+            if opened.container is not None:
+                await opened.container.close()
+                opened.container = None
+            await anyio.to_thread.run_sync(self._clear, box)
+            await self._container(box).start()
+
+    async def renew(self, box: str, life_s: float) -> None:
+        """See `gym_boxes.Provider.renew`."""
+        self._of(box)
+
+    async def end(self, box: str) -> None:
+        """See `gym_boxes.Provider.end`."""
+        opened = self._opened.pop(box, None)
+        if opened is not None and opened.container is not None:
+            await opened.container.close()
+        await anyio.to_thread.run_sync(self._remove, self._boxes / _checked(box))
+
+    async def list(self, prefix: str) -> Sequence[Found]:
+        """See `gym_boxes.Provider.list`."""
+        return await anyio.to_thread.run_sync(self._list, prefix)
+
+    async def aclose(self) -> None:
+        """See `gym_boxes.Provider.aclose`: the boxes' processes end."""
+        for opened in self._opened.values():
+            if opened.container is not None:
+                await opened.container.close()
+                opened.container = None
+
+    def _of(self, box: str) -> _Opened:
+        if not (self._boxes / _checked(box) / "label").exists():
+            raise BoxGone(f"there is no box {box}", stage="box")
+        return self._opened.setdefault(box, _Opened())
+
+    def _container(self, box: str) -> Container:
+        opened, place = self._of(box), self._boxes / box
+        if opened.container is None:
+            stack = (place / "stack").read_text().split()
+            layers = Layers(
+                PLACE,
+                # One layer at least: the kernel wants something below the upper folder.
+                tuple(str(self._layers / one) for one in stack) or (str(place / "lower"),),
+                str(place / "upper"),
+                str(place / "work"),
+            )
+            opened.container = Container(directory=PLACE, limits=self._limits, layers=layers)
+        return opened.container
+
+    async def _run(
+        self, box: str, script: str, timeout_s: float, stdin: bytes = b"", keep: int | None = None
+    ) -> Ran:
+        opened = self._of(box)
+        async with opened.one:
+            container = self._container(box)
+            done = await container.run(script, stdin=stdin, timeout_s=timeout_s, output_bytes=keep)
+            if container.ended:
+                opened.container = None  # its files are still there
+        return Ran(exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
+
+    def _make(self, box: str, template: str, label: str) -> None:
+        stack = self._stack(template)
+        place = self._boxes / box
+        for name in ("", "upper", "work", *(() if stack else ("lower",))):
+            (place / name).mkdir()
+            if name:
+                os.chown(place / name, self._owner, self._owner if os.geteuid() == 0 else -1)
+        (place / "stack").write_text("\n".join(stack))
+        # Last: a box without it was never made, and is removed after a while.
+        (place / "label").write_text(label)
+
+    def _stack(self, template: str) -> Sequence[str]:
+        if template == EMPTY:
+            return []
+        try:
+            return (self._templates / _checked(template)).read_text().split()
+        except OSError as error:
+            raise UsageError(f"there is no template {template} on this machine") from error
+
+    def _seal(self, box: str) -> str:
+        place, template = self._boxes / box, secrets.token_hex(6)
+        stack = (place / "stack").read_text().split()
+        if os.listdir(place / "upper") or not stack:
+            if len(stack) >= MOST_LAYERS:
+                raise BoxRefused(f"box {box} has {len(stack)} layers: begin a new one with its files")
+            (place / "upper").rename(self._layers / template)
+            stack.append(template)
+            (place / "upper").mkdir()
+            os.chown(place / "upper", self._owner, self._owner if os.geteuid() == 0 else -1)
+            _write(place / "stack", "\n".join(stack))
+        _write(self._templates / template, "\n".join(stack))
+        return template
+
+    def _clear(self, box: str) -> None:
+        place = self._boxes / box
+        for name in ("upper", "work"):
+            self._remove(place / name)
+            (place / name).mkdir()
+            os.chown(place / name, self._owner, self._owner if os.geteuid() == 0 else -1)
+
+    def _drop(self, template: str) -> None:
+        (self._templates / _checked(template)).unlink(missing_ok=True)
+        used: set[str] = set()
+        for listing in (*self._templates.iterdir(), *self._boxes.glob("*/stack")):
+            with suppress(FileNotFoundError):
+                used.update(listing.read_text().split())
+        for layer in self._layers.iterdir():
+            if layer.name not in used:
+                self._remove(layer)
+
+    def _list(self, prefix: str) -> list[Found]:
+        found: list[Found] = []
+        for label in self._boxes.glob("*/label"):
+            with suppress(OSError):
+                if (text := label.read_text()).startswith(prefix):
+                    found.append(Found(label.parent.name, text))
+        return found
+
+    def _remove(self, place: Path) -> None:
+        with suppress(OSError):  # what has no label is no box any more
+            (place / "label").unlink()
+        # Where nothing was written, this is all: a program that removes costs as much as a box.
+        for name in ("upper", "work/work", "work", "lower"):
+            with suppress(OSError):
+                (place / name).rmdir()
+        with suppress(OSError):
+            (place / "stack").unlink()
+        with suppress(OSError):
+            place.rmdir()
+        if place.exists():
+            # Not in Python, which fails on a very deep tree of folders.
+            lines = 'rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwx -- "$1"; rm -rf -- "$1"; }'
+            subprocess.run(["/bin/sh", "-c", lines, "sh", place], timeout=REMOVE_S, check=False)
+
+
+def _checked(name: str) -> str:
+    if not (name.isalnum() and name.isascii()):
+        raise BoxGone(f"there is no box or template {name!r}", stage="box")
+    return name
+
+
+def _write(path: Path, text: str) -> None:
+    made = path.with_name(f".{path.name}")
+    made.write_text(text)
+    made.replace(path)
+
+
+def _words(done: Ran) -> str:
+    return done.stderr.decode(errors="replace")[-200:]
+
+
+def make() -> Overlays:
+    """The provider, in the folder that the environment variable names."""
+    given = os.environ.get(FOLDER, "")
+    return Overlays(Path(given or f"{tempfile.gettempdir()}/gym-boxes-{os.geteuid()}"))

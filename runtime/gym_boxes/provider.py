@@ -1,0 +1,126 @@
+"""What a provider of boxes does, and how its calls fail.
+
+A provider is a plugin: an entry point of the group ``gym_runtime.boxes`` names a function without arguments
+that makes one, from environment variables of its own. It knows nothing of leases: it makes boxes with a
+label, and lists those whose label begins in a certain way, so that no box is ever lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+from gym_runtime import ServiceUnavailable, SessionLost
+from gym_runtime.plugins import load_plugin
+
+
+class BoxRefused(ServiceUnavailable):
+    """The provider has certainly not done what was asked, such as for its limits; it may later.
+
+    Attributes:
+        after_s: when it may, in seconds from now; None if the provider does not say.
+    """
+
+    def __init__(self, message: str, *, after_s: float | None = None) -> None:
+        super().__init__(message, stage="box")
+        self.after_s = after_s
+
+
+class BoxUnknown(ServiceUnavailable):
+    """The provider's answer is lost: it may have done what was asked, or may still do it."""
+
+
+class BoxGone(SessionLost):
+    """There is no such box, or not any more."""
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """How a script ended.
+
+    Attributes:
+        exit_code: None if it was killed at its time limit.
+        stdout, stderr: at most as much as the provider keeps.
+    """
+
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A box that a provider lists."""
+
+    box: str
+    label: str
+
+
+class Provider(Protocol):
+    """A provider of boxes. Each call ends by itself within a minute, `exec` soon after its limit.
+
+    Labels have letters, digits, dots, underscores and hyphens only.
+
+    Raises:
+        BoxGone: the box is not there (any more).
+        BoxRefused: nothing was done.
+        BoxUnknown: the answer is lost.
+    """
+
+    async def create(self, template: str, *, label: str, life_s: float) -> str:
+        """Make a box and return its id; not idempotent, unless the provider knows labels as names.
+
+        Args:
+            template: an image, a template of the provider's, or what `snapshot` has returned.
+            life_s: the box may end after so many seconds without `renew`.
+        """
+        ...
+
+    async def exec(self, box: str, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
+        """Run a shell script to its end, or kill it after ``timeout_s`` seconds."""
+        ...
+
+    async def put(self, box: str, path: str, data: bytes) -> None:
+        """Write a file, with the folders above it."""
+        ...
+
+    async def get(self, box: str, path: str) -> bytes:
+        """Read a file.
+
+        Raises:
+            ResourceError: there is none.
+        """
+        ...
+
+    async def snapshot(self, box: str) -> str:
+        """Keep the files of a box as a template; its processes need not go on."""
+        ...
+
+    async def forget(self, template: str) -> None:
+        """Delete a template that `snapshot` has returned; repeatable."""
+        ...
+
+    async def renew(self, box: str, life_s: float) -> None:
+        """Let it live for so many seconds from now."""
+        ...
+
+    async def end(self, box: str) -> None:
+        """End it; repeatable, and no error for one that is gone."""
+        ...
+
+    async def list(self, prefix: str) -> Sequence[Found]:
+        """All boxes whose labels begin with ``prefix``, paused ones included."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections; boxes of a service stay."""
+        ...
+
+
+def provider(name: str) -> Provider:
+    """The provider that an installed package offers under this name.
+
+    Raises:
+        UsageError: there is none, or a setting of it is missing.
+    """
+    make: Callable[[], Provider] = load_plugin("boxes", name)
+    return make()

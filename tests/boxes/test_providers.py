@@ -1,0 +1,122 @@
+"""What each provider of boxes does: the same, on this machine, in an engine and over E2B's API."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from gym_boxes import BoxGone, Provider
+from gym_boxes.e2b import E2B
+from gym_boxes.engines import Engine
+from gym_boxes.overlays import EMPTY, Overlays
+from gym_runtime import ResourceError
+from gym_sandbox import bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
+from gym_testing.e2b_server import E2BServer
+from sandbox import images
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(240)]
+NEVER = "0" * 12
+
+try:
+    bubblewrap.check_layers(os.getpid())
+    _refusal = ""
+except SetupError as error:
+    _refusal = error.message
+
+
+@pytest.fixture(params=["bubblewrap", "e2b", "podman"])
+async def made(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[tuple[Provider, str]]:
+    if _refusal and request.param != "podman":
+        pytest.skip(_refusal)
+    if request.param == "bubblewrap":
+        # Other users must be able to reach the folder, as in a folder of the system's.
+        for folder in (tmp_path, *tmp_path.parents[:2]):
+            folder.chmod(0o711)
+        boxes = Overlays(tmp_path)
+        yield boxes, EMPTY
+        await boxes.aclose()
+        return
+    if request.param == "e2b":
+        async with E2BServer().run() as server:
+            service = E2B("key", api_url=server.url, sandbox_url=server.url)
+            yield service, "base"
+            await service.aclose()
+        return
+    engine = images.engine("podman")
+    if engine.refusal:
+        pytest.skip(engine.refusal)
+    for name, value in engine.variables.items():
+        monkeypatch.setenv(name, value)
+    podman = Engine("podman")
+    yield podman, images.NAME
+    for one in await podman.list(f"t{os.getpid()}."):
+        await podman.end(one.box)
+
+
+async def test_a_box_lives_is_snapshot_forked_found_and_ended(made: tuple[Provider, str]) -> None:
+    boxes, template = made
+    account = f"t{os.getpid()}"
+    box = await boxes.create(template, label=f"{account}.0.1", life_s=600)
+    done = await boxes.exec(box, "echo out; echo err >&2; exit 3", timeout_s=30)
+    assert (done.exit_code, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
+    assert (await boxes.exec(box, "cat", timeout_s=30, stdin=b"a\0b")).stdout == b"a\0b"
+    assert (await boxes.exec(box, "sleep 30", timeout_s=1)).exit_code is None
+    home = (await boxes.exec(box, "pwd", timeout_s=30)).stdout.decode().strip().rstrip("/")
+    await boxes.put(box, f"{home}/d/it's", b"\0\1")
+    assert await boxes.get(box, f"{home}/d/it's") == b"\0\1"
+    with pytest.raises(ResourceError, match="there is no file"):
+        await boxes.get(box, f"{home}/nothing")
+
+    kept = await boxes.snapshot(box)
+    await boxes.exec(box, "rm -r d; echo later >later", timeout_s=30)
+    assert await boxes.snapshot(box) != kept
+    fork = await boxes.create(kept, label=f"{account}.1.7", life_s=600)
+    assert (await boxes.exec(fork, "ls d; ls later", timeout_s=30)).stdout == b"it's\n"
+    await boxes.exec(fork, "echo fork >d/it\\'s", timeout_s=30)
+    assert (await boxes.exec(box, "ls", timeout_s=30)).stdout.endswith(b"later\n")
+
+    listed = {one.box: one.label for one in await boxes.list(f"{account}.")}
+    assert listed == {box: f"{account}.0.1", fork: f"{account}.1.7"}
+    assert [one.box for one in await boxes.list(f"{account}.1.7")] == [fork]
+    assert list(await boxes.list(f"{account}x.")) == []
+    await boxes.renew(fork, 60)
+    for _ in range(2):
+        await boxes.end(fork)
+    with pytest.raises(BoxGone):
+        await boxes.renew(fork, 60)
+    with pytest.raises(BoxGone):
+        await boxes.exec(fork, "true", timeout_s=30)
+    await boxes.end(box)
+    assert list(await boxes.list(f"{account}.")) == []
+    for _ in range(2):
+        await boxes.forget(kept)
+
+
+@pytest.mark.skipif(bool(_refusal), reason=_refusal)
+async def test_forks_on_this_machine_copy_nothing_and_cannot_reach_each_other(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o711)
+    boxes = Overlays(tmp_path)
+    box = await boxes.create(EMPTY, label="a.0.1", life_s=60)
+    await boxes.exec(box, "head -c 30000000 /dev/zero >big; mkdir d; echo 1 >d/f", timeout_s=30)
+    template = await boxes.snapshot(box)
+    forks = [await boxes.create(template, label=f"a.{number}.1", life_s=60) for number in range(1, 4)]
+    for number, fork in enumerate(forks):
+        done = await boxes.exec(fork, f"wc -c <big; rm d/f; echo {number} >>mine; cat mine", timeout_s=30)
+        assert done.stdout.split() == [b"30000000", b"%d" % number]
+        own = sum(path.lstat().st_blocks for path in (tmp_path / "boxes" / fork).rglob("*")) * 512
+        assert own < 100_000
+    assert (await boxes.exec(box, "cat d/f; ls", timeout_s=30)).stdout == b"1\nbig\nd\n"
+    # A box of a worker that was killed is found, and another worker goes on with its files.
+    later = Overlays(tmp_path)
+    assert (await later.exec(forks[2], "cat mine", timeout_s=30)).stdout == b"2\n"
+    for one in await later.list("a."):
+        await later.end(one.box)
+    await later.forget(template)
+    await boxes.aclose()
+    assert [os.listdir(tmp_path / name) for name in ("boxes", "layers", "templates")] == [[], [], []]
