@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     try:
         bubblewrap.check(os.getpid())
     except SetupError as error:
-        pytest.skip(error.message)
+        pytest.skip(str(error))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "tasks"
 
