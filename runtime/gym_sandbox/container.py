@@ -95,6 +95,7 @@ class Container:
         network: ``public`` is the engine's own network: the internet, and also what this machine's own
             network has. Without an image there is none.
         cpus: how many processors all processes share, where the back end can count.
+        user: of the image, by its name or number; by default the one that the image names.
 
     Attributes:
         image: the name of its image, or None.
@@ -112,6 +113,7 @@ class Container:
         variables: Mapping[str, str] | None = None,
         network: container_engines.Network = "none",
         cpus: float | None = None,
+        user: str = "",
     ) -> None:
         self.image = image
         self.limits = limits or Limits()
@@ -122,7 +124,7 @@ class Container:
         self._variables = dict(variables or {})
         self._network: container_engines.Network = network
         self._cpus = cpus
-        self._user, self._within = "", self
+        self._user, self._within = user, self
         self._others: list[Container] = []
         self._child: Child | None = None
         self._disturbances = 0
@@ -163,7 +165,7 @@ class Container:
                     await child.close()
         else:
             self._child = container_engines.start(
-                self.image, server, self.limits, network=self._network, cpus=self._cpus
+                self.image, server, self.limits, network=self._network, cpus=self._cpus, user=self._user
             )
 
     def as_user(self, user: str) -> Container:
@@ -216,6 +218,7 @@ class Container:
             variables=self._variables,
             network=network,
             cpus=self._cpus,
+            user=self._user,
         )
 
     async def run(

@@ -77,13 +77,16 @@ class Image:
 
     Attributes:
         pulled: this process has pulled or built it, so this process removes it.
+        user: that it names, empty for root; None while not known.
+        waiting: how many containers will start of it, because it was just made for them.
         once: it is a copy of a container, and removed when no container uses it.
     """
 
     def __init__(self, engine: str, name: str) -> None:
         self.engine, self.name = engine, name
         self.pulled = self.once = False
-        self.users = 0
+        self.user: str | None = None
+        self.users = self.waiting = 0
 
 
 _images: dict[tuple[str, str], Image] = {}
@@ -97,6 +100,7 @@ class Contained(Child):
         super().__init__(command, environment=variables(), with_errors=True)
         # After the start, which may fail; `close` subtracts it.
         image.users += 1
+        image.waiting = max(0, image.waiting - 1)
         self._open = True
 
     async def close(self) -> None:
@@ -148,6 +152,7 @@ def start(
     *,
     network: Network = "none",
     cpus: float | None = None,
+    user: str = "",
 ) -> Contained:
     """Begin to start a container with this first process; its name is unique on this machine.
 
@@ -156,13 +161,14 @@ def start(
         SetupError: there is no engine, or it has no such network.
     """
     engine = chosen()
-    if network != "none" and engine == "apptainer":
-        raise SetupError(f"a network of its own needs podman or docker, not {engine}: set {SETTING}")
+    if (network != "none" or user) and engine == "apptainer":
+        what = "users of an image need" if user else "a network of its own needs"
+        raise SetupError(f"{what} podman or docker, not {engine}: set {SETTING}")
     # The random part: where process ids come again, an earlier worker may have left one behind.
     name = f"gym-{os.getpid()}-{secrets.token_hex(4)}"
     inside = limited(limits, [SHELL, "-c", _ENDS_WITH_INPUT, "sh", *program], count_processes=False)
     try:
-        command = _command(engine, image, name, inside, limits, network, cpus)
+        command = _command(engine, image, name, inside, limits, network, cpus, user)
         return Contained(known(engine, image), name, command)
     except OSError as error:
         raise StartError(f"{engine} cannot be started: {error}") from error
@@ -209,6 +215,7 @@ def _command(
     limits: Limits,
     network: Network,
     cpus: float | None,
+    user: str,
 ) -> list[str]:
     if engine == "apptainer":
         source = image if image.endswith(".sif") else f"docker://{image}"
@@ -217,6 +224,7 @@ def _command(
     told = [
         *("run", "--rm", "--interactive", "--pull=never", f"--name={name}"),
         *(() if network == "public" else ("--network=none",)),
+        *((f"--user={user}",) if user else ()),
         # Root of an image may change its own files, as package managers and builds expect, and end the
         # processes of the image's other users.
         *("--cap-drop=ALL", f"--cap-add={CAPABILITIES}", "--security-opt=no-new-privileges"),
@@ -276,7 +284,7 @@ async def _release(image: Image) -> None:
         await run(_removal(image))
         return
     _images[image.engine, image.name] = _images.pop((image.engine, image.name), image)  # now the last one
-    unused = [one for one in _images.values() if one.pulled and not one.users]
+    unused = [one for one in _images.values() if one.pulled and not one.users and not one.waiting]
     for oldest in unused[: max(0, len(unused) - KEPT)]:
         _images.pop((oldest.engine, oldest.name), None)
         await run(_removal(oldest))

@@ -30,6 +30,8 @@ _CAPABILITIES = f"{container_engines.CAPABILITIES},SETUID,SETGID,SETFCAP"
 _REMOTE = re.compile(rb"^\s*ADD\s(?:[^\n]*\s|\[\s*\")?(?:[a-z]+://|git@)", re.IGNORECASE | re.MULTILINE)
 _OPTIONS = re.compile(rb"^\s*RUN\s[^\n]*--(?:network|security)\b", re.IGNORECASE | re.MULTILINE)
 
+_building: dict[str, anyio.Lock] = {}
+
 
 async def build(
     folder: str,
@@ -52,9 +54,28 @@ async def build(
     """
     engine = _engine("an image is built")
     image = f"localhost/gym-{os.getpid()}-{name}:latest"
+    async with _building.setdefault(image, anyio.Lock()):  # many rollouts of a task want the same one
+        known = container_engines.known(engine, image)
+        known.waiting += 1  # from now on, or the end of another container might remove it
+        try:
+            await _built(engine, image, folder, limit_s, network, memory_bytes)
+        except BaseException:
+            known.waiting -= 1
+            raise
+    return image
+
+
+async def _built(
+    engine: str,
+    image: str,
+    folder: str,
+    limit_s: float,
+    network: container_engines.Network,
+    memory_bytes: int,
+) -> None:
     known = container_engines.known(engine, image)
     if known.pulled and await container_engines.run([engine, "image", "inspect", image]) == 0:
-        return image
+        return
     file = os.path.join(folder, "Dockerfile")
     content = await anyio.Path(file).read_bytes()
     for pattern, what in ((_REMOTE, "ADD of a URL"), (_OPTIONS, "RUN with --network or --security")):
@@ -68,7 +89,6 @@ async def build(
         told += [f"--memory={memory_bytes}"]
     await _done([*told, folder], limit_s, "the image cannot be built")
     known.pulled = True
-    return image
 
 
 async def copied(container: container_engines.Contained) -> str:
@@ -84,7 +104,25 @@ async def copied(container: container_engines.Contained) -> str:
     await _done(told, COPY_LIMIT_S, "the container cannot be copied")
     known = container_engines.known(engine, image)
     known.pulled = known.once = True
+    known.waiting += 1
     return image
+
+
+async def user_of(image: str) -> str:
+    """The user that an image names; empty for root. The image has been pulled.
+
+    Raises:
+        StartError: the engine fails.
+        SetupError: there is no engine.
+    """
+    engine = container_engines.chosen()
+    if engine == "apptainer":
+        return ""
+    known = container_engines.known(engine, image)
+    if known.user is None:
+        told = [engine, "image", "inspect", "--format", "{{.Config.User}}", image]
+        known.user = (await _done(told, COPY_LIMIT_S, "the image cannot be inspected")).partition(":")[0]
+    return known.user
 
 
 def _engine(what: str) -> str:
@@ -94,8 +132,8 @@ def _engine(what: str) -> str:
     return engine
 
 
-async def _done(command: Sequence[str], limit_s: float, problem: str) -> None:
-    """Run an engine's command.
+async def _done(command: Sequence[str], limit_s: float, problem: str) -> str:
+    """The end of what an engine's command says.
 
     Raises:
         StartError: it fails or takes too long.
@@ -117,3 +155,4 @@ async def _done(command: Sequence[str], limit_s: float, problem: str) -> None:
         raise StartError(f"{problem}: it took longer than {limit_s:g} s: {said}")
     if code:
         raise StartError(f"{problem}: {said}")
+    return said
