@@ -69,7 +69,7 @@ async def reasoning_gym() -> Compared:
     from reasoning_gym.factory import DATASETS
 
     found: Compared = []
-    for name in sorted(DATASETS)[:60]:
+    for name in sorted(set(DATASETS) - {"composite"})[:60]:
         address = f"reasoning-gym:{name}?size=5&seed=1"
         rows, data = own_rows(address), library.create_dataset(name, size=5, seed=1)
         texts = [str(row["answer"]) if n % 2 == 0 else "no" for n, row in enumerate(rows)]
@@ -159,12 +159,12 @@ async def miniwob_pages() -> Compared:
 async def test_a_thousand_foreign_tasks(tmp_path: Path) -> None:
     all_found: dict[str, Compared] = {}
     for name, play in {
-        "skyrl-gym": lambda: skyrl_gym(tmp_path),
-        "textarena": textarena,
-        "harbor": lambda: harbor(tmp_path),
-        "reasoning-gym": reasoning_gym,
-        "inspect": inspect,
         "miniwob": miniwob_pages,
+        "inspect": inspect,
+        "skyrl-gym": lambda: skyrl_gym(tmp_path),
+        "harbor": lambda: harbor(tmp_path),
+        "textarena": textarena,
+        "reasoning-gym": reasoning_gym,
     }.items():
         all_found[name] = await play()
         differ = [one for one in all_found[name] if one[1] is None or abs(one[1] - one[2]) > 1e-9]
