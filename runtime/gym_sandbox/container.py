@@ -20,19 +20,20 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import anyio
 from anyio import to_thread
 
-from gym_sandbox import bubblewrap, container_engines, process, python
+from gym_sandbox import bubblewrap, container_engines, container_images, process, python
 from gym_sandbox.box import ENDED_BY_SIGTERM, Result
 from gym_sandbox.limits import SHELL, Limits
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.bounded import Bounded
-from gym_sandbox.processes.child import EndOfProcess
+from gym_sandbox.processes.child import Child, EndOfProcess
 from gym_sandbox.readable_files import Layers, View
 from gym_sandbox.sandbox_errors import Interrupted, SetupError, StartError
 
@@ -91,6 +92,11 @@ class Container:
         writable: without an image, further folders that can be written, by their paths from the root; their
             parents must not be folders of the machine's.
         layers: without an image, a folder that stays when the container has ended.
+        variables: of all commands. They are in no argument list.
+        network: ``public`` is the engine's own network: the internet, and also what this machine's own
+            network has. Without an image there is none.
+        cpus: how many processors all processes share, where the back end can count.
+        user: of the image, by its name or number; by default the one that the image names.
 
     Attributes:
         image: the name of its image, or None.
@@ -106,6 +112,10 @@ class Container:
         limits: Limits | None = None,
         writable: Sequence[str] = (),
         layers: Layers | None = None,
+        variables: Mapping[str, str] | None = None,
+        network: container_engines.Network = "none",
+        cpus: float | None = None,
+        user: str = "",
     ) -> None:
         self.image = image
         self.limits = limits or Limits()
@@ -113,7 +123,12 @@ class Container:
         self._directory = directory
         self.writable = tuple(writable)
         self._view = View(writable=self.writable, layers=layers)
-        self._child: process.Isolated | process.Limited | container_engines.Contained | None = None
+        self._variables = dict(variables or {})
+        self._network: container_engines.Network = network
+        self._cpus = cpus
+        self._user, self._within = user, self
+        self._others: list[Container] = []
+        self._child: Child | None = None
         self._disturbances = 0
         self._ready = False
         self._unread = bytearray()
@@ -130,14 +145,18 @@ class Container:
 
         Raises:
             StartError: it cannot be started.
-            SetupError: this machine has no back end for it.
+            SetupError: this machine has no back end for it, or none with such a network.
         """
         if self._child is not None or self.ended is not None:
             return
         self._disturbances = disturbances.count()
         path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
         server = [SHELL, "-c", SERVER, "sh", self._directory, path]
-        if self.image is None:
+        if self._within is not self:
+            self._child = container_engines.enter(await self._within.contained(), self._user, server)
+        elif self.image is None:
+            if self._network != "none":
+                raise SetupError("a sandbox without an image has no network; name an image")
             if (self._view.writable or self._view.layers) and bubblewrap.weak():
                 raise SetupError("folders that can be written need isolation by bubblewrap")
             child = await process.started(process.Program(server, self.limits, self._view))
@@ -147,7 +166,62 @@ class Container:
                 with anyio.CancelScope(shield=True):
                     await child.close()
         else:
-            self._child = container_engines.start(self.image, server, self.limits)
+            self._child = container_engines.start(
+                self.image, server, self.limits, network=self._network, cpus=self._cpus, user=self._user
+            )
+
+    def as_user(self, user: str) -> Container:
+        """The same container, where another user of its image runs the commands: a name, or a number.
+
+        It has the files, the limits and the network of this one, and ends with it.
+
+        Raises:
+            SetupError: it has no image.
+        """
+        if self.image is None:
+            raise SetupError(f"a sandbox without an image has no user '{user}'; name an image")
+        other = Container(
+            self.image, directory=self._directory, limits=self.limits, variables=self._variables
+        )
+        other._user, other._within = user, self._within
+        self._within._others.append(other)
+        return other
+
+    async def contained(self) -> container_engines.Contained:
+        """What an engine runs for it, once it takes commands.
+
+        Raises:
+            StartError: it cannot be started, or has ended.
+            SetupError: it has no image.
+        """
+        await self.start()
+        if self._child is not None and not self._ready:
+            await self._started()
+        if self._child is None:
+            raise StartError(self.ended or "")
+        if not isinstance(self._child, container_engines.Contained):
+            raise SetupError("it has no image")
+        return self._child
+
+    async def copied(self, *, network: container_engines.Network = "none") -> Container:
+        """A new container with the files of this one, and with none of its processes.
+
+        Files in memory (``/dev/shm``, volumes of the image) are not copied. End its processes first.
+
+        Raises:
+            StartError: the engine cannot copy it.
+            SetupError: it has no image, or the engine cannot do that.
+        """
+        image = await container_images.copied(await self.contained())
+        return Container(
+            image,
+            directory=self._directory,
+            limits=self.limits,
+            variables=self._variables,
+            network=network,
+            cpus=self._cpus,
+            user=self._user,
+        )
 
     async def ready(self) -> None:
         """Return when it takes commands; `run` waits for that by itself.
@@ -185,7 +259,8 @@ class Container:
         child = self._child
         try:
             # The text is a model's, and may hold lone surrogates.
-            encoded = script.encode("utf-8", "surrogatepass")
+            exported = "".join(f"export {key}={shlex.quote(one)}\n" for key, one in self._variables.items())
+            encoded = (exported + script).encode("utf-8", "surrogatepass")
             result = await self._exchange(child, encoded, stdin, timeout_s, output_bytes)
         except (EndOfProcess, TimeoutError) as error:
             excess = child.excess if isinstance(child, Bounded) else None
@@ -226,6 +301,9 @@ class Container:
         # Before the await, so that a second call finds nothing to close.
         child, self._child = self._child, None
         self.ended = self.ended or "the container is closed"
+        others, self._others = self._others, []
+        for other in others:
+            await other.close()
         if child is not None:
             with anyio.CancelScope(shield=True):
                 await child.close()
@@ -265,7 +343,7 @@ class Container:
             self._ready = True
             return
 
-    async def _wait_until_ready(self, child: Bounded | container_engines.Contained) -> None:
+    async def _wait_until_ready(self, child: Child) -> None:
         with anyio.fail_after(START_LIMIT_S):
             while (line := await self._line(child, 1000)) != b"ready":
                 if isinstance(child, container_engines.Contained) and line == container_engines.PULLED:
@@ -273,7 +351,7 @@ class Container:
 
     async def _exchange(
         self,
-        child: Bounded | container_engines.Contained,
+        child: Child,
         script: bytes,
         stdin: bytes,
         timeout_s: float,
@@ -315,7 +393,7 @@ class Container:
             duration_s=duration_s,
         )
 
-    async def _line(self, child: Bounded | container_engines.Contained, at_most_bytes: int) -> bytes:
+    async def _line(self, child: Child, at_most_bytes: int) -> bytes:
         """The next line of its output.
 
         Raises:
@@ -342,16 +420,16 @@ def _decoded(line: bytes) -> tuple[int, bool, bytes, bytes]:
     return int(code), truncated == b"1", stdout, stderr
 
 
-async def _send(child: Bounded | container_engines.Contained, data: bytes) -> None:
+async def _send(child: Child, data: bytes) -> None:
     # It has ended, which `_line` finds out and says.
     with suppress(EndOfProcess):
         await child.write(data)
 
 
-async def _last_words(child: Bounded | container_engines.Contained) -> str:
+async def _last_words(child: Child) -> str:
     """The end of an engine's error output."""
     words = b""
-    if isinstance(child, container_engines.Contained):
+    if not isinstance(child, Bounded):
         with anyio.move_on_after(GRACE_S):
             await child.end()
             while piece := await child.read(errors=True):

@@ -19,6 +19,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from typing import Literal
 
 import anyio
 
@@ -29,6 +30,7 @@ from gym_sandbox.sandbox_errors import SetupError, StartError
 
 SETTING = "GYM_CONTAINERS"
 ENGINES = ("podman", "docker", "apptainer")
+CAPABILITIES = "CHOWN,DAC_OVERRIDE,FOWNER,KILL"
 ENGINE_FAILED = 125
 """The exit code with which podman and docker say that the engine failed, and not the program."""
 PULLED = b"pulled"
@@ -62,6 +64,10 @@ if [ $$ = 1 ] && pipe=$(mktemp -u) && mkfifo "$pipe"; then
 fi
 exec "$@"
 """
+# The variable is root's in all of a container's processes.
+_AT_HOME = 'HOME=$(eval echo "~$(id -un 2>/dev/null)") && export HOME; exec "$@"'
+Network = Literal["none", "public"]
+"""What a container reaches: nothing, or what the engine's own network reaches."""
 _FORWARDED = ("PATH", "HOME", "USER", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "TMPDIR")
 _PREFIXES = ("CONTAINERS_", "CONTAINER_", "DOCKER_", "APPTAINER_", "REGISTRY_")
 
@@ -70,13 +76,17 @@ class Image:
     """What this process knows of an image.
 
     Attributes:
-        pulled: this process has pulled it, so this process removes it.
+        pulled: this process has pulled or built it, so this process removes it.
+        user: that it names, empty for root; None while not known.
+        waiting: how many containers will start of it, because it was just made for them.
+        once: it is a copy of a container, and removed when no container uses it.
     """
 
     def __init__(self, engine: str, name: str) -> None:
         self.engine, self.name = engine, name
-        self.pulled = False
-        self.users = 0
+        self.pulled = self.once = False
+        self.user: str | None = None
+        self.users = self.waiting = 0
 
 
 _images: dict[tuple[str, str], Image] = {}
@@ -86,11 +96,11 @@ class Contained(Child):
     """A container with the program as its first process, removed by `close`."""
 
     def __init__(self, image: Image, name: str, command: Sequence[str]) -> None:
-        self.image = image
-        self._name = name
-        super().__init__(command, environment=_variables(), with_errors=True)
+        self.image, self.name = image, name
+        super().__init__(command, environment=variables(), with_errors=True)
         # After the start, which may fail; `close` subtracts it.
         image.users += 1
+        image.waiting = max(0, image.waiting - 1)
         self._open = True
 
     async def close(self) -> None:
@@ -100,9 +110,9 @@ class Contained(Child):
                 # Podman would otherwise ask the program to end, and wait for ten seconds.
                 at_once = ["--time=0"] if self.image.engine == "podman" else []
                 # To kill the engine's client would leave the container running.
-                removal = [self.image.engine, "rm", "--force", *at_once, "--volumes", self._name]
+                removal = [self.image.engine, "rm", "--force", *at_once, "--volumes", self.name]
                 for _ in range(disturbances.TRIES):
-                    if await _run(removal) >= 0:  # else a signal has ended the command
+                    if await run(removal) >= 0:  # else a signal has ended the command
                         break
             await self.end()
             await _release(self.image)
@@ -128,23 +138,56 @@ def chosen() -> str:
     )
 
 
-def start(image: str, program: Sequence[str], limits: Limits) -> Contained:
+def known(engine: str, image: str) -> Image:
+    """What is known of an image; this process's own ones are removed at its end at the latest."""
+    if not _images:
+        atexit.register(remove_images)
+    return _images.get((engine, image)) or _images.setdefault((engine, image), Image(engine, image))
+
+
+def start(
+    image: str,
+    program: Sequence[str],
+    limits: Limits,
+    *,
+    network: Network = "none",
+    cpus: float | None = None,
+    user: str = "",
+) -> Contained:
     """Begin to start a container with this first process; its name is unique on this machine.
 
     Raises:
         StartError: the engine cannot be started.
-        SetupError: there is no engine.
+        SetupError: there is no engine, or it has no such network.
     """
     engine = chosen()
-    key = (engine, image)
-    if not _images:
-        atexit.register(remove_images)
-    known = _images.get(key) or _images.setdefault(key, Image(engine, image))
+    if (network != "none" or user) and engine == "apptainer":
+        what = "users of an image need" if user else "a network of its own needs"
+        raise SetupError(f"{what} podman or docker, not {engine}: set {SETTING}")
     # The random part: where process ids come again, an earlier worker may have left one behind.
     name = f"gym-{os.getpid()}-{secrets.token_hex(4)}"
     inside = limited(limits, [SHELL, "-c", _ENDS_WITH_INPUT, "sh", *program], count_processes=False)
     try:
-        return Contained(known, name, _command(engine, image, name, inside, limits))
+        command = _command(engine, image, name, inside, limits, network, cpus, user)
+        return Contained(known(engine, image), name, command)
+    except OSError as error:
+        raise StartError(f"{engine} cannot be started: {error}") from error
+
+
+def enter(container: Contained, user: str, program: Sequence[str]) -> Child:
+    """Begin to start a further process in a container that runs, as a user of its image: a name or a number.
+
+    Raises:
+        StartError: the engine cannot be started.
+        SetupError: the engine cannot do that.
+    """
+    engine = container.image.engine
+    if engine == "apptainer":
+        raise SetupError(f"users of an image need podman or docker, not {engine}: set {SETTING}")
+    program = [SHELL, "-c", _AT_HOME, "sh", *program]
+    command = [engine, "exec", "--interactive", f"--user={user}", container.name, *program]
+    try:
+        return Child(command, environment=variables(), with_errors=True)
     except OSError as error:
         raise StartError(f"{engine} cannot be started: {error}") from error
 
@@ -164,27 +207,40 @@ def image_name(image: str) -> str:
     return f"docker.io/{owner}/{name}"
 
 
-def _command(engine: str, image: str, name: str, program: Sequence[str], limits: Limits) -> list[str]:
+def _command(
+    engine: str,
+    image: str,
+    name: str,
+    program: Sequence[str],
+    limits: Limits,
+    network: Network,
+    cpus: float | None,
+    user: str,
+) -> list[str]:
     if engine == "apptainer":
         source = image if image.endswith(".sif") else f"docker://{image}"
         isolated = ["--containall", "--cleanenv", "--no-home", "--no-privs", "--writable-tmpfs"]
         return [engine, "--quiet", "exec", *isolated, "--net", "--network", "none", source, *program]
     told = [
-        *("run", "--rm", "--interactive", "--pull=never", f"--name={name}", "--network=none"),
-        # Root of an image may change its own files, as package managers and builds expect.
-        *("--cap-drop=ALL", "--cap-add=CHOWN,DAC_OVERRIDE,FOWNER", "--security-opt=no-new-privileges"),
+        *("run", "--rm", "--interactive", "--pull=never", f"--name={name}"),
+        *(() if network == "public" else ("--network=none",)),
+        *((f"--user={user}",) if user else ()),
+        # Root of an image may change its own files, as package managers and builds expect, and end the
+        # processes of the image's other users.
+        *("--cap-drop=ALL", f"--cap-add={CAPABILITIES}", "--security-opt=no-new-privileges"),
         *("--ipc=private", "--hostname=sandbox"),
         *("--entrypoint=", "--env=HOME=/root"),
     ]
     if engine == "podman":
         told += ["--timeout", str(LIFETIME_S), "--image-volume=tmpfs"]
-    if _counts(engine):
+    if counts(engine):
         told += [f"--pids-limit={limits.processes}", f"--memory={limits.memory_bytes}"]
+        told += [] if cpus is None else [f"--cpus={cpus:g}"]
     return ["/bin/sh", "-c", _PULL_AND_RUN, "sh", engine, image, *told, image, *program]
 
 
 @cache
-def _counts(engine: str) -> bool:
+def counts(engine: str) -> bool:
     """Whether the engine can limit all processes of a container together, by control groups."""
     if engine == "docker":
         return True
@@ -196,23 +252,23 @@ def _counts(engine: str) -> bool:
             return False
     # An engine that does not report this is assumed to lack it.
     with suppress(OSError, subprocess.TimeoutExpired):
-        said = subprocess.run(asked, capture_output=True, timeout=30, check=False, env=_variables()).stdout
+        said = subprocess.run(asked, capture_output=True, timeout=30, check=False, env=variables()).stdout
         return b"memory" in said and b"pids" in said
     return False
 
 
-def _variables() -> dict[str, str]:
+def variables() -> dict[str, str]:
     """The variables that engines need; none of them reaches the container."""
     return {
         name: value for name, value in os.environ.items() if name in _FORWARDED or name.startswith(_PREFIXES)
     }
 
 
-async def _run(command: Sequence[str]) -> int:
+async def run(command: Sequence[str]) -> int:
     """Its exit code, negative for a signal; 0 if it cannot be started or takes too long."""
     # The engine may be gone by now; there is nothing to remove then.
     with suppress(OSError):
-        async with Child(command, environment=_variables()) as child:
+        async with Child(command, environment=variables()) as child:
             with anyio.move_on_after(REMOVE_LIMIT_S):
                 return await child.wait()
     return 0
@@ -223,11 +279,15 @@ async def _release(image: Image) -> None:
     image.users -= 1
     if image.users or not image.pulled:
         return
+    if image.once:
+        _images.pop((image.engine, image.name), None)
+        await run(_removal(image))
+        return
     _images[image.engine, image.name] = _images.pop((image.engine, image.name), image)  # now the last one
-    unused = [one for one in _images.values() if one.pulled and not one.users]
+    unused = [one for one in _images.values() if one.pulled and not one.users and not one.waiting]
     for oldest in unused[: max(0, len(unused) - KEPT)]:
         _images.pop((oldest.engine, oldest.name), None)
-        await _run(_removal(oldest))
+        await run(_removal(oldest))
 
 
 def _removal(image: Image) -> list[str]:
@@ -244,5 +304,5 @@ def remove_images() -> None:
                 capture_output=True,
                 timeout=REMOVE_LIMIT_S,
                 check=False,
-                env=_variables(),
+                env=variables(),
             )

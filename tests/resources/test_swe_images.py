@@ -34,9 +34,9 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         pytest.skip(found.refusal)
     for name, value in {**found.variables, container_engines.SETTING: found.name}.items():
         monkeypatch.setenv(name, value)
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
     yield found
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
 
 
 def row(mode: str = "eval", **instance: Any) -> bytes:

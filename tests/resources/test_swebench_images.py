@@ -89,9 +89,9 @@ def base_commit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in {**found.variables, container_engines.SETTING: found.name}.items():
             patched.setenv(name, value)
-        container_engines._counts.cache_clear()
+        container_engines.counts.cache_clear()
         yield commit
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
 
 
 def row(base_commit: str, **fields: Any) -> bytes:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from gym_sandbox import Container, container_engines, image_name
+from gym_sandbox import Container, container_engines, container_images, image_name
 from gym_sandbox.sandbox_errors import SetupError, StartError
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ def fake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(container_engines.SETTING, request.param)
     monkeypatch.setenv("MY_SECRET", "x")
     monkeypatch.setattr(container_engines, "_images", {})
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
     return Fake(tmp_path)
 
 
@@ -109,6 +109,45 @@ async def test_nothing_of_the_worker_reaches_an_engine_and_nothing_is_allowed(fa
             assert flag in started
         assert "--privileged" not in started
         assert "--volume" not in started
+
+
+async def test_what_a_container_may_have_is_told_to_the_engine(fake: Fake) -> None:
+    (fake.folder / "Dockerfile").write_text("FROM scratch\n")
+    if container_engines.chosen() == "apptainer":
+        box = Container("a/image", directory=str(fake.folder / "work"))
+        with pytest.raises(SetupError, match="users of an image need podman or docker"):
+            await box.as_user("alice").run("id", timeout_s=20)
+        with pytest.raises(SetupError, match="a container is copied by podman or docker"):
+            await box.copied()
+        await box.close()
+        with pytest.raises(SetupError, match="an image is built by podman or docker"):
+            await container_images.build(str(fake.folder), "one", limit_s=20)
+        with pytest.raises(SetupError, match="a network of its own needs podman or docker"):
+            await Container("a/image", directory="/", network="public").start()
+        return
+    variables = {"TOKEN": "secret words"}
+    work = str(fake.folder / "work")
+    async with Container("a/image", directory=work, network="public", variables=variables) as box:
+        assert (await box.run('echo "$TOKEN"', timeout_s=20)).stdout == b"secret words\n"
+        assert (await box.as_user("alice").run("echo on", timeout_s=20)).stdout == b"on\n"
+        copy = await box.copied()
+    (name,) = [word for line in fake.told for word in line.split() if word.startswith("--name=")]
+    assert copy.image is not None
+    (fake.folder / "images" / copy.image.replace("/", "_")).touch()
+    async with copy:
+        await copy.run("true", timeout_s=20)
+    assert not [image for image in fake.images if "copy" in image]
+    await container_images.build(str(fake.folder), "one", limit_s=20)
+    told = "\n".join(fake.told)
+    assert "secret" not in told
+    run, again = (line for line in fake.told if line.split()[1:2] == ["run"])
+    assert ("--network" in run, "--network=none" in again) == (False, True)
+    assert f"exec --interactive --user=alice {name.removeprefix('--name=')} /bin/sh" in told
+    assert f"commit --pause=false --change=LABEL gym-runtime=copy {name.removeprefix('--name=')}" in told
+    (build,) = [line for line in fake.told if line.split()[1:2] == ["build"]]
+    assert "--network=none" in build
+    assert ("--cap-drop=ALL" in build) == (container_engines.chosen() == "podman")
+    assert build.endswith(f" {fake.folder}")
 
 
 @pytest.mark.slow

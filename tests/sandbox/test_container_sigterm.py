@@ -26,10 +26,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[images.Engine]:
         pytest.skip(engine.refusal)
     for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
         monkeypatch.setenv(name, value)
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
     before = containers(engine)
     yield engine
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
     assert containers(engine) <= before
 
 

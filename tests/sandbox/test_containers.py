@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 from gym_runtime.environment.blocked_loop import watching
-from gym_sandbox import Container, Limits, Result, bubblewrap, container_engines
+from gym_sandbox import Container, Limits, Result, bubblewrap, container_engines, container_images
 from gym_sandbox.sandbox_errors import SetupError, StartError
 from sandbox import images
 
@@ -35,7 +35,7 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         try:
             bubblewrap.check(os.getpid())
         except SetupError as error:
-            pytest.skip(error.message)
+            pytest.skip(str(error))
         yield None
         return
     if request.param == "apptainer":
@@ -47,9 +47,9 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         pytest.skip(engine.refusal)
     for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
         monkeypatch.setenv(name, value)
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
     yield images.NAME
-    container_engines._counts.cache_clear()
+    container_engines.counts.cache_clear()
     left = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
     assert not [name for name in left if name.startswith(f"gym-{os.getpid()}-")]
 
@@ -247,3 +247,84 @@ async def test_further_folders_can_be_written_and_share_the_disk(monkeypatch: py
     monkeypatch.setenv(bubblewrap.SETTING, "weak")
     with pytest.raises(SetupError, match="need isolation"):
         await Container(directory="/app", limits=SMALL, writable=("/app",)).start()
+
+
+@pytest.fixture
+def podman(monkeypatch: pytest.MonkeyPatch) -> Iterator[images.Engine]:
+    """Podman with an image in which there are two users; skipped with the reason where it does not work."""
+    engine = images.engine("podman")
+    if engine.refusal:
+        pytest.skip(engine.refusal)
+    for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
+        monkeypatch.setenv(name, value)
+    container_engines.counts.cache_clear()
+    yield engine
+    container_engines.counts.cache_clear()
+    container_engines.remove_images()
+    left = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
+    assert not [name for name in left if name.startswith(f"gym-{os.getpid()}-")]
+    kept = engine.run("images", "--format", "{{.Repository}}").stdout.split()
+    assert not [name for name in kept if str(os.getpid()) in name and name != images.NAME]
+
+
+@pytest.mark.slow
+async def test_another_user_of_the_image_has_its_own_rights_and_the_same_files(podman: images.Engine) -> None:
+    variables = {"GREETING": "it's $HOME"}
+    async with Container(images.NAME, directory="/testbed", limits=SMALL, variables=variables) as box:
+        assert (await box.run("echo mine >root; chmod 600 root; id -u", timeout_s=20)).stdout == b"0\n"
+        other = box.as_user("1234")
+        script = (
+            'id -u; cat root || echo refused; echo "$GREETING"; sleep 600 >/dev/null 2>&1 & echo $! >/tmp/pid'
+        )
+        done = await other.run(script, timeout_s=20)
+        assert done.stdout == b"1234\nrefused\nit's $HOME\n", done
+        assert (await box.run("kill -KILL $(cat /tmp/pid)", timeout_s=20)).exit_code == 0
+        await other.close()
+        assert (await box.run("echo on", timeout_s=20)).stdout == b"on\n"
+
+
+@pytest.mark.slow
+async def test_a_container_is_copied_without_its_processes(podman: images.Engine) -> None:
+    async with Container(images.NAME, directory="/testbed", limits=SMALL) as box:
+        await box.run("echo kept >file; (while :; do date >/testbed/alive; sleep 0.1; done) &", timeout_s=20)
+        copy = await box.copied()
+    async with copy:
+        look = "cat file; rm -f alive; sleep 0.5; ls; cut -d: -f1 -s /proc/net/dev"
+        lines = (await copy.run(look, timeout_s=20)).stdout.decode().split()
+    assert [one for one in lines if one not in ("Inter-|", "face")] == ["kept", "file", "lo"]
+
+
+@pytest.mark.slow
+async def test_an_image_is_built_from_a_folder_without_a_network(
+    podman: images.Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "data.txt").write_text("a\nb\n")
+    lines = [f"FROM {images.NAME}", "COPY data.txt /testbed/", "RUN wc -l </testbed/data.txt >/testbed/count"]
+    (tmp_path / "Dockerfile").write_text("\n".join([*lines, "WORKDIR /testbed", ""]))
+    built = await container_images.build(str(tmp_path), "one", limit_s=120)
+    async with Container(built, directory=".", limits=SMALL) as box:
+        assert (await box.run("cat count", timeout_s=20)).stdout.split() == [b"2"]
+    assert await container_images.build(str(tmp_path), "one", limit_s=120) == built
+    connect = "import socket; socket.create_connection(('1.1.1.1', 53), 2)"
+    for line, error, problem in (
+        (f'RUN python3 -c "{connect}"', StartError, "unreachable"),
+        ("RUN sleep 600", StartError, "took longer than 5 s"),
+        ("ADD http://127.0.0.1/a /a", SetupError, "ADD of a URL"),
+        ('ADD ["http://127.0.0.1/a", "/a"]', SetupError, "ADD of a URL"),
+        ("ADD \\\n  https://127.0.0.1/a /a", SetupError, "ADD of a URL"),
+        ("RUN --network=host id", SetupError, "RUN with --network"),
+    ):
+        (tmp_path / "Dockerfile").write_text("\n".join([lines[0], line, ""]))
+        with pytest.raises(error, match=problem):
+            await container_images.build(str(tmp_path), "two", limit_s=5 if "sleep" in line else 120)
+
+
+async def test_a_sandbox_without_an_image_has_neither_users_nor_a_network() -> None:
+    with pytest.raises(SetupError, match="no user 'alice'; name an image"):
+        Container(directory="testbed").as_user("alice")
+    with pytest.raises(SetupError, match="has no network; name an image"):
+        await Container(directory="testbed", network="public").start()
+    async with Container(directory="testbed", limits=SMALL, variables={"A": "a b"}) as box:
+        assert (await box.run('echo "$A"', timeout_s=20)).stdout == b"a b\n"
+        with pytest.raises(SetupError, match="no image"):
+            await box.copied()

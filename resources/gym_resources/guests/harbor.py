@@ -6,9 +6,10 @@ judged. Then its processes are ended, and the task's tests run in a new box: wit
 write (a shared verifier), or with the declared artifacts (a separate one). The reward is what they write. In
 a task of several steps, the next instruction follows as the user's message.
 
-A box has no network, whatever a task says. So tests that install something can fail and still write a 0:
-before a reward below ``gold`` counts, the task's own solution is judged in the same way, once in each worker,
-and the rollout fails if it is not graded full. What a task asks for and does not get is refused by name.
+A box has no network unless the command allows it (``?network=task``). So tests that install something can
+fail and still write a 0: before a reward below ``gold`` counts, the task's own solution is judged in the
+same way, once in each worker, and the rollout fails if it is not graded full. What a task asks for and does
+not get is refused by name.
 
 After each step the files of the agent's box are saved: when a worker is lost, its rollouts continue with
 these on another one. What a command has left running is not there any more.
@@ -145,7 +146,8 @@ class HarborSession(Episode[HarborRow]):
         if self.opened.left_s <= 0:
             return "Your time is up."
         limit_s = min(self.opened.left_s, self.settings.command_s)
-        return shell.shown(await self.opened.box.run(script, timeout_s=limit_s), limit_s)
+        user = self.opened.step.agent.user
+        return shell.shown(await self.opened.box.run(script, timeout_s=limit_s, user=user), limit_s)
 
     async def _control(self, trial: Trial) -> None:
         """Judge the task's own solution, unless that was done before.
@@ -175,7 +177,7 @@ def _solvable(task: HarborTask) -> bool:
 
 def _refusals(task: HarborTask, settings: Settings) -> list[str]:
     """What of a task does not run here."""
-    found = task_file.refusals(task.file)
+    found = task_file.refusals(task.file, plain=settings.plain)
     steps = task.file.all_steps
     if task.has("environment/docker-compose.yaml"):
         found.append("it has a docker-compose.yaml; only one container is supported")
@@ -190,20 +192,16 @@ def _refusals(task: HarborTask, settings: Settings) -> list[str]:
         for part in task_file.boxes(task.file):
             task_box.check_directory(part.workdir or task_box.WORKDIR, task.name)
     else:
-        if not all(part.docker_image for part in task_file.boxes(task.file)):
+        if not task.file.environment.docker_image and not task.has("environment/Dockerfile"):
             found.append(
-                "it has no docker_image, and images are not built here: build its Dockerfile and name the "
-                "image, or ?image=none runs it in a sandbox with this machine's programs"
+                "it has neither a docker_image nor an environment/Dockerfile; ?image=none runs it in a "
+                "sandbox with this machine's programs"
             )
-        if task.has("tests/Dockerfile"):
-            found.append("its verifier has an image of its own to be built")
-        if not settings.shared and not all(step.verifier.separate for step in steps):
-            found.append(
-                "its tests would run in the box where the agent worked: ?shared=true judges it so, as "
-                "Harbor does"
-            )
-    if settings.network == "task" and task_file.asks_for_network(task.file):
-        found.append("it asks for a network; without ?network=task it runs without one")
+    if settings.network == "task" and "public" in task_file.networks(task.file):
+        if settings.plain:
+            found.append("it asks for a network; without ?network=task it runs without one")
+        elif settings.shared and len(task_file.networks(task.file)) > 1:
+            found.append("its agent and its tests have different networks, and ?shared=true is one box")
     if not _solvable(task):
         if settings.play == "oracle":
             found.append("it has no solution/solve.sh")

@@ -16,18 +16,16 @@ from gym_runtime import ResourceError
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import slots
 
-from gym_resources.harbor_tasks.task_box import END_PROCESSES, TaskBox
+from gym_resources.harbor_tasks.task_box import TaskBox
 from gym_resources.harbor_tasks.task_folder import HarborTask
 
 REWARD_BYTES = 64 << 10
 LOG_BYTES = 4000
 _CLEAR_REWARDS = "rm -rf /logs/verifier && mkdir -p /logs/verifier && chmod 777 /logs/verifier"
 _CLEAR_TESTS = 'rm -rf /tests 2>/dev/null; mkdir -p /tests && [ -z "$(ls -A /tests)" ]'
-_TEST = f"""
-chmod +x /tests/test.sh
-(/tests/test.sh) >/logs/verifier/test-stdout.txt 2>&1 </dev/null
-{END_PROCESSES}
-tail -c {LOG_BYTES} /logs/verifier/test-stdout.txt >&2
+_TEST = "(/tests/test.sh) >/logs/verifier/test-stdout.txt 2>&1 </dev/null"
+_READ = f"""
+[ -f /logs/verifier/test-stdout.txt ] && tail -c {LOG_BYTES} /logs/verifier/test-stdout.txt >&2
 for kind in json txt; do
   file=/logs/verifier/reward.$kind
   if [ -L "$file" ]; then echo link; exit 0; fi
@@ -62,12 +60,18 @@ async def clear(box: TaskBox, *, tests: bool = True) -> None:
 
 
 async def grade(
-    box: TaskBox, tests: Sequence[str], *, timeout_s: float, variables: Mapping[str, str]
+    box: TaskBox,
+    tests: Sequence[str],
+    *,
+    timeout_s: float,
+    variables: Mapping[str, str],
+    user: str | int | None = "root",
 ) -> Grade:
     """Run a task's tests in a box that has what they judge, for at most ``timeout_s`` seconds.
 
     Args:
         tests: the task's folders that are copied to ``/tests``; none if the box's image has its own tests.
+        user: runs them.
 
     Raises:
         ResourceError: they give no reward.
@@ -77,9 +81,18 @@ async def grade(
         await clear(box, tests=bool(tests))
         for folder in tests:
             await box.put(folder, "/tests")
-        done = await box.must(
-            _TEST, "its tests", timeout_s=timeout_s, variables={"TEST_DIR": "/tests", **variables, **box.kept}
+        await box.must("chmod +x /tests/test.sh 2>/dev/null; :", "its tests")
+        tested = await box.run(
+            _TEST, timeout_s=timeout_s, variables={"TEST_DIR": "/tests", **variables}, user=user
         )
+        if tested.timed_out:
+            raise ResourceError(
+                f"task {task.name}: its tests took longer than {timeout_s:g} s", stage="verify"
+            )
+        if box.ended:
+            raise ResourceError(f"task {task.name}: its tests ended their box: {box.ended}", stage="verify")
+        await box.end_processes()
+        done = await box.must(_READ, "its tests")
     kind, _, content = done.stdout.partition(b"\n")
     log = done.stderr.decode(errors="replace")
     try:
@@ -87,7 +100,7 @@ async def grade(
     except ValueError as error:
         words = f"; the tests end with: {log.strip()[-500:]}" if log.strip() else ""
         raise ResourceError(f"task {task.name} has no reward: {error}{words}", stage="verify") from error
-    return Grade(rewards=rewards, log=log, verifier_s=round(done.duration_s, 3))
+    return Grade(rewards=rewards, log=log, verifier_s=round(tested.duration_s, 3))
 
 
 def read_rewards(kind: str, content: bytes) -> dict[str, float]:
@@ -147,7 +160,14 @@ def chosen(rewards: dict[str, float], key: str) -> float:
     return rewards[name]
 
 
-async def solve(box: TaskBox, folder: str, *, timeout_s: float, variables: Mapping[str, str]) -> None:
+async def solve(
+    box: TaskBox,
+    folder: str,
+    *,
+    timeout_s: float,
+    variables: Mapping[str, str],
+    user: str | int | None = "root",
+) -> None:
     """Run the solution in a task's folder; its exit status counts for nothing, as its tests judge it.
 
     Raises:
@@ -155,8 +175,10 @@ async def solve(box: TaskBox, folder: str, *, timeout_s: float, variables: Mappi
     """
     await box.must("mkdir -p /solution", "making a folder for its solution")
     await box.put(folder, "/solution")
-    script = "chmod +x /solution/solve.sh; (/solution/solve.sh) >/logs/agent/oracle.txt 2>&1 </dev/null"
-    await box.run(script, timeout_s=timeout_s, variables={"DEBIAN_FRONTEND": "noninteractive", **variables})
+    await box.must("chmod +x /solution/solve.sh", "its solution")
+    script = "(/solution/solve.sh) >/logs/agent/oracle.txt 2>&1 </dev/null"
+    given = {"DEBIAN_FRONTEND": "noninteractive", **variables}
+    await box.run(script, timeout_s=timeout_s, variables=given, user=user)
     await box.must("rm -rf /solution 2>/dev/null; :", "removing its solution")
 
 

@@ -1,21 +1,27 @@
 """The box of a Harbor task: a container with Harbor's folders, into and out of which files are copied.
 
-Without an image it is a sandbox of bubblewrap: the machine's programs, and the folders `FOLDERS` and the
-working directory in memory. It has no network. What runs in it is hostile: an archive from a box is only
-unpacked in another one, and what decides on a reward is written there after it.
+Without an image it is a sandbox of bubblewrap: the machine's programs, the folders `FOLDERS` and the working
+directory in memory, and no network. With an image, also one that is built from the task's Dockerfile,
+commands may be another user's than root's, and the network is what the caller allows. What runs in a box is
+hostile: an archive from one is only unpacked in another, and what decides on a reward is written there after
+it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
+import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from io import BytesIO
+from typing import Any, Literal
 
 import anyio
 from anyio import to_thread
 from gym_runtime import ResourceError, UsageError
-from gym_sandbox import Container, Limits, Result
+from gym_sandbox import Container, Limits, Result, SandboxError, container_images
 from gym_sandbox.saved_files import SavedFiles, Store
 
 from gym_resources.harbor_tasks.task_file import Artifact, EnvironmentPart, HealthCheck, StepPart
@@ -57,9 +63,12 @@ class TaskBox:
 
     Args:
         part: ``[environment]``, or ``[verifier.environment]``.
-        plain: it has no image, whatever the part says.
+        image: its image, or None for a box of bubblewrap.
+        files: those of ``environment/`` are copied into its working directory.
         variables: of each command in it.
+        network: what it reaches.
         store: where its files are saved; None saves nothing.
+        container: it has been made already, with the files of another box.
 
     Raises:
         UsageError: the working directory cannot be one without an image.
@@ -70,14 +79,16 @@ class TaskBox:
         task: HarborTask,
         part: EnvironmentPart,
         *,
-        plain: bool,
+        image: str | None,
+        files: bool,
         variables: Mapping[str, str],
+        network: Literal["none", "public"] = "none",
         store: Store | None = None,
+        container: Container | None = None,
     ) -> None:
-        self.task, self.part, self.plain = task, part, plain
-        image = None if plain else part.docker_image
-        self.directory = part.workdir or (WORKDIR if plain else ".")
-        if plain:
+        self.task, self.part, self.image = task, part, image
+        self.directory = part.workdir or ("." if image else WORKDIR)
+        if not image:
             check_directory(self.directory, task.name)
         limits = Limits(
             cpu_s=24 * 3600,
@@ -89,10 +100,21 @@ class TaskBox:
             output_bytes=PIECE_BYTES,
         )
         own = [] if self.directory.startswith("/tmp/") else [self.directory]
-        writable = [*FOLDERS, *own] if plain else []
-        self._container = Container(image, directory=self.directory, limits=limits, writable=writable)
+        self._container = container or Container(
+            image,
+            directory=self.directory,
+            limits=limits,
+            writable=[] if image else [*FOLDERS, *own],
+            variables=variables,
+            network=network,
+            cpus=part.cpus,
+            user="0" if image else "",
+        )
+        self._copied, self._with_files = container is not None, files
+        self._others: dict[str, Container] = {}
+        self._user = ""
         self._files = SavedFiles(self._container, store)
-        self._variables = dict(variables)
+        self._variables = variables
         self._kept = ""
 
     @property
@@ -108,13 +130,34 @@ class TaskBox:
             StartError: it does not start, or not with these files.
         """
         await self._files.begin(saved)
-        listed = await self.must(_PROCESSES if saved else f"{_LOGS}\n{_PROCESSES}", "its folders")
+        new = saved is None and not self._copied
+        listed = await self.must(f"{_LOGS}\n{_PROCESSES}" if new else _PROCESSES, "its folders")
         self._kept = " ".join(listed.stdout.decode(errors="replace").split())
-        if saved is None and self.plain and self.task.has("environment"):
+        if self.image and not self._copied:
+            self._user = await container_images.user_of(self.image)
+        if new and self._with_files and self.task.has("environment"):
             await self.put("environment", self.directory)
             await self.must("rm -f Dockerfile .dockerignore", "its files")
         if self.part.healthcheck is not None:
             await self.healthy(self.part.healthcheck)
+
+    async def copied(self, *, network: Literal["none", "public"]) -> TaskBox:
+        """A new box with the files of this one, and none of its processes; open it.
+
+        Raises:
+            StartError: the engine cannot copy it.
+        """
+        container = await self._container.copied(network=network)
+        box = TaskBox(
+            self.task,
+            self.part,
+            image=self.image,
+            files=False,
+            variables=self._variables,
+            container=container,
+        )
+        box._user = self._user
+        return box
 
     async def save(self) -> dict[str, Any] | None:
         """The state of its files; None if they are not saved."""
@@ -127,11 +170,25 @@ class TaskBox:
         timeout_s: float,
         stdin: bytes = b"",
         variables: Mapping[str, str] | None = None,
+        user: str | int | None = "root",
     ) -> Result:
-        """Run a script with the task's variables, in the working directory."""
-        exported = {**self._variables, **(variables or {})}
-        head = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in exported.items())
-        return await self._container.run(head + script, stdin=stdin, timeout_s=timeout_s)
+        """Run a script with the task's variables, in the working directory.
+
+        Args:
+            user: of the image, by its name or number; None is the one that the image names.
+        """
+        given = variables or {}
+        head = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in given.items())
+        container = self._of(str(self._user if user is None else user))
+        return await container.run(head + script, stdin=stdin, timeout_s=timeout_s)
+
+    def _of(self, user: str) -> Container:
+        if user in ("", "root", "0"):
+            return self._container
+        known = self._others.get(user)
+        if known is None or known.ended:  # it ends when the processes of the box are ended
+            self._others[user] = known = self._container.as_user(user)
+        return known
 
     async def must(
         self,
@@ -177,6 +234,9 @@ class TaskBox:
             ResourceError: it starts processes faster than they end.
         """
         await self.must(END_PROCESSES, "ending its processes", timeout_s=END_LIMIT_S, variables=self.kept)
+        others, self._others = self._others, {}
+        for other in others.values():
+            await other.close()
 
     @property
     def kept(self) -> dict[str, str]:
@@ -240,6 +300,39 @@ class TaskBox:
             if failures >= check.retries:
                 raise ResourceError(f"task {self.task.name}: its health check fails: {check.command[:200]}")
             await anyio.sleep(check.start_interval_sec if starting else check.interval_sec)
+
+
+async def built(
+    task: HarborTask, folder: str, part: EnvironmentPart, network: Literal["none", "public"]
+) -> str:
+    """The name of the image that a Dockerfile in a folder of the task describes; built once in each worker.
+
+    Raises:
+        ResourceError: it cannot be built.
+    """
+    packed = await to_thread.run_sync(task.packed, folder, "")
+    name = hashlib.sha256(f"{network} ".encode() + packed).hexdigest()[:24]
+    with tempfile.TemporaryDirectory(prefix="gym-build-") as context:
+        await to_thread.run_sync(_unpack, packed, context)
+        try:
+            return await container_images.build(
+                context,
+                name,
+                limit_s=part.build_timeout_sec,
+                network=network,
+                memory_bytes=part.memory_bytes or 4 << 30,
+            )
+        except SandboxError as error:
+            commands = task.network_commands(f"{folder}/Dockerfile")
+            hint = f" It uses a network, and none was allowed: {'; '.join(commands[:5])}." if commands else ""
+            hint = hint if network == "none" else ""
+            words = f"task {task.name}: {folder}/Dockerfile: {error}.{hint}"
+            raise ResourceError(words, stage="sandbox") from error
+
+
+def _unpack(packed: bytes, folder: str) -> None:
+    with tarfile.open(fileobj=BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
 
 
 def check_directory(directory: str, name: str) -> None:

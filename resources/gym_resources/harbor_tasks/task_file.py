@@ -26,6 +26,7 @@ _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[\w-][\w.-]*")
 _ROOT = (None, "root", 0, "0")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 class HealthCheck(msgspec.Struct, frozen=True):
@@ -44,6 +45,8 @@ class EnvironmentPart(msgspec.Struct, frozen=True):
 
     docker_image: str | None = None
     os: str = "linux"
+    build_timeout_sec: Seconds = 600.0
+    cpus: Annotated[float, msgspec.Meta(gt=0, le=4096)] | None = None
     memory_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
     storage_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
     memory: str | None = None
@@ -211,11 +214,16 @@ def boxes(found: TaskFile) -> list[EnvironmentPart]:
     return [found.environment, *(one.environment for one in verifiers if one.environment)]
 
 
-def refusals(found: TaskFile) -> list[str]:
-    """What a task asks for and does not get here, each in words with what would help."""
+def refusals(found: TaskFile, *, plain: bool) -> list[str]:
+    """What a task asks for and does not get here, each in words with what would help.
+
+    Args:
+        plain: its boxes have no images.
+    """
     steps, parts = found.all_steps, boxes(found)
     hooks = [hook for step in steps for hook in step.verifier.collect]
     users = [user for step in steps for user in (step.agent.user, step.verifier.user)]
+    users += [hook.user for hook in hooks]
     networks = {mode for step in steps for mode in (step.agent.network_mode, step.verifier.network_mode)}
     networks |= {found.agent.network_mode, *(part.network for part in parts)}
     artifacts = [artifact for step in steps for artifact in found.artifacts_of(step)]
@@ -224,10 +232,11 @@ def refusals(found: TaskFile) -> list[str]:
         "it needs a GPU or TPU": any(box.gpus or box.tpu for box in parts),
         "it has [[environment.mcp_servers]]": any(box.mcp_servers for box in parts),
         "it has skills_dir": any(box.skills_dir for box in parts),
-        "its network_mode is allowlist; a box has no network": "allowlist"
-        in (*networks, *(part.network for part in parts)),
-        "it has another user than root": any(
-            user not in _ROOT for user in (*users, *(hook.user for hook in hooks))
+        "its network_mode is allowlist; a box has all of a network or none": "allowlist" in networks,
+        "it has another user than root, which needs an image": plain
+        and any(user not in _ROOT for user in users),
+        "the name of a user is no word": not all(
+            user is None or _USER.fullmatch(str(user)) for user in users
         ),
         "it names another service than main": any(
             one.service not in (None, "main") for one in (*hooks, *artifacts)
@@ -236,16 +245,21 @@ def refusals(found: TaskFile) -> list[str]:
     return [reason for reason, holds in reasons.items() if holds]
 
 
-def asks_for_network(found: TaskFile) -> bool:
-    """Whether Harbor would give its agent or its tests a network."""
-    default = found.environment.network
-    for step in found.all_steps:
-        separate = step.verifier.environment
-        agent = step.agent.network_mode or found.agent.network_mode or default
-        verifier = step.verifier.network_mode or (separate.network if separate else default)
-        if "public" in (agent, verifier):
-            return True
-    return False
+def agent_network(found: TaskFile, step: StepPart) -> Network:
+    """What Harbor would let the agent of a step reach."""
+    return step.agent.network_mode or found.agent.network_mode or found.environment.network
+
+
+def verifier_network(found: TaskFile, step: StepPart) -> Network:
+    """What Harbor would let the tests of a step reach."""
+    own = step.verifier.environment
+    default = own.network if own else found.environment.network
+    return step.verifier.network_mode or found.verifier.network_mode or default
+
+
+def networks(found: TaskFile) -> set[Network]:
+    """What Harbor would let its agent and its tests reach."""
+    return {one(found, step) for step in found.all_steps for one in (agent_network, verifier_network)}
 
 
 def resolved(variables: dict[str, str], known: dict[str, str], where: str) -> dict[str, str]:

@@ -98,11 +98,11 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
                 archive.addfile(entry, io.BytesIO(content))
         return buffer.getvalue()
 
-    def network_commands(self) -> list[str]:
-        """The commands of its tests and its solution that get something from a network."""
+    def network_commands(self, file: str = "") -> list[str]:
+        """The commands of its tests and its solution, or of one file, that use a network."""
         found: list[str] = []
         for path, content, _ in files(self.folder):
-            if not _SCRIPT.fullmatch(path):
+            if path != file if file else not _SCRIPT.fullmatch(path):
                 continue
             for line in content.split(b"\n")[:5000]:
                 if not line.lstrip().startswith(b"#") and (match := _NETWORK.search(line[:500])):

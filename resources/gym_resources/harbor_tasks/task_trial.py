@@ -1,7 +1,8 @@
 """A trial of a Harbor task: a box, in which one step after the other is worked on and judged.
 
-A step is judged in a new box, and the next one goes on in the agent's. In a box of an image in which tests
-may run (``?shared=true``) it is judged in place. What a step leaves running is ended when it is judged.
+A step is judged in a new box, and the next one goes on in the agent's. With ``?shared=true`` tests of a
+shared verifier run in the agent's box if it has an image. What a step leaves running is ended before its
+tests.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from gym_sandbox.saved_files import Store
 from gym_resources.harbor_tasks import grading, task_box
 from gym_resources.harbor_tasks.grading import Grade
 from gym_resources.harbor_tasks.task_box import TaskBox
-from gym_resources.harbor_tasks.task_file import EnvironmentPart, StepPart, resolved
+from gym_resources.harbor_tasks.task_file import (
+    EnvironmentPart,
+    Network,
+    StepPart,
+    agent_network,
+    resolved,
+    verifier_network,
+)
 from gym_resources.harbor_tasks.task_folder import HarborTask
 
 NO_LIMIT_S = 7200.0
@@ -35,8 +43,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         reward_key: which of several rewards is the reward.
         gold: what a task's own solution gets at least.
         control: ``solution`` judges a task's own solution before a reward below gold counts.
-        shared: tests of a shared verifier may run in the image's box in which the agent worked.
-        network: ``task`` refuses tasks that ask for a network; ``none`` runs them without.
+        shared: tests of a shared verifier run in the image's box in which the agent worked, as Harbor does,
+            and not in a copy of it.
+        network: ``task`` gives the boxes of images, and what builds these, the network that a task asks for;
+            ``none`` gives them none.
         timeouts: ``none`` sets the tasks' limits on time aside, ``multiplier`` changes them.
         command_s: how long one command may take, in seconds.
         variables: names of this machine's variables that tasks may read, separated by commas.
@@ -94,7 +104,15 @@ class Trial:
         self.over = False
         self._steps = task.file.all_steps
         self._begun_s = 0.0
-        self.box = self._box(task.file.environment, store)
+        self._store = store
+        self._box: TaskBox | None = None
+
+    @property
+    def box(self) -> TaskBox:
+        """The agent's box, once it is open."""
+        if self._box is None:
+            raise ResourceError(f"task {self.task.name} has no box yet")
+        return self._box
 
     @property
     def step(self) -> StepPart:
@@ -116,8 +134,13 @@ class Trial:
         Raises:
             ResourceError: what the task does before its agent fails.
         """
-        await self.box.open()
+        await self._start()
         await self._begin()
+
+    async def _start(self, saved: Any = None) -> None:
+        network = self._reached(agent_network(self.task.file, self.step))
+        self._box = await self._fresh(None, network, self._store)
+        await self._box.open(saved)
 
     async def save(self) -> dict[str, Any] | None:
         """What `restore` needs, as JSON; None if the box's files are not saved."""
@@ -133,14 +156,15 @@ class Trial:
         Raises:
             StartError: the box does not start, or not with these files.
         """
-        await self.box.open(saved["files"])
+        await self._start(saved["files"])
         self.grades = msgspec.convert(saved["grades"], list[Grade])
         self.failed_hooks, self.over = list(saved["failed_hooks"]), bool(saved["over"])
         self._begun_s = anyio.current_time() - float(saved["worked_s"])
 
     async def close(self) -> None:
         """Remove the box; repeatable."""
-        await self.box.close()
+        if self._box is not None:
+            await self._box.close()
 
     async def solve(self) -> None:
         """Run the step's own solution.
@@ -153,7 +177,8 @@ class Trial:
             raise ResourceError(f"task {self.task.name}: {self.step.name or 'it'} has no solve.sh")
         variables = self._resolved(self.task.file.solution.env)
         limit_s = self.settings.agent_s(self.step)
-        await grading.solve(self.box, folder, timeout_s=limit_s, variables=variables)
+        user = self.step.agent.user
+        await grading.solve(self.box, folder, timeout_s=limit_s, variables=variables, user=user)
 
     async def judge(self) -> None:
         """Judge the step, and begin the next one if there is one and this one was good enough.
@@ -163,7 +188,7 @@ class Trial:
         """
         step, last = self.step, self.in_last_step
         for hook in step.verifier.collect:
-            done = await self.box.run(hook.command, timeout_s=hook.timeout_sec)
+            done = await self.box.run(hook.command, timeout_s=hook.timeout_sec, user=hook.user)
             if done.exit_code != 0:
                 self.failed_hooks.append(hook.command)
         await self.box.end_processes()
@@ -211,29 +236,67 @@ class Trial:
         self._begun_s = anyio.current_time()
 
     async def _judged(self, step: StepPart, *, last: bool) -> Grade:
-        verifier = step.verifier
+        verifier, file = step.verifier, self.task.file
         timeout_s, variables = self.settings.verifier_s(step), self._resolved(verifier.env)
-        tests = self.task.tests_of(step)
+        tests, archive, user = self.task.tests_of(step), b"", verifier.user
+        network = self._reached(verifier_network(file, step))
+        if not verifier.separate and self.settings.shared and not self.settings.plain:
+            return await grading.grade(self.box, tests, timeout_s=timeout_s, variables=variables, user=user)
         if not verifier.separate and not self.settings.plain:
-            return await grading.grade(self.box, tests, timeout_s=timeout_s, variables=variables)
-        kept = task_box.declared(self.task, step) if verifier.separate else task_box.carried(self.box)
-        archive = await self.box.export(kept)
+            fresh = await self.box.copied(network=network)
+        else:
+            kept = task_box.declared(self.task, step) if verifier.separate else task_box.carried(self.box)
+            archive = await self.box.export(kept)
+            fresh = await self._fresh(verifier.environment, network)
+            if self._own_image(verifier.environment):
+                tests = []  # the image has them
         if last:
             await self.box.close()
-        part = verifier.environment or self.task.file.environment
-        if verifier.environment and part.docker_image and not self.settings.plain:
-            tests = []  # the image has them
-        fresh = self._box(part)
         try:
             await fresh.open()
-            await fresh.upload(archive)
-            return await grading.grade(fresh, tests, timeout_s=timeout_s, variables=variables)
+            if archive:
+                await fresh.upload(archive)
+            return await grading.grade(fresh, tests, timeout_s=timeout_s, variables=variables, user=user)
         finally:
             await fresh.close()
 
-    def _box(self, part: EnvironmentPart, store: Store | None = None) -> TaskBox:
-        variables = self._resolved(part.env)
-        return TaskBox(self.task, part, plain=self.settings.plain, variables=variables, store=store)
+    def _own_image(self, part: EnvironmentPart | None) -> bool:
+        """Whether a verifier's part has an image of its own."""
+        return (
+            part is not None
+            and not self.settings.plain
+            and bool(part.docker_image or self.task.has("tests/Dockerfile"))
+        )
+
+    async def _fresh(
+        self,
+        verifier: EnvironmentPart | None,
+        network: Literal["none", "public"],
+        store: Store | None = None,
+    ) -> TaskBox:
+        """A new box: the task's, or one of a verifier's part.
+
+        Raises:
+            ResourceError: its image cannot be built.
+        """
+        task, own = self.task, self._own_image(verifier)
+        part = verifier if verifier and own else task.file.environment
+        image = None if self.settings.plain else part.docker_image
+        if not self.settings.plain and not image:
+            folder = "tests" if own else "environment"
+            image = await task_box.built(task, folder, part, self._reached(part.network))
+        return TaskBox(
+            task,
+            verifier or part,
+            image=image,
+            files=not own and (self.settings.plain or not task.has("environment/Dockerfile")),
+            variables=self._resolved((verifier or part).env),
+            network=network,
+            store=store,
+        )
+
+    def _reached(self, asked: Network) -> Literal["none", "public"]:
+        return "public" if asked == "public" and self.settings.network == "task" else "none"
 
     def _resolved(self, variables: dict[str, str]) -> dict[str, str]:
         return resolved(variables, self.settings.known, f"task {self.task.name}")

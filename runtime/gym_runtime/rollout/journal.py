@@ -32,6 +32,7 @@ from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.stored_records import Stored
+from gym_runtime.rollout.journal_images import JournalImages
 from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 
 BLOCK = 64
@@ -57,12 +58,14 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         digest: of the conversation and the parameters that the model was given.
         session, worker: the session and the worker that held it; empty before it was opened.
+        images: names stand for images that earlier records have.
         note: what the agent recognises the turn by, as JSON; null where ``digest`` does.
     """
 
     digest: str
     answer: Raw
     environment: list[Answered] = []
+    images: bool = False
     session: str = ""
     worker: str = ""
     note: Raw = NULL
@@ -111,6 +114,7 @@ class Journal:
         self._fresh: list[Answered] = []
         self._sequence = 0
         self._known_s = 0.0
+        self._images = JournalImages()
 
     @property
     def shared(self) -> bool:
@@ -146,12 +150,16 @@ class Journal:
 
     async def _read(self, bus: Bus) -> None:
         while count := (await bus.counts(self._subject)).get(self._subject, 0):
-            self._records, self._sequence = [], 0
+            self._records, self._sequence, self._images = [], 0, JournalImages()
             # Records may be deleted between counting and reading; reading would then wait for ever for new
             # ones. So they are counted again after `JOURNAL_READ_S`.
             with anyio.move_on_after(JOURNAL_READ_S):
                 async for record in bus.records(self._subject):
                     turn = _TURNS.read(record)
+                    try:
+                        turn = turn and _with_images(turn, self._images)
+                    except KeyError:
+                        turn = None
                     if turn is None:
                         logger().warning("the journal is discarded; the rollout starts again")
                         await bus.forget(self._subject)
@@ -159,9 +167,10 @@ class Journal:
                     self._records.append(turn)
                     self._sequence, self._known_s = record.sequence, clock.monotonic()
                     if len(self._records) == count:
+                        self._images.forget_what_was_read()
                         return
         # The journal was deleted while it was read.
-        self._records, self._sequence = [], 0
+        self._records, self._sequence, self._images = [], 0, JournalImages()
 
     async def discard(self) -> None:
         """Delete the journal: the rollout starts again."""
@@ -275,9 +284,13 @@ class Journal:
             worker=self.worker,
             note=note,
         )
-        sequence = await self.bus.append(self._subject, _encode(record), expect=self._sequence)
+        payload = _encode(record)
+        if self._images.packed(payload) != payload:
+            payload = self._images.packed(_encode(msgspec.structs.replace(record, images=True)))
+        sequence = await self.bus.append(self._subject, payload, expect=self._sequence)
         if sequence is None:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
+        self._images.keep(payload)
         self._sequence, self._known_s = sequence, clock.monotonic()
         if self.on_turn is not None:
             self.on_turn()
@@ -293,6 +306,15 @@ class Journal:
         newest = await self.bus.latest(self._subject)
         if not newest or newest[-1].sequence != self._sequence:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
+
+
+def _with_images(turn: TurnRecord, images: JournalImages) -> TurnRecord:
+    """As it was before its images were packed."""
+    environment = [
+        Answered(one.digest, Raw(images.read(one.body, named=turn.images))) for one in turn.environment
+    ]
+    answer = Raw(images.read(turn.answer, named=turn.images))
+    return msgspec.structs.replace(turn, answer=answer, environment=environment, images=False)
 
 
 class Sweep:

@@ -10,6 +10,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.plurals import counted
 from rich.table import Table
 
+from gym_view import harbor_jobs
 from gym_view.run_comparison import Comparison, Pair
 from gym_view.run_comparison import compare as compared
 from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
@@ -23,8 +24,10 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
 
     Args:
         a: Rollouts of the first run, or a folder with one run.
-        b: Those of the second.
+        b: Those of the second; of a run of harbor:PATH, also the folder of a job of Harbor's own runner.
     """
+    if harbor_jobs.is_job(b):
+        return _beside_harbor(one_file(a), b, json=json)
     a, b = one_file(a), one_file(b)
     (one, groups_a), (other, groups_b) = (
         _figures(path, failures_as_zero=failures_as_zero) for path in (a, b)
@@ -42,6 +45,37 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
         )
         return 0
     _print((a.stem, b.stem), one, other, result)
+    return 0
+
+
+def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
+    found = harbor_jobs.compared(Run(id=a.stem, rollouts=a), job)
+    judged = harbor_jobs.mean(one.ours for one in found), harbor_jobs.mean(one.theirs for one in found)
+    as_zero = (
+        harbor_jobs.mean(one.ours_as_zero for one in found),
+        harbor_jobs.mean(one.theirs_as_zero for one in found),
+    )
+    if json:
+        means = {"judged": judged, "failures_as_zero": as_zero}
+        terminal.print_json({"rollouts": str(a), "job": str(job), "means": means, "tasks": found})
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="")
+    for title in ("", a.stem, "Harbor"):
+        table.add_column(title, justify="right" if title else "left")
+
+    def shown(*means: float | None) -> list[str]:
+        return ["-" if mean is None else formatting.reward(mean) for mean in means]
+
+    table.add_row("mean reward of what was judged", *shown(*judged))
+    table.add_row("with 0 for what was not, as Harbor books", *shown(*as_zero))
+    differ = [one for one in found if one.differs]
+    for one in differ[:SHOWN_TASKS]:
+        table.add_row(formatting.shorten(one.task, 40), *shown(one.ours, one.theirs), style="bold")
+    console = terminal.output()
+    console.print(table)
+    console.print(f"{counted(len(found), 'task')}, {len(differ):,} of them with different rewards")
+    for one in [one for one in found if one.why][:SHOWN_TASKS]:
+        console.print(f"not judged: {one.task}: {formatting.shorten(one.why, 200)}", soft_wrap=True)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Tasks of inspect_evals, unchanged: the score of a sample is that of `inspect eval` with the same answers.
 
 The data are in the package, or generated (`own/generated_evals.py`). Run it with ``--soak`` where
-inspect_evals is installed. It starts a process for each task, and takes about ten minutes on two cores.
+inspect_evals is installed. It starts a process for each task, and takes about 15 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ CASES: list[tuple[str, str]] = [
     ("lingoly.lingoly_too", '{"a": "4"}'),
     *((f"inspect_evals/{name}", "4") for name in (*PACKAGED, "tau2_airline")),
 ]
+REFUSED = ("agieval.agie_math", "inspect_evals/tau2_airline")
+"""Their solver or scorer asks the policy's model in a second conversation."""
 DIRECT = """
 import json, sys
 from inspect_ai import eval
@@ -190,9 +192,13 @@ async def test_scores_of_inspect_evals(tmp_path_factory: pytest.TempPathFactory)
         scores = expected[place][place % 2]
         value = as_number(scores[SCORES.get(name) or next(iter(scores))])
         reward = records[name].reward
-        if reward != value:
+        if name in REFUSED:
+            assert "only solvers that go on in one conversation" in records[name].ending, name
+            assert reward is None
+        elif reward != value:
             differ.append(f"{name}: {value} there, {reward} here ({records[name].ending})")
         else:
             rewards.append(value)
     print(f"{len(rewards)} of {len(CASES)} tasks are scored the same, {sum(rewards):g} of them as right")
     assert not differ, "\n".join(differ)
+    assert len(rewards) >= 60

@@ -101,3 +101,48 @@ def test_a_turn_without_a_note_is_stored_as_before() -> None:
     stored = msgspec.json.encode(record)
     assert stored == b'{"digest":"d","answer":{},"session":"s"}'
     assert bytes(msgspec.json.decode(stored, type=TurnRecord).note) == b"null"
+
+
+def seen(image: bytes) -> Raw:
+    url = b"data:image/png;base64," + image
+    return Raw(b'{"output":[{"type":"input_image","image_url":"' + url + b'","detail":"auto"}]}')
+
+
+async def test_an_image_that_comes_again_is_stored_once_and_read_as_it_was() -> None:
+    large, other = b"A" * 500_000, b"B" * 500_000
+    named = Raw(b'{"output":[{"image_url":"gym-image:' + b"0" * 64 + b'"}]}')
+    bodies = [*([seen(large)] * 29), seen(other), seen(large), seen(b"C"), named]
+    async with MemoryBroker().connect("agent") as bus:
+        first, second = Journal(bus, SUBJECT), Journal(bus, SUBJECT)
+        for number, body in enumerate(bodies[:20]):
+            first.note(str(number), body)
+            await first.store(str(number), Raw(b"1"))
+        await second.load()  # another attempt goes on
+        for number, body in enumerate(bodies):
+            if number < 20:
+                assert bytes(second.environment_answer(str(number)) or b"") == bytes(body)
+                assert bytes(second.model_answer(str(number)) or b"") == b"1"
+            else:
+                second.note(str(number), body)
+                await second.store(str(number), Raw(b"1"))
+        stored = 0
+        async for record in bus.records(SUBJECT):
+            stored += len(record.payload)
+            if record.sequence == len(bodies):
+                break
+        assert 1_000_000 < stored < 1_010_000, stored
+        third = Journal(bus, SUBJECT)
+        await third.load()
+        for number, body in enumerate(bodies):
+            assert bytes(third.environment_answer(str(number)) or b"") == bytes(body)
+            third.model_answer(str(number))
+
+
+async def test_a_name_of_an_image_that_no_record_has_discards_the_journal() -> None:
+    async with MemoryBroker().connect("agent") as bus:
+        body = b'{"image_url":"gym-image:' + b"0" * 64 + b'"}'
+        record = b'{"digest":"a","answer":1,"environment":[["b",' + body + b']],"images":true}'
+        assert await bus.append(SUBJECT, record, expect=0)
+        journal = Journal(bus, SUBJECT)
+        await journal.load()
+        assert journal.length == 0
