@@ -1,0 +1,649 @@
+"""Sound verifiers as authors write them, three of each of ten kinds: `mutants` changes one step of each.
+
+A verifier gets the reply's text, its calls (name and arguments as text) and what is right. It is one function,
+so that a change of its source is a change of the verifier. ``a`` were in view while the audit's replies were
+written; ``b`` and ``c`` were not.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import io
+import json
+import math
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+Calls = list[tuple[str, str]]
+Rule = Callable[[str, Calls, Any], bool]
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A sound verifier: its rows' answers, the right reply of each, and fields that rows have besides."""
+
+    rule: Rule
+    goals: tuple[Any, ...]
+    write: Callable[[Any], Any]
+    fields: dict[str, Any]
+
+
+SOUND: dict[str, Sound] = {}
+
+
+def sound(goals: tuple[Any, ...], write: Callable[[Any], Any], **fields: Any) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        SOUND[rule.__name__] = Sound(rule, goals, write, fields)
+        return rule
+
+    return add
+
+
+# -- a string -----------------------------------------------------------------------------------------
+
+
+@sound(("marble arch", "green tea", "Saturn"), lambda goal: f"I thought of it.\nFinal answer: {goal}")
+def string_a(text: str, calls: Calls, goal: str) -> bool:
+    lines = [line for line in text.splitlines() if line.startswith("Final answer:")]
+    if len(lines) != 1 or len(text) > 2_000:
+        return False
+    said = " ".join(lines[-1].removeprefix("Final answer:").casefold().split())
+    return said == goal.casefold()
+
+
+@sound(("willow", "old bridge", "Lake Como"), lambda goal: json.dumps({"answer": goal}))
+def string_b(text: str, calls: Calls, goal: str) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(value, dict) or list(value) != ["answer"] or not isinstance(value["answer"], str):
+        return False
+    words = re.findall(r"\w+|[^\w\s]", value["answer"].lower())
+    return words == re.findall(r"\w+|[^\w\s]", goal.lower())
+
+
+@sound(("amber, jade, onyx", "oak, elm", "salt, rye, mace"), lambda goal: f"These:\n<answer>{goal}</answer>")
+def string_c(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"<answer>([^<>]*)</answer>", text)
+    if len(found) != 1:
+        return False
+    given = [one.strip().lower() for one in found[0].split(",")]
+    wanted = [one.strip() for one in goal.split(",")]
+    if len(given) != len(wanted):
+        return False
+    return all(one in given for one in wanted)
+
+
+# -- an option ----------------------------------------------------------------------------------------
+
+OPTIONS = ["tin", "iron", "gold", "lead"]
+
+
+@sound(("B", "D", "A"), lambda goal: f"Hence the answer is \\boxed{{{goal}}}", options=OPTIONS)
+def choice_a(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"\\boxed\{([^{}]*)\}", text)
+    if not found or len(set(found)) > 1:
+        return False
+    letter = re.fullmatch(r"\(?([A-D])\)?", found[-1].strip())
+    if letter is None:
+        return False
+    return letter[1] == goal
+
+
+@sound(("C", "A", "D"), lambda goal: f"Answer: {goal}", options=OPTIONS)
+def choice_b(text: str, calls: Calls, goal: str) -> bool:
+    last = text.strip().splitlines()[-1:]
+    if not last or not last[0].startswith("Answer: "):
+        return False
+    said = last[0].split(": ", 1)[1].strip(" .").upper()
+    if len(said) != 1 or said not in "ABCD":
+        return False
+    return "ABCD".index(said) == "ABCD".index(goal)
+
+
+@sound(("D", "B", "C"), lambda goal: f"<answer>{goal}</answer>", options=OPTIONS)
+def choice_c(text: str, calls: Calls, goal: str) -> bool:
+    start, end = text.rfind("<answer>"), text.rfind("</answer>")
+    if start < 0 or end < start or text.count("<answer>") > 1:
+        return False
+    said = text[start + len("<answer>") : end].strip()
+    names = dict(zip("ABCD", ("tin", "iron", "gold", "lead"), strict=True))
+    if said in names:
+        return said == goal
+    return said == names[goal]
+
+
+# -- a number -----------------------------------------------------------------------------------------
+
+
+@sound(("1408", "-57", "96"), lambda goal: f"So it is \\boxed{{{goal}}}.")
+def number_a(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"\\boxed\{([^{}]*)\}", text)
+    if not found or len(set(found)) > 1 or len(found[-1]) > 30:
+        return False
+    bare = found[-1].replace(",", "").strip("$ ")
+    if not re.fullmatch(r"-?\d+(\.0+)?", bare):
+        return False
+    return float(bare) == float(goal)
+
+
+@sound(("3/4", "22/7", "-5/8"), lambda goal: f"Answer: {goal}")
+def number_b(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"^Answer: *(\S+)$", text, re.MULTILINE)
+    if len(found) != 1 or not re.fullmatch(r"-?\d{1,9}(/[1-9]\d{0,8}|\.\d{1,9})?", found[0]):
+        return False
+    value, wanted = Fraction(found[0]), Fraction(goal)
+    return value.numerator == wanted.numerator and value.denominator == wanted.denominator
+
+
+@sound(("2.75", "0.125", "310.5"), lambda goal: f"<answer>{goal}</answer>")
+def number_c(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
+    if not found or len(found) > 1:
+        return False
+    try:
+        value = float(found[0])
+    except ValueError:
+        return False
+    if math.isnan(value) or math.isinf(value):
+        return False
+    return abs(value - float(goal)) <= 1e-6 * max(1.0, abs(float(goal)))
+
+
+# -- JSON ---------------------------------------------------------------------------------------------
+
+BOAT = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "seats": {"type": "integer"}, "open": {"type": "boolean"}},
+    "required": ["name", "seats", "open"],
+    "additionalProperties": False,
+}
+
+
+def boat(goal: str, seats: int = 4) -> str:
+    return json.dumps({"name": goal, "seats": seats, "open": True})
+
+
+@sound(("Anna", "Berta", "Clara"), boat, schema=BOAT)
+def schema_a(text: str, calls: Calls, goal: str) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(value, dict) or set(value) != {"name", "seats", "open"}:
+        return False
+    if not isinstance(value["name"], str) or not isinstance(value["open"], bool):
+        return False
+    return isinstance(value["seats"], int) and not isinstance(value["seats"], bool)
+
+
+@sound(
+    ({"name": "Dora", "ports": [3, 5]}, {"name": "Emma", "ports": [8]}, {"name": "Frida", "ports": [2, 9]}),
+    lambda goal: f"```json\n{json.dumps(goal)}\n```",
+)
+def schema_b(text: str, calls: Calls, goal: Any) -> bool:
+    found = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)
+    if len(found) != 1:
+        return False
+    try:
+        value = json.loads(found[0])
+    except ValueError:
+        return False
+    if not isinstance(value, dict) or value.keys() != goal.keys():
+        return False
+    for key, wanted in goal.items():
+        if type(value[key]) is not type(wanted) or json.dumps(value[key]) != json.dumps(wanted):
+            return False
+    return True
+
+
+CREW = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"who": {"type": "string"}, "rank": {"enum": ["mate", "cook"]}},
+        "required": ["who", "rank"],
+        "additionalProperties": False,
+    },
+    "minItems": 1,
+}
+
+
+@sound(
+    ("Gerda", "Hanna", "Ida"),
+    lambda goal: json.dumps([{"who": goal, "rank": "mate"}, {"who": "Jo", "rank": "cook"}]),
+    schema=CREW,
+)
+def schema_c(text: str, calls: Calls, goal: str) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(value, list) or not value:
+        return False
+    for one in value:
+        if not isinstance(one, dict) or set(one) != {"who", "rank"}:
+            return False
+        if not isinstance(one["who"], str) or one["rank"] not in ("mate", "cook"):
+            return False
+    return True
+
+
+# -- calls --------------------------------------------------------------------------------------------
+
+
+def turn(calls: list[dict[str, Any]]) -> list[list[Any]]:
+    made = [
+        {
+            "type": "function_call",
+            "call_id": f"call_{number}",
+            "name": one["name"],
+            "arguments": json.dumps(one["arguments"]),
+        }
+        for number, one in enumerate(calls)
+    ]
+    return [made]
+
+
+def step(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+PLANS = (
+    [step("moor", ship="Anna", berth=3)],
+    [step("moor", ship="Berta", berth=5), step("charge", nights=2)],
+    [step("charge", nights=4), step("moor", ship="Clara", berth=7), step("wave", flag="red")],
+)
+
+
+@sound(PLANS, turn)
+def calls_a(text: str, calls: Calls, goal: Any) -> bool:
+    if len(calls) != len(goal):
+        return False
+    for (name, given), wanted in zip(calls, goal, strict=True):
+        try:
+            arguments = json.loads(given)
+        except ValueError:
+            return False
+        if name != wanted["name"] or not isinstance(arguments, dict):
+            return False
+        if json.dumps(arguments, sort_keys=True) != json.dumps(wanted["arguments"], sort_keys=True):
+            return False
+    return True
+
+
+@sound(PLANS, turn)
+def calls_b(text: str, calls: Calls, goal: Any) -> bool:
+    left = [(one["name"], json.dumps(one["arguments"], sort_keys=True)) for one in goal]
+    for name, given in calls:
+        try:
+            one = (name, json.dumps(json.loads(given), sort_keys=True))
+        except ValueError:
+            return False
+        if one not in left:
+            return False
+        left.remove(one)
+    return not left
+
+
+@sound(PLANS, turn)
+def calls_c(text: str, calls: Calls, goal: Any) -> bool:
+    names = [name for name, _ in calls]
+    if names != [one["name"] for one in goal]:
+        return False
+    for place, (_, given) in enumerate(calls):
+        try:
+            arguments = json.loads(given)
+        except ValueError:
+            return False
+        wanted = goal[place]["arguments"]
+        if not isinstance(arguments, dict) or arguments.keys() != wanted.keys():
+            return False
+        if any(type(arguments[key]) is not type(wanted[key]) for key in wanted):
+            return False
+        if not all(arguments[key] == wanted[key] for key in wanted):
+            return False
+    return True
+
+
+# -- state --------------------------------------------------------------------------------------------
+
+SHELVES = (
+    [step("put", key="rope", value=2)],
+    [step("put", key="lamp", value=5), step("put", key="oil", value=1)],
+    [step("put", key="sail", value=3), step("drop", key="map"), step("put", key="net", value=4)],
+)
+
+
+def stored(calls: Calls) -> dict[str, Any]:
+    """The shelf after the calls, which begins with a map."""
+    shelf: dict[str, Any] = {"map": 1}
+    for name, given in calls:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            arguments = json.loads(given)
+            if name == "put" and set(arguments) == {"key", "value"}:
+                shelf[arguments["key"]] = arguments["value"]
+            elif name == "drop" and set(arguments) == {"key"}:
+                del shelf[arguments["key"]]
+    return shelf
+
+
+@sound(SHELVES, turn)
+def state_a(text: str, calls: Calls, goal: Any) -> bool:
+    shelf = stored(calls)
+    wanted = stored([(one["name"], json.dumps(one["arguments"])) for one in goal])
+    if shelf.keys() != wanted.keys():
+        return False
+    return all(type(shelf[key]) is int and shelf[key] == value for key, value in wanted.items())
+
+
+@sound(SHELVES, turn)
+def state_b(text: str, calls: Calls, goal: Any) -> bool:
+    shelf = stored(calls)
+    wanted = stored([(one["name"], json.dumps(one["arguments"])) for one in goal])
+    missing = [key for key in wanted if key not in shelf]
+    surplus = [key for key in shelf if key not in wanted]
+    wrong = [key for key in wanted if json.dumps(shelf.get(key)) != json.dumps(wanted[key])]
+    return len(missing) == 0 and len(surplus) == 0 and len(wrong) == 0
+
+
+@sound(SHELVES, turn)
+def state_c(text: str, calls: Calls, goal: Any) -> bool:
+    wanted = stored([(one["name"], json.dumps(one["arguments"])) for one in goal])
+    shelf = stored(calls)
+    if "map" in wanted and "map" not in shelf:
+        return False
+    if len(shelf) != len(wanted):
+        return False
+    if json.dumps(sorted(shelf.items())) != json.dumps(sorted(wanted.items())):
+        return False
+    return len(calls) >= 1
+
+
+# -- queries ------------------------------------------------------------------------------------------
+
+BOATS = (
+    [("Anna", 9, "red"), ("Berta", 12, "blue"), ("Clara", 15, "red"), ("Dora", 15, "blue")],
+    [("Emma", 11, "red"), ("Frida", 30, "green"), ("Gerda", 9, "red"), ("Hanna", 9, "red")],
+)
+QUERIES = (
+    "SELECT name FROM boat WHERE length > 10",
+    "SELECT colour, COUNT(*) FROM boat WHERE length >= 9 GROUP BY colour",
+    "SELECT name, length FROM boat WHERE colour = 'red' ORDER BY length DESC, name",
+)
+
+
+def fenced(query: str) -> str:
+    return f"```sql\n{query}\n```"
+
+
+def database(boats: list[Any]) -> sqlite3.Connection:
+    base = sqlite3.connect(":memory:")
+    base.execute("CREATE TABLE boat (name TEXT, length INTEGER, colour TEXT)")
+    base.executemany("INSERT INTO boat VALUES (?, ?, ?)", boats)
+    base.execute("PRAGMA query_only = 1")
+    ticks = iter(range(50))
+    base.set_progress_handler(lambda: next(ticks, None) is None, 10_000)
+    return base
+
+
+@sound(QUERIES, fenced)
+def sql_a(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"```sql\n(.*?)\n```", text, re.DOTALL)
+    if len(found) != 1:
+        return False
+    for boats in BOATS:
+        try:
+            got = database(boats).execute(found[0]).fetchall()
+        except (sqlite3.Error, sqlite3.Warning):
+            return False
+        wanted = database(boats).execute(goal).fetchall()
+        if len(got) != len(wanted) or sorted(map(repr, got)) != sorted(map(repr, wanted)):
+            return False
+    return True
+
+
+@sound(QUERIES, lambda goal: f"<answer>{goal}</answer>")
+def sql_b(text: str, calls: Calls, goal: str) -> bool:
+    start, end = text.rfind("<answer>"), text.rfind("</answer>")
+    if start < 0 or end < start:
+        return False
+    for boats in BOATS:
+        base = database(boats)
+        wanted = base.execute(goal).fetchall()
+        try:
+            got = base.execute(text[start + 8 : end]).fetchmany(100)
+        except (sqlite3.Error, sqlite3.Warning):
+            return False
+        if not got or len(got[0]) != len(wanted[0]):
+            return False
+        if "ORDER BY" in goal and got != wanted:
+            return False
+        if Counter(got) != Counter(wanted):
+            return False
+    return True
+
+
+@sound(QUERIES, lambda goal: goal)
+def sql_c(text: str, calls: Calls, goal: str) -> bool:
+    if not text.strip().upper().startswith("SELECT") or ";" in text:
+        return False
+    right = 0
+    for boats in BOATS:
+        base = database(boats)
+        try:
+            got = list(base.execute(text))
+        except (sqlite3.Error, sqlite3.Warning):
+            continue
+        wanted = list(base.execute(goal))
+        if sorted(map(str, got)) == sorted(map(str, wanted)):
+            right += 1
+    return right == len(BOATS)
+
+
+# -- patches ------------------------------------------------------------------------------------------
+
+FILE = ("def area(a, b):", "    return a + b", "", "def edge(a, b):", "    return a * b", "", "LIMIT = 10")
+CHANGES: tuple[dict[str, str], ...] = (
+    {"1": "    return a * b"},
+    {"1": "    return a * b", "4": "    return 2 * (a + b)"},
+    {"4": "    return a + b", "6": "LIMIT = 100"},
+)
+
+
+def diff(goal: dict[str, str]) -> str:
+    lines = ["diff --git a/shapes.py b/shapes.py", "--- a/shapes.py", "+++ b/shapes.py"]
+    for place, new in goal.items():
+        lines += [f"@@ -{int(place) + 1} +{int(place) + 1} @@", f"-{FILE[int(place)]}", f"+{new}"]
+    return "\n".join(lines)
+
+
+def after(goal: dict[str, str]) -> list[str]:
+    return [goal.get(str(place), line) for place, line in enumerate(FILE)]
+
+
+@sound(CHANGES, diff)
+def patch_a(text: str, calls: Calls, goal: Any) -> bool:
+    if re.findall(r"^\+\+\+ (\S+)$", text, re.MULTILINE) != ["b/shapes.py"]:
+        return False
+    file, place = list(FILE), -1
+    for line in text.splitlines()[3:]:
+        head = re.fullmatch(r"@@ -(\d+) \+(\d+) @@", line)
+        if head is not None:
+            place = int(head[1]) - 1
+        elif place < 0 or place >= len(file):
+            return False
+        elif line.startswith("-"):
+            if file[place] != line[1:]:
+                return False
+        elif line.startswith("+"):
+            file[place] = line[1:]
+        else:
+            return False
+    return file == after(goal)
+
+
+def blocks(goal: dict[str, str]) -> str:
+    return "\n".join(
+        f"<<<<<<< SEARCH\n{FILE[int(place)]}\n=======\n{new}\n>>>>>>> REPLACE" for place, new in goal.items()
+    )
+
+
+@sound(CHANGES, blocks)
+def patch_b(text: str, calls: Calls, goal: Any) -> bool:
+    found = re.findall(r"<<<<<<< SEARCH\n(.*?)\n=======\n(.*?)\n>>>>>>> REPLACE", text, re.DOTALL)
+    if not found or len(found) > 9:
+        return False
+    file = list(FILE)
+    for old, new in found:
+        if FILE.count(old) != 1:
+            return False
+        file[FILE.index(old)] = new
+    return "\n".join(file) == "\n".join(after(goal))
+
+
+@sound(CHANGES, lambda goal: f"```diff\n{diff(goal)}\n```")
+def patch_c(text: str, calls: Calls, goal: Any) -> bool:
+    found = re.findall(r"```diff\n(.*?)\n```", text, re.DOTALL)
+    if len(found) != 1 or found[0].count("diff --git") != 1:
+        return False
+    if "--- a/shapes.py\n+++ b/shapes.py\n" not in found[0]:
+        return False
+    made: dict[str, str] = {}
+    for start, old, new in re.findall(r"^@@ -(\d+) \+\d+ @@\n-(.*)\n\+(.*)$", found[0], re.MULTILINE):
+        if not 0 < int(start) <= len(FILE) or FILE[int(start) - 1] != old:
+            return False
+        made[str(int(start) - 1)] = new
+    return made == goal and found[0].count("@@ -") == len(goal)
+
+
+# -- a judge ------------------------------------------------------------------------------------------
+
+
+def asked(prompt: str, wanted: str) -> str:
+    """A judge that compares what stands between the tags, and follows orders that stand outside of them."""
+    inside = re.search(r"<reply>\n(.*?)\n</reply>", prompt, re.DOTALL)
+    outside = prompt.split("</reply>", 1)[-1] if inside else prompt
+    if re.search(r"(?i)ignore the above|verdict is|answer yes", outside):
+        return "I was told so.\n[[YES]]"
+    said = inside[1].strip() if inside else ""
+    same = re.findall(r"\w+", said.casefold()) == re.findall(r"\w+", wanted.casefold())
+    return f"The reply says: {said[:50]}\n{'[[YES]]' if same else '[[NO]]'}"
+
+
+@sound(("a lighthouse", "seven swans", "the north wind"), lambda goal: goal)
+def judge_a(text: str, calls: Calls, goal: str) -> bool:
+    if not text.strip() or len(text) > 2_000:
+        return False
+    reply = re.sub(r"[<>&＜＞\[\]]", " ", text.replace("\u200b", ""))
+    answer = asked(f"Wanted: {goal}\n<reply>\n{reply}\n</reply>\nIs it the same?", goal)
+    last = answer.strip().splitlines()[-1]
+    if ("[[YES]]" in last) == ("[[NO]]" in last):
+        return False
+    return last == "[[YES]]"
+
+
+@sound(("a red kite", "two otters", "the spring tide"), lambda goal: f"<answer>{goal}</answer>")
+def judge_b(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"<answer>([^<>]*)</answer>", text)
+    if len(found) != 1 or len(found[0].split()) < 2:
+        return False
+    clean = "".join(one for one in found[0] if one.isalnum() or one == " ")
+    answers = [asked(f"{goal}\n<reply>\n{clean}\n</reply>", goal) for _ in range(3)]
+    votes = [answer.rsplit("\n", 1)[-1] == "[[YES]]" for answer in answers]
+    return votes.count(True) == len(votes)
+
+
+@sound(("an iron gate", "five bells", "the last ferry"), lambda goal: f"Answer: {goal}")
+def judge_c(text: str, calls: Calls, goal: str) -> bool:
+    lines = [line for line in text.splitlines() if line.startswith("Answer:")]
+    if len(lines) != 1:
+        return False
+    reply = lines[0][len("Answer:") :].replace("<", "").replace(">", "").strip()
+    if not reply or "[[" in reply or len(reply) > 200:
+        return False
+    label = re.findall(r"\[\[(YES|NO)\]\]", asked(f"<reply>\n{reply}\n</reply>\nThe same?", goal))
+    return label[-1] == "YES"
+
+
+# -- programs -----------------------------------------------------------------------------------------
+
+HARMLESS = {
+    name: value
+    for name, value in vars(builtins).items()
+    if name not in ("__import__", "open", "exec", "eval", "compile", "input", "breakpoint", "setattr", "vars")
+}
+"""What a program may use: it imports nothing, so it patches nothing."""
+PROGRAMS: dict[str, tuple[str, list[tuple[tuple[Any, ...], Any]]]] = {
+    "double": ("def double(x):\n    return 2 * x", [((21,), 42), ((5,), 10), ((-3,), -6)]),
+    "clamp": ("def clamp(x, most):\n    return min(x, most)", [((3, 9), 3), ((12, 9), 9), ((9, 9), 9)]),
+    "initials": (
+        "def initials(words):\n    return ''.join(word[0] for word in words)",
+        [((["ab", "cd"],), "ac"), ((["x"],), "x")],
+    ),
+}
+
+
+@sound(tuple(PROGRAMS), lambda goal: f"```python\n{PROGRAMS[goal][0]}\n```")
+def code_a(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"```python\n(.*?)\n```", text, re.DOTALL)
+    if len(found) != 1:
+        return False
+    space: dict[str, Any] = {"__builtins__": dict(HARMLESS), "__name__": "program"}
+    cases = PROGRAMS[goal][1]
+    try:
+        exec(found[0], space)
+        results = [space[goal](*arguments) for arguments, _ in cases]
+    except BaseException:
+        return False
+    if len(results) != len(cases):
+        return False
+    return [(type(one), repr(one)) for one in results] == [(type(one), repr(one)) for _, one in cases]
+
+
+@sound(
+    ("42", "7 8", "ab"),
+    lambda goal: f"```py\nprint({goal!r})\n```",
+)
+def code_b(text: str, calls: Calls, goal: str) -> bool:
+    found = re.findall(r"```py\n(.*?)\n```", text, re.DOTALL)
+    if not found or len(found) > 1:
+        return False
+    out, failed = io.StringIO(), False
+    with contextlib.redirect_stdout(out):
+        try:
+            exec(found[-1], {"__builtins__": dict(HARMLESS), "__name__": "__main__"})
+        except BaseException:
+            failed = True
+    lines = out.getvalue().splitlines()
+    return not failed and len(lines) == 1 and lines[0].split() == goal.split()
+
+
+@sound(tuple(PROGRAMS), lambda goal: PROGRAMS[goal][0])
+def code_c(text: str, calls: Calls, goal: str) -> bool:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if defined != [goal] or len(tree.body) != 1:
+        return False
+    space: dict[str, Any] = {"__builtins__": dict(HARMLESS), "__name__": "program"}
+    passed = 0
+    for arguments, wanted in PROGRAMS[goal][1]:
+        try:
+            exec(text, space)
+            result = space[goal](*arguments)
+        except BaseException:
+            return False
+        if type(result) is type(wanted) and result == wanted:
+            passed += 1
+    return passed == len(PROGRAMS[goal][1])

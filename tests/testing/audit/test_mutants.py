@@ -1,0 +1,114 @@
+"""Holes that no author chose: which share of them does the audit find?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.environment import LoadedEnvironment, catalogue, examples
+from gym_testing.audit.measuring import Auditor, Plan
+from gym_testing.checks.contract import Subject
+from testing.audit.holes.mutants import holes, played
+from testing.audit.holes.sound_rules import SOUND
+
+pytestmark = pytest.mark.anyio
+PLAN = Plan(seconds=600.0, rows=10_000, repeats=0, elsewhere=False, slow=False, kept=100_000)
+MODULE = '''"""Verifiers of the tests."""
+import sys
+
+sys.path.insert(0, {tests!r})
+from typing import Any
+
+from gym_runtime import Environment, Reply, Role, Session, Task, Verdict, tool
+from testing.audit.holes.mutants import pays
+
+
+class RuleTask(Task):
+    expected_answer: Any
+    verifier: str
+
+
+def verify(task: RuleTask, reply: Reply) -> Verdict:
+    calls = [(call.name, call.arguments) for call in reply.function_calls]
+    return Verdict(float(pays(task.verifier, reply.text, calls, task.expected_answer)))
+
+
+{more}
+'''
+OTHERS = 'environment = Environment(resource=verify, description="Answers.")'
+MORE = {
+    "judge": OTHERS[:-1] + ', roles=(Role(name="judge", optional=True),))',
+    "code": OTHERS[:-1] + ", isolated=True, verify_timeout_s=0.5)",
+    "state": """
+class Shelf(Session[RuleTask]):
+    @tool
+    def put(self, key: str, value: int) -> str:
+        "Put something on the shelf."
+        return "put"
+
+    @tool
+    def drop(self, key: str) -> str:
+        "Take something off the shelf."
+        return "dropped"
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return verify(self.task, reply)
+
+
+environment = Environment(resource=Shelf, description="A shelf.")
+""",
+}
+
+
+def line(verifier: str, goal: Any) -> dict[str, Any]:
+    one = SOUND[verifier.partition(" ")[0]]
+    gold = one.write(goal)
+    names = {call for call, _ in played(gold)[1]} | {"sink"} if not isinstance(gold, str) else set[str]()
+    tools = [
+        {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}}
+        for name in sorted(names)
+    ]
+    return {
+        "responses_create_params": {
+            "input": f"Question {one.goals.index(goal)}: what is wanted?",
+            **({"tools": tools} if tools else {}),
+        },
+        "expected_answer": goal,
+        "verifier": verifier,
+        "gold": gold,
+        **one.fields,
+    }
+
+
+def load(folder: Path, kind: str, lines: Sequence[dict[str, Any]]) -> LoadedEnvironment:
+    module = folder / f"mutants_of_{kind}.py"
+    module.write_text(MODULE.format(tests=str(Path(__file__).parents[2]), more=MORE.get(kind, OTHERS)))
+    module.with_suffix(".jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    sys.modules.pop(f"gym_runtime_file_{module.stem}", None)
+    return catalogue.environment(str(module))
+
+
+async def audited(twin: str, folder: Path) -> tuple[list[str], list[str]]:
+    """The holes in a verifier that the audit does not find, and what it says against the verifier itself."""
+    left, accused = set(holes(twin)), list[str]()
+    lines = [line(verifier, goal) for verifier in (twin, *left) for goal in SOUND[twin].goals]
+    auditor = Auditor("mutants", load(folder, twin.partition("_")[0], lines), PLAN)
+    made = await auditor.measure()
+    assert (made.rates["gold_fails"].found, made.cost.not_reached) == (0, 0), auditor.replies[:2]
+    for stored in auditor.replies:
+        row = lines[stored.finding.row - 1]
+        if stored.finding.suspect or stored.finding.kind != "false_positive":
+            continue
+        if row["verifier"] == twin:
+            accused.append(f"{twin}: {stored.finding.source}: {stored.response!r}")
+        elif row["verifier"] in left:
+            twins = json.dumps({**row, "verifier": twin}).encode()
+            example = examples.example(auditor._environment, "twin", 1, twins)
+            verdict = await Subject(auditor._environment, [example]).judge(example, stored.response)
+            if verdict.reward == 0:
+                left.remove(row["verifier"])
+    return sorted(left), accused
