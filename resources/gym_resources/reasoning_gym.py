@@ -11,8 +11,8 @@ Nine scorers execute the answer as Python, five of them by way of SymPy. Those t
 a parser of literals; those that expect a formula get an answer only if it consists of numbers, letters,
 operators and names of functions, and any other answer counts as unreadable.
 
-With ``strict``, which the library lacks, the reward is 1 or 0: an answer in part, an answer that has more beside the
-row's own (``not …``, ``… or …``), and boxes with different contents are worth 0.
+With ``strict``, which the library lacks, the reward is 1 or 0: an answer in part, an answer that has more
+beside the row's own (``not …``, ``… or …``), and boxes with different contents are worth 0.
 
 Rows and rewards are those of NeMo Gym's environment of this name; two things differ: a row whose dataset does
 not exist is refused, and the boards of two datasets, which the library compares as tuples and JSON has as

@@ -125,8 +125,10 @@ def wrong_words(target: Target) -> Made:
     if " " in own:
         changed += [own.rsplit(" ", 1)[0], own.split(" ", 1)[1]]
     for text in dict.fromkeys(changed):
-        if re.findall(r"\w+", text) != re.findall(r"\w+", own):  # else only a stop is missing
-            yield target.with_answer(text) if certain else (target.with_answer(text), "suspect")
+        words, right = re.findall(r"\w+", text), re.findall(r"\w+", own)
+        if words != right:  # else only a stop is missing
+            sure = certain and sorted(words) != sorted(right)  # the order of a list may not matter
+            yield target.with_answer(text) if sure else (target.with_answer(text), "suspect")
 
 
 @near_miss("text")
@@ -211,7 +213,7 @@ def changed_outputs(target: Target) -> Made:
 
 @near_miss("patch")
 def wrong_blocks(target: Target) -> Made:
-    """Blocks of a search and a replacement: one left out or turned round, a text longer, shorter or another."""
+    """Blocks of a search and a replacement: one left out, its texts longer, shorter or other ones."""
     own = target.answer or target.text
     found = list(re.finditer(r"(<{5,} SEARCH\n)(.*?)(\n={5,}\n)(.*?)(\n>{5,} REPLACE)", own, re.DOTALL))
 

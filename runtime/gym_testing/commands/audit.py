@@ -159,7 +159,10 @@ def audit(
                     made = artifacts.with_difficulty(made, found_hard)
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
                 if keep_rates and made.cost.not_reached:
-                    problem = f"its rates are not kept: not all replies were judged; say more than --seconds {seconds:g}"
+                    problem = (
+                        "its rates are not kept: not all replies were judged within "
+                        f"--seconds {seconds:g}; give it more"
+                    )
                     found.append(Audited(environment=environment.name, problem=problem))
                 elif keep_rates:
                     kept_rates.keep(environment.source, made, " ".join(row_fields))

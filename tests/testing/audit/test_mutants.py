@@ -1,4 +1,8 @@
-"""Holes that no author chose: which share of them does the audit find?"""
+"""Holes that no author chose: which share of them does the audit find?
+
+The audit's replies were extended with the verifiers ``a`` and ``b`` in view. ``c`` was held out: `FOUND` has what
+was found of it before, and one gap that it showed is closed since (a program without a fence is a program).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from testing.audit.holes.sound_rules import SOUND
 
 pytestmark = pytest.mark.anyio
 PLAN = Plan(seconds=600.0, rows=10_000, repeats=0, elsewhere=False, slow=False, kept=100_000)
+SLOW = ("code", "sql", "judge_b")
 MODULE = '''"""Verifiers of the tests."""
 import sys
 
@@ -112,3 +117,25 @@ async def audited(twin: str, folder: Path) -> tuple[list[str], list[str]]:
             if verdict.reward == 0:
                 left.remove(row["verifier"])
     return sorted(left), accused
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("twin", [twin for twin in sorted(SOUND) if not twin.startswith(SLOW)])
+async def test_a_sound_verifier_pays_what_is_right_and_is_not_accused(twin: str, tmp_path: Path) -> None:
+    missed, accused = await audited(twin, tmp_path)
+    assert accused == []
+    assert len(missed) <= len(holes(twin)) // 2
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(("groups", "least"), [("ab", 0.85), ("c", 0.75)])
+async def test_most_holes_are_found(groups: str, least: float, tmp_path: Path) -> None:
+    twins = [twin for twin in sorted(SOUND) if twin[-1] in groups]
+    found = {twin: await audited(twin, tmp_path) for twin in twins}
+    count = sum(len(holes(twin)) for twin in twins)
+    missed = [hole for some, _ in found.values() for hole in some]
+    print(f"{count - len(missed)} of {count} holes in {groups}; missed: {', '.join(missed)}")
+    assert [said for _, some in found.values() for said in some] == []
+    assert count - len(missed) >= least * count

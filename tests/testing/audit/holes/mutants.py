@@ -1,10 +1,9 @@
-"""Verifiers with one step changed by a machine: no author chose the holes, and the audit does not know them.
+"""Verifiers with one step changed by a machine: no author chose the holes.
 
-A mutant is a verifier of `sound_rules` with one node of its source changed by an operator of mutation testing:
-a comparison, a condition, a returned value, an index, a pattern, a call or a statement. It is a *hole* if it
+A mutant is a verifier of `sound_rules` or `unseen_rules` with one node of its source changed by an operator of
+mutation testing: a comparison, a condition, a returned value, an index, a pattern, a call or a statement. It is a *hole* if it
 still pays all right replies and a random edit of right replies (`edits`) is paid by it and refused by its
-sound twin: so each hole can be reached. Edits that a fair reader may take for right
-are left out (`arguable`).
+sound twin: so each hole can be reached. Edits that a fair reader may take for right are left out (`arguable`).
 
 Source: operators of mutation testing as in Offutt et al., "An experimental determination of sufficient mutant
 operators" (1996).
@@ -22,7 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from testing.audit.holes import sound_rules
+import testing.audit.holes.unseen_rules  # noqa: F401 - it adds to SOUND
 from testing.audit.holes.sound_rules import SOUND, Calls, Rule
 
 EDITS = 1_500
@@ -158,7 +157,7 @@ def rule(verifier: str) -> Rule:
     twin, _, number = verifier.partition(" ")
     if not number:
         return SOUND[twin].rule
-    space = dict(vars(sound_rules))
+    space = dict(SOUND[twin].rule.__globals__)
     exec(sources(twin)[int(number)], space)
     return space[twin]
 
@@ -247,25 +246,9 @@ def edits(twin: str, goal: Any, seed: int = 0) -> Iterator[tuple[str, Calls]]:
 
 OPENINGS = re.compile(r"\n|\\boxed\{|<answer>|```|(?:Final a|A)nswer:|\{|\[|<<<<<<<|SELECT|diff --git")
 FORM = frozenset(
-    [
-        "i",
-        "thought",
-        "of",
-        "it",
-        "final",
-        "answer",
-        "these",
-        "hence",
-        "the",
-        "is",
-        "boxed",
-        "so",
-        "json",
-        "sql",
-        "py",
-        "python",
-        "diff",
-    ]
+    re.findall(
+        r"\w+", "i thought of it looked up final answer these hence the is boxed so json sql py python diff"
+    )
 )
 """Words of the forms in which right replies are written."""
 
