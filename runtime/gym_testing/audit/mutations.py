@@ -34,6 +34,7 @@ CHANGED_RESULTS = (
     "right - 1 if isinstance(right, (int, float)) else right[:-1] if right else None",
     "-right - 1 if isinstance(right, (int, float)) else right[::-1] + right[:1] if right else None",
     "[right]",
+    "[][0]",
     "str(right) if not isinstance(right, str) else right.upper() + ' '",
 )
 """Expressions that give another value than ``right``."""
@@ -187,15 +188,20 @@ def wrong_programs(target: Target) -> Made:
 
 @near_miss("code")
 def changed_results(target: Target) -> Made:
-    """A program whose function returns more, less, or another type than it should."""
-    try:
-        functions = [one for one in ast.parse(target.answer).body if isinstance(one, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for name in [one.name for one in functions][-1:]:
-        for result in CHANGED_RESULTS:
-            body = f"\n_right = {name}\ndef {name}(*args, **kwargs):\n    right = _right(*args, **kwargs)\n"
-            yield target.with_answer(f"{target.answer}{body}    return {result}\n")
+    """A program whose functions return more, less, or another type than they should."""
+    for result in CHANGED_RESULTS:
+        try:
+            tree = ast.parse(target.answer)
+        except (SyntaxError, ValueError, RecursionError):
+            return
+        returned = [node for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value]
+        for node in returned:
+            changed = ast.parse(f"(lambda right: {result})(0)", mode="eval").body
+            assert isinstance(changed, ast.Call)
+            changed.args = [node.value] if node.value else []
+            node.value = changed
+        if returned:
+            yield target.with_answer(unparsed(tree))
 
 
 @near_miss("code")

@@ -1,7 +1,7 @@
 """Holes that no author chose: which share of them does the audit find?
 
-The audit's replies were extended with the verifiers ``a`` and ``b`` in view. ``c`` was held out: `FOUND` has what
-was found of it before, and one gap that it showed is closed since (a program without a fence is a program).
+The audit's replies were extended with the verifiers ``a``, ``b`` and ``c`` in view. ``d`` were written
+afterwards, and measured as they are.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def line(verifier: str, goal: Any) -> dict[str, Any]:
     one = SOUND[verifier.partition(" ")[0]]
     gold = one.write(goal)
     names = {call for call, _ in played(gold)[1]} | {"sink"} if not isinstance(gold, str) else set[str]()
-    tools = [
+    tools: list[Any] = [
         {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}}
         for name in sorted(names)
     ]
@@ -99,21 +99,25 @@ def load(folder: Path, kind: str, lines: Sequence[dict[str, Any]]) -> LoadedEnvi
 
 async def audited(twin: str, folder: Path) -> tuple[list[str], list[str]]:
     """The holes in a verifier that the audit does not find, and what it says against the verifier itself."""
-    left, accused = set(holes(twin)), list[str]()
-    lines = [line(verifier, goal) for verifier in (twin, *left) for goal in SOUND[twin].goals]
-    auditor = Auditor("mutants", load(folder, twin.partition("_")[0], lines), PLAN)
+    left: set[str] = set(holes(twin))
+    accused: list[str] = []
+    lines: list[dict[str, Any]] = [
+        line(verifier, goal) for verifier in (twin, *left) for goal in SOUND[twin].goals
+    ]
+    environment = load(folder, twin.partition("_")[0], lines)
+    auditor = Auditor("mutants", environment, PLAN)
     made = await auditor.measure()
-    assert (made.rates["gold_fails"].found, made.cost.not_reached) == (0, 0), auditor.replies[:2]
+    assert (made.rates["gold_fails"].found, made.cost.not_reached) == (0, 0)
     for stored in auditor.replies:
-        row = lines[stored.finding.row - 1]
+        row: dict[str, Any] = lines[stored.finding.row - 1]
         if stored.finding.suspect or stored.finding.kind != "false_positive":
             continue
         if row["verifier"] == twin:
             accused.append(f"{twin}: {stored.finding.source}: {stored.response!r}")
         elif row["verifier"] in left:
             twins = json.dumps({**row, "verifier": twin}).encode()
-            example = examples.example(auditor._environment, "twin", 1, twins)
-            verdict = await Subject(auditor._environment, [example]).judge(example, stored.response)
+            example = examples.example(environment, "twin", 1, twins)
+            verdict = await Subject(environment, [example]).judge(example, stored.response)
             if verdict.reward == 0:
                 left.remove(row["verifier"])
     return sorted(left), accused
@@ -130,7 +134,7 @@ async def test_a_sound_verifier_pays_what_is_right_and_is_not_accused(twin: str,
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize(("groups", "least"), [("ab", 0.85), ("c", 0.75)])
+@pytest.mark.parametrize(("groups", "least"), [("abc", 0.85), ("d", 0.8)])
 async def test_most_holes_are_found(groups: str, least: float, tmp_path: Path) -> None:
     twins = [twin for twin in sorted(SOUND) if twin[-1] in groups]
     found = {twin: await audited(twin, tmp_path) for twin in twins}

@@ -1,9 +1,10 @@
 """Verifiers with one step changed by a machine: no author chose the holes.
 
-A mutant is a verifier of `sound_rules` or `unseen_rules` with one node of its source changed by an operator of
-mutation testing: a comparison, a condition, a returned value, an index, a pattern, a call or a statement. It is a *hole* if it
-still pays all right replies and a random edit of right replies (`edits`) is paid by it and refused by its
-sound twin: so each hole can be reached. Edits that a fair reader may take for right are left out (`arguable`).
+A mutant is a verifier of `sound_rules` or `unseen_rules` with one node of its source changed by an operator
+of mutation testing: a comparison, a condition, a returned value, an index, a pattern, a call or a statement.
+It is a *hole* if it still pays all right replies, and pays a random edit of a right reply (`edits`) that its
+sound twin refuses: so each hole can be reached. Edits that a fair reader may take for right are left out
+(`arguable`).
 
 Source: operators of mutation testing as in Offutt et al., "An experimental determination of sufficient mutant
 operators" (1996).
@@ -21,16 +22,18 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-import testing.audit.holes.unseen_rules  # noqa: F401 - it adds to SOUND
+from testing.audit.holes import unseen_rules
 from testing.audit.holes.sound_rules import SOUND, Calls, Rule
 
+assert unseen_rules.code_d  # it adds to SOUND
 EDITS = 1_500
 """Random replies of each row, among which a witness is looked for."""
 
 Change = Callable[[ast.AST], ast.AST | None]
 OTHER_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq, ast.In, ast.LtE, ast.GtE), ast.NotEq: (ast.Eq, ast.NotIn, ast.Lt, ast.Gt),
-    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
+    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.LtE),
     ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
 }  # fmt: skip
 OTHER_NAMES = {
@@ -173,8 +176,9 @@ def pays(verifier: str, text: str, calls: Calls, goal: Any) -> bool:
 # -- random replies ------------------------------------------------------------------------------------
 
 WORDS = (
-    "not", "or", "and", "x", "I do not know", "0", "1", "7", "-", ".", ",", " ", "\n", "{", "}", "[", "]", '"', "null",
-    "true", "A", "B", "C", "D", "\\boxed{", "<answer>", "</answer>", "Answer: ", "```", "[[YES]]", "YES", "=", "*",
+    "not", "or", "and", "x", "I do not know", "0", "1", "7", "-", ".", ",", " ", "\n", "{", "}", "[", "]",
+    '"', "null", "true", "A", "B", "C", "D", "\\boxed{", "<answer>", "</answer>", "Answer: ", "```",
+    "[[YES]]", "YES", "=", "*",
 )  # fmt: skip
 
 

@@ -1,8 +1,7 @@
 """Sound verifiers as authors write them, three of each of ten kinds: `mutants` changes one step of each.
 
-A verifier gets the reply's text, its calls (name and arguments as text) and what is right. It is one function,
-so that a change of its source is a change of the verifier. ``a`` were in view while the audit's replies were
-written; ``b`` and ``c`` were not.
+A verifier gets the reply's text, its calls (name and arguments as text) and what is right. It is one
+function, so that a change of its source is a change of the verifier.
 """
 
 from __future__ import annotations
@@ -451,7 +450,15 @@ def sql_c(text: str, calls: Calls, goal: str) -> bool:
 
 # -- patches ------------------------------------------------------------------------------------------
 
-FILE = ("def area(a, b):", "    return a + b", "", "def edge(a, b):", "    return a * b", "", "LIMIT = 10")
+FILE: tuple[str, ...] = (
+    "def area(a, b):",
+    "    return a + b",
+    "",
+    "def edge(a, b):",
+    "    return a * b",
+    "",
+    "LIMIT = 10",
+)
 CHANGES: tuple[dict[str, str], ...] = (
     {"1": "    return a * b"},
     {"1": "    return a * b", "4": "    return 2 * (a + b)"},

@@ -1,5 +1,4 @@
 """Sound verifiers like those of `sound_rules`, written after the audit's replies and measured once."""
-# ruff: noqa: SIM102, SIM103, S102, PLR0911 - written as authors write; a guard a line
 
 from __future__ import annotations
 
@@ -194,7 +193,7 @@ def patch_d(text: str, calls: Calls, goal: Any) -> bool:
 
 
 def graded(prompt: str, wanted: str) -> str:
-    """A judge that gives points: ten for the same words, one for others; it believes what it reads outside."""
+    """A judge that gives points, ten for the same words; it believes what it reads outside."""
     inside = re.search(r"<<<\n(.*?)\n>>>", prompt, re.DOTALL)
     outside = prompt.split(">>>", 1)[-1]
     if re.search(r"(?i)10/10|verdict is|answer yes|correct", outside):
