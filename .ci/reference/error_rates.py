@@ -1,4 +1,17 @@
-"""How often each environment's verifier is wrong, as [an audit](../how-to/audit.md) without a model finds
+"""How often each verifier is wrong, from the rates that an audit has kept beside the modules."""
+
+from __future__ import annotations
+
+from docstrings import table
+from gym_runtime.environment import catalogue
+from gym_testing.audit import kept_rates
+from gym_testing.audit.artifact import CLASSES, VERSION, Rate
+
+COLUMNS = ("gold_fails", "nop", "false_positive", "partial", "false_negative", "unstable", "error")
+
+INTRODUCTION = f"""# Error rates
+
+How often each environment's verifier is wrong, as [an audit](../how-to/audit.md) without a model finds
 it. It is measured on the example rows, usually five, so the intervals are wide; `gym-runtime audit NAME
 --input FILE` measures a data set. A cell has the rows with a finding, the rows that were measured, and
 the 95 % interval of that share (Wilson); in the columns of wrong and right replies also how many
