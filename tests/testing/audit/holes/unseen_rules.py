@@ -7,7 +7,8 @@ import re
 import sqlite3
 from typing import Any
 
-from testing.audit.holes.sound_rules import BOATS, FILE, HARMLESS, QUERIES, Calls, database, sound, step, turn
+from testing.audit.holes.sound_programs import BOATS, FILE, HARMLESS, QUERIES, database
+from testing.audit.holes.sound_rules import Calls, sound, step, turn
 
 
 @sound(("copper wire", "Vienna", "blue whale"), lambda goal: f"I looked it up. The answer is: {goal}.")
