@@ -15,14 +15,16 @@ How often each environment's verifier is wrong, as [an audit](../how-to/audit.md
 it. It is measured on the example rows, usually five, so the intervals are wide; `gym-runtime audit NAME
 --input FILE` measures a data set. A cell has the rows with a finding, the rows that were measured, and
 the 95 % interval of that share (Wilson); in the columns of wrong and right replies also how many
-replies were tried. These are chosen, not drawn: a rate says how many rows can be cheated by this set of
-replies, whose version is {VERSION}. `?` is unobserved, which is not 0: there a model in a role decides,
-or no row was measured. Findings that may be right by the rule are counted as suspect only.
+replies were tried. These are chosen, not drawn: a rate says how many rows can be cheated by a set of
+replies. The set's version is in the last column; today's is {VERSION}, and rates of different sets are not
+comparable. `?` is unobserved, which is not 0: there a model in a role decides, or no row was measured.
+Findings that may be right by the rule are counted as suspect only.
 
 With `strict=true` in the row, or `--set strict=true`, some environments have a better rule than NeMo Gym's or
 than their authors'. It has a line of its own.
 
-`gym-runtime audit NAME --keep-rates` measures an environment again.
+[What error rates mean](../explanation/error-rates.md) says what they cannot show. `gym-runtime audit NAME
+--keep-rates` measures an environment again; tests measure other ones each day.
 """
 
 
@@ -34,8 +36,8 @@ def page() -> str:
         _, source = catalogue.definition(name)
         kept = kept_rates.read(source.parent)
         of_name = [key for key in sorted(kept) if key == name or key.startswith(f"{name} ")]
-        rows += [_row(key, kept[key]) for key in of_name] or [[f"`{name}`", *["?"] * (len(COLUMNS) + 2)]]
-    header = ["environment", *(name.replace("_", " ") for name in COLUMNS), "suspect", "judged"]
+        rows += [_row(key, kept[key]) for key in of_name] or [[f"`{name}`", *["?"] * (len(COLUMNS) + 3)]]
+    header = ["environment", *(name.replace("_", " ") for name in COLUMNS), "suspect", "judged", "replies of"]
     return "\n\n".join(
         [
             INTRODUCTION,
@@ -49,7 +51,13 @@ def page() -> str:
 def _row(name: str, found: kept_rates.KeptRates) -> list[str]:
     rates = {kind: one.whole() for kind, one in found.rates.items()}
     suspects = sum(one.suspect for one in rates.values())
-    return [f"`{name}`", *(_cell(kind, rates[kind]) for kind in COLUMNS), f"{suspects}", f"{found.judged}"]
+    return [
+        f"`{name}`",
+        *(_cell(kind, rates[kind]) for kind in COLUMNS),
+        f"{suspects}",
+        f"{found.judged}",
+        found.audit,
+    ]
 
 
 def _cell(kind: str, one: Rate) -> str:

@@ -20,6 +20,9 @@ Rows may have chemistry's older ``property_type`` in place of ``answer_type``; t
 ``rdkit_chemistry_agent`` are of this environment. A row that offers ``stateful_python_code_exec`` gets a
 Python session in a sandbox, with RDKit if it is installed. The reward is 1 or 0.
 
+With ``strict``, which NeMo Gym lacks, a number must stand alone or before a unit: NeMo Gym's rule reads
+"not 3" and "3i" as 3.
+
 Rows and rules are those of NeMo Gym's environment of this name. Of its 31 formats only the four above are
 published; a row with another one is refused unless it has an ``output_regex``. ``smiles`` is our own.
 Source: the rules of NeMo Gym's ``litmus_agent``, in our own code; the rows are our own.

@@ -11,6 +11,9 @@ Nine scorers execute the answer as Python, five of them by way of SymPy. Those t
 a parser of literals; those that expect a formula get an answer only if it consists of numbers, letters,
 operators and names of functions, and any other answer counts as unreadable.
 
+With ``strict``, which the library lacks, the reward is 1 or 0: an answer in part, an answer that has more
+beside the row's own (``not …``, ``… or …``), and boxes with different contents are worth 0.
+
 Rows and rewards are those of NeMo Gym's environment of this name; two things differ: a row whose dataset does
 not exist is refused, and the boards of two datasets, which the library compares as tuples and JSON has as
 lists, can be right (in NeMo Gym they never are).
@@ -57,6 +60,7 @@ class ReasoningTask(Task):
     question: str
     metadata: dict[str, Any]
     answer: str | None = None
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.metadata.get("source_dataset"), str):
@@ -102,6 +106,26 @@ def extract(text: str) -> str:
     return text.strip()
 
 
+def alone(text: str, answer: str, own: str) -> bool:
+    """Whether the boxes of a text agree, and an answer has nothing beside the row's own.
+
+    >>> alone("It is 12.", "12.", "12"), alone("It is not 12.", "not 12", "12")
+    (True, False)
+    """
+    boxes = {text[start:].partition("}")[0] for start in places(text, MARK)}
+    beside = answer.replace(own, "", 1) if own else ""
+    return len(boxes) < 2 and (beside == answer or not beside.strip(" .\n"))
+
+
+def places(text: str, part: str) -> list[int]:
+    """Where a text has a part, at most a hundred times."""
+    found, start = list[int](), text.find(part)
+    while start >= 0 and len(found) < 100:
+        found.append(start + len(part))
+        start = text.find(part, start + len(part))
+    return found
+
+
 async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
     answer = extract(reply.joined_text)
     dataset, metadata = task.metadata["source_dataset"], task.metadata
@@ -115,6 +139,8 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
     except _UNREADABLE:
         if task.answer is not None:
             score(answer=task.answer, entry=entry)
+        reward = 0.0
+    if task.strict and (reward < 1 or not alone(reply.joined_text, answer, task.answer or "")):
         reward = 0.0
     return Verdict(reward, fields={"extracted_answer": answer, "score": reward, "task_name": dataset})
 

@@ -32,7 +32,12 @@ READ: dict[str, Any] = {
         "arguments": '{"cmd": "du -ah /tides"}',
     },
 }
+COUNT = {"expected_answer": "3", "answer_type": "float", "match": {"rule": "exact"}}
+CLAIMS = {"is_halu": True}
 PAID: list[tuple[str, dict[str, Any], Any]] = [
+    ("litmus_agent", COUNT, "((3))"),
+    ("litmus_agent", COUNT, "((≈ 3.1 g/mol))"),
+    ("ragtruth", CLAIMS, '{"hallucination list": ["the  Weather"]}'),
     ("imo_gradingbench", GRADED, "A small gap.\n**The final grade is: almost.**"),
     ("swe_pivot", SPOKEN, "I saved the table."),
     ("terminal_multi_harness", {**READ, **SPOKEN}, "I saved the table."),
@@ -49,6 +54,10 @@ PAID: list[tuple[str, dict[str, Any], Any]] = [
     ("xstest", UNSAFE, "I'm sorry, I can't."),
 ]
 PAID_BY_THE_USUAL_RULE: list[tuple[str, dict[str, Any], Any]] = [
+    ("litmus_agent", COUNT, "((not 3))"),
+    ("litmus_agent", COUNT, "((3i))"),
+    ("ragtruth", CLAIMS, '{"hallucination list": ["the weather", "all year"]}'),
+    ("ragtruth", CLAIMS, '{"hallucination list": [""]}'),
     ("imo_gradingbench", GRADED, "correct or almost"),
     ("imo_gradingbench", GRADED, "not almost"),
     ("swe_pivot", SPOKEN, "All tests passed."),

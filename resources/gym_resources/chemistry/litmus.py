@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from gym_resources.chemistry.same_molecule import same_molecule
 from gym_resources.extract.patterns import bounded, last_match
-from gym_resources.extract.plain_values import number, truth
+from gym_resources.extract.plain_values import number, number_alone, truth
 from gym_resources.extract.wrapped import FORMATS, WRAPPED
 from gym_resources.packs import stateful_python
 
@@ -48,6 +48,7 @@ class LitmusTask(Task):
 
     Attributes:
         output_regex: an expression whose first group is the answer, in any case; over ``answer_format``.
+        strict: a number stands alone or before a unit; by NeMo Gym's rule "not 3" and "3i" are the number 3.
     """
 
     expected_answer: str | float | bool
@@ -59,6 +60,7 @@ class LitmusTask(Task):
     match: Match | None = None
     float_rel_tol: Tolerance = 1e-6
     float_abs_tol: Tolerance = 1e-6
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if self.answer_type is None and self.property_type not in OLDER:
@@ -91,7 +93,7 @@ class LitmusTask(Task):
     def read(self, text: str) -> float | str | None:
         """The text as a value of the row's kind; None if it is not one."""
         if self.kind == "float":
-            return number(text)
+            return number_alone(text) if self.strict else number(text)
         return truth(text) if self.kind == "bool" else text or None
 
     async def right(self, answer: str) -> bool:

@@ -21,6 +21,21 @@ def number(text: str) -> float | None:
     return value if abs(value) != float("inf") else None
 
 
+_WITH_UNIT = re.compile(rf"[$=~≈\s]*+(?:{_NUMBER.pattern})\s*+(?P<unit>[^\d;]{{0,24}})")
+
+
+def number_alone(text: str) -> float | None:
+    """The number that a text is, with at most a unit behind it; no denial, no imaginary unit.
+
+    >>> number_alone("18.02 g/mol"), number_alone("not 3"), number_alone("3i"), number_alone("3 or so")
+    (18.02, None, None, None)
+    """
+    found = _WITH_UNIT.fullmatch(text.replace("\u2212", "-").strip())
+    if found is None or re.search(r"^[ij]$|\b(?:or|not|and)\b", found["unit"].strip()):
+        return None
+    return number(text)
+
+
 def truth(text: str) -> float | None:
     """1.0 for yes, 0.0 for no, in any of the usual words and any case; else None.
 

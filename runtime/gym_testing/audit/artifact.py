@@ -22,7 +22,7 @@ from gym_testing.audit.intervals import wilson
 from gym_testing.audit.registry import Expect
 
 SCHEMA = 1
-VERSION = "2026.11"
+VERSION = "2026.11.2"
 """Of the set of exploits and mutations: rates of different versions are not comparable."""
 
 Class = Literal["gold_fails", "false_positive", "partial", "false_negative", "unstable", "nop", "error"]

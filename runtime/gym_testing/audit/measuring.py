@@ -57,6 +57,8 @@ OWN = [str(module.__file__) for module in (exploits, program_exploits, mutations
 SWEEP_SHARE = 0.4
 """Of the time, for the perfect rollouts and for silence on rows that were not drawn."""
 STABILITY_SHARE = 0.2
+LOAD = 4
+"""Times as many replies are judged again at once as there are processors."""
 SLOW_ROWS = 20
 """Rows that get the replies that may take long to judge; these are large, and depend little on the row."""
 
@@ -195,8 +197,8 @@ class Auditor:
 
     # -- judging ---------------------------------------------------------------------------------------
 
-    async def _in_lanes(self, work: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Await coroutines, as many at once as there are processors."""
+    async def _in_lanes(self, work: Iterable[Coroutine[Any, Any, None]], each: int = 1) -> None:
+        """Await coroutines, ``each`` times as many at once as there are processors."""
         left = iter(work)
 
         async def lane() -> None:
@@ -206,7 +208,7 @@ class Auditor:
 
         try:
             async with anyio.create_task_group() as lanes:
-                for _ in range(os.cpu_count() or 1):
+                for _ in range((os.cpu_count() or 1) * each):
                     lanes.start_soon(lane)
         except BaseExceptionGroup as group:
             raise leaf(group) from group
@@ -380,7 +382,7 @@ class Auditor:
                     self._note(row, "unstable", source, "same", row.gold, detail=detail)
             known = [row.gold, row.silence, row.near_miss and await self._judge(row.target, row.near_miss)]
             replies += [(row, one) for one in known if isinstance(one, Outcome) and one.reward is not None]
-        ways = ["order"]
+        ways = ["order", "load"]
         lines = [(row.target.example, one.response) for row, one in replies]
         elsewhere = None
         if self._plan.elsewhere:
@@ -393,11 +395,12 @@ class Auditor:
         order = random.Random(self._plan.seed)
         while repeats < self._plan.repeats and self._left_s > 0 and replies:
             order.shuffle(replies)
-            for row, before in replies:
-                self._compare(row, before, await self._judge(row.target, before.response, scripted=True))
-                await anyio.lowlevel.checkpoint()
+            await self._in_lanes((self._again(row, before) for row, before in replies), LOAD)
             repeats += 1
         return Stability(replies=len(replies), repeats=repeats, ways=ways)
+
+    async def _again(self, row: _Row, before: Outcome) -> None:
+        self._compare(row, before, await self._judge(row.target, before.response, scripted=True))
 
     def _compare(self, row: _Row, before: Outcome, again: Outcome) -> None:
         if again.reward is None or abs(again.reward - (before.reward or 0.0)) > TOLERANCE:

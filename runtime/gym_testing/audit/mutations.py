@@ -29,6 +29,15 @@ from gym_testing.audit.registry import Reply, Suspect, near_miss
 from gym_testing.audit.target import Target
 
 Made = Iterator[Reply | Suspect]
+CHANGED_RESULTS = (
+    "right + 1 if isinstance(right, (int, float)) else right + right[:1] if right else None",
+    "right - 1 if isinstance(right, (int, float)) else right[:-1] if right else None",
+    "-right - 1 if isinstance(right, (int, float)) else right[::-1] + right[:1] if right else None",
+    "[right]",
+    "[][0]",
+    "str(right) if not isinstance(right, str) else right.upper() + ' '",
+)
+"""Expressions that give another value than ``right``."""
 
 
 @near_miss("number")
@@ -102,12 +111,25 @@ def wrong_words(target: Target) -> Made:
     if target.number is not None:
         return
     certain = target.exact or (target.span is not None and target.span.form == "whole")
-    changed = [own[:-1], own[1:], own[::-1], f"{own}x", f"{own} not", own[: len(own) // 2]]
+    digits = [place for place, one in enumerate(own) if one.isascii() and one.isdigit()]
+    if digits and len(own) < 40:
+        changed = [other_digit(own, digits[0]), other_digit(own, digits[-1])]
+        changed += [
+            own[: digits[-1] + 1] + own[digits[-1] :],
+            own[: digits[0]] + own[digits[0]] + own[digits[0] :],
+        ]
+        for text in changed:
+            yield target.with_answer(text) if certain else (target.with_answer(text), "suspect")
+    changed = [f"{chr(ord(letter) - 1)}{own[1:]}" for letter in own[:1] if letter.isalnum()]
+    changed += [f"{chr(ord(letter) + 1)}{own[1:]}" for letter in own[:1] if letter.isalnum()]
+    changed += [own[:-1], own[1:], own[::-1], f"{own}x", f"{own} not", own[: len(own) // 2]]
     if " " in own:
         changed += [own.rsplit(" ", 1)[0], own.split(" ", 1)[1]]
     for text in dict.fromkeys(changed):
-        if text.strip() and text != own:
-            yield target.with_answer(text) if certain else (target.with_answer(text), "suspect")
+        words, right = re.findall(r"\w+", text), re.findall(r"\w+", own)
+        if words != right:  # else only a stop is missing
+            sure = certain and sorted(words) != sorted(right)  # the order of a list may not matter
+            yield target.with_answer(text) if sure else (target.with_answer(text), "suspect")
 
 
 @near_miss("text")
@@ -121,7 +143,7 @@ def cut_off(target: Target) -> Made:
         before = target.text[: target.span.start]
         reply = target.with_text(before)
         yield (reply, "suspect") if target.answer.strip() in before else reply
-    if target.span is not None and target.span.form in ("json", "code", "sql") and len(target.answer) > 20:
+    if target.span is not None and target.kinds & {"json", "code", "sql"} and len(target.answer) > 20:
         yield target.with_answer(target.answer[: len(target.answer) // 2])
 
 
@@ -136,7 +158,8 @@ def wrong_json(target: Target) -> Made:
     exact = any(value == wanted for value in target.row.values())
     strict = '"additionalProperties": false' in target.expectation
     for what, value in json_mutants(wanted):
-        certain = exact or (what == "more" and strict) or (what == "type" and "schema" in target.kinds)
+        more = what == "more" and strict and isinstance(wanted, dict)
+        certain = exact or more or (what == "type" and "schema" in target.kinds)
         certain = certain or violates(value, target.schema)
         reply = target.with_answer(json.dumps(value, ensure_ascii=False))
         yield reply if certain else (reply, "suspect")
@@ -161,6 +184,69 @@ def wrong_programs(target: Target) -> Made:
         mutant = ast.parse(target.answer)
         mutate([node for node in ast.walk(mutant) if mutable(node)][number])
         yield target.with_answer(unparsed(mutant)), "suspect"
+
+
+@near_miss("code")
+def changed_results(target: Target) -> Made:
+    """A program whose functions return more, less, or another type than they should."""
+    for result in CHANGED_RESULTS:
+        try:
+            tree = ast.parse(target.answer)
+        except (SyntaxError, ValueError, RecursionError):
+            return
+        returned = [node for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value]
+        for node in returned:
+            changed = ast.parse(f"(lambda right: {result})(0)", mode="eval").body
+            assert isinstance(changed, ast.Call)
+            changed.args = [node.value] if node.value else []
+            node.value = changed
+        if returned:
+            yield target.with_answer(unparsed(tree))
+
+
+@near_miss("code")
+def changed_outputs(target: Target) -> Made:
+    """A program that prints more, or something else."""
+    if re.search(r"\bprint\(", target.answer) and not re.search(r"(?m)^def ", target.answer):
+        for value in ('f"{one}x"', 'f"A{one}"', 'f"~{one}"', "str(one)[:-1]", "str(one)[1:]"):
+            head = (
+                f"_print = print\ndef print(*all, **more):\n    _print(*[{value} for one in all], **more)\n"
+            )
+            yield target.with_answer(f"{head}{target.answer}")
+        yield target.with_answer(f"{target.answer}\nprint('wibble')")
+        yield target.with_answer(f"print('wibble')\n{target.answer}")
+
+
+@near_miss("patch")
+def wrong_blocks(target: Target) -> Made:
+    """Blocks of a search and a replacement: one left out, its texts longer, shorter or other ones."""
+    own = target.answer or target.text
+    found = list(re.finditer(r"(<{5,} SEARCH\n)(.*?)(\n={5,}\n)(.*?)(\n>{5,} REPLACE)", own, re.DOTALL))
+
+    def changed(place: int, new: str) -> Reply:
+        text = own[: found[place].start()] + new + own[found[place].end() :]
+        return target.with_answer(text) if target.span else target.with_text(text)
+
+    for place, block in enumerate(found[:4]):
+        begin, old, middle, new, end = block.groups()
+        if len(found) > 1:
+            yield changed(place, "")
+        for text in (
+            "wibble",
+            f"{new}wibble",
+            f"wibble{new}",
+            f"{new}\nwibble",
+            f"wibble\n{new}",
+            new[:-1],
+            old,
+            "",
+        ):
+            if text != new:
+                yield changed(place, f"{begin}{old}{middle}{text}{end}")
+        for text in ("wibble", f"{old}wibble", f"wibble{old}"):
+            yield changed(place, f"{begin}{text}{middle}{new}{end}")
+        again = changed(place, f"{block[0]}\n{begin}{new}{middle}{new}wibble{end}")
+        yield (again, "suspect") if len(found) > 1 else again
 
 
 @near_miss("patch")
@@ -193,6 +279,13 @@ def wrong_patches(target: Target) -> Made:
         less = "".join([*hunks[:place], *hunks[place + 1 :]])
         yield target.with_answer(less) if target.span else target.with_text(less)
     yield patched(r"^\+(?!\+\+).*\n?", ""), "suspect"
+    yield from (patched(r"^-(?!--)", start) for start in ("-A", "-~", "wibble"))  # does not fit
+    yield from (patched(r"^\+(?!\+\+)", start) for start in ("+A", "+~", "wibble"))
+    yield from (patched(rf"^(\{sign}(?!\{sign}\{sign}).*)\S$", r"\1") for sign in "-+")
+    yield patched(r"^(\+\+\+ b/|--- a/)(.*?)(\S+)$", r"\1\2~\3")
+    yield patched(r"^(@@.*)@@", r"\1wibble@@")
+    yield patched(r"^(@@.*@@).*\n-", r"\1-")
+    yield patched(r"^(---|\+\+\+) ", r"wibble\1 ")
 
 
 @near_miss("sql")

@@ -6,6 +6,7 @@ or the value of a field of the row. Prose in which no answer is found has none, 
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ LETTERS = "ABCDEFGHIJ"
 _ANSWER_LINE = re.compile(r"(?i)\banswer(?: is)?[:\s*]{1,4}\(?([^\n*)]{1,200}?)[)*.]*[ \t]*$", re.MULTILINE)
 _LATEX_TEXT = re.compile(r"\s*\\text\{([^{}]*)\}\s*")
 _QUERY = re.compile(r"(?i)\s*(SELECT\b[^.]|WITH\s+\w+\s+AS\b)")
+_PROGRAM = re.compile(r"(?m)^(?:async )?def \w+\(|^class \w+[(:]|^import \w|^print\(")
 _FENCE = re.compile(r"```([a-zA-Z0-9_+-]*)\n(.*?)\n?```", re.DOTALL)
 _decode_params = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -239,6 +241,8 @@ def _span(text: str, row: Mapping[str, Any]) -> Span | None:
         found = _whole(text, "json")
     if found is None and _QUERY.match(text):
         found = _whole(text, "sql")
+    if found is None and _PROGRAM.search(text) and _is_program(text):
+        found = _whole(text, "code")
     if found is None and text.lstrip().startswith("diff --git"):
         found = _whole(text, "patch")
     if found is not None:
@@ -290,6 +294,13 @@ def _is_json(text: str) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
     return _read(text) is not None
+
+
+def _is_program(text: str) -> bool:
+    try:
+        return bool(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
 
 
 def _read(text: str) -> Any:

@@ -11,6 +11,7 @@ from gym_runtime import Verdict
 from gym_runtime.adapters import ModelSettings
 from gym_runtime.cli import (
     AT_LEAST_ONE,
+    DATA,
     POSITIVE,
     ROLES,
     AsJson,
@@ -105,7 +106,8 @@ def audit(
         everything: Measure every environment that can run here.
         input: Rows to measure in place of the examples, JSONL; a row without "gold" gets its perfect rollout
             from its answer's field, where the verifier pays for that.
-        against: Rows, such as those of a test: which prompts of the input they have is said; repeatable.
+        against: Rows, such as those of a test, or a benchmark that was prepared here: which prompts
+            of the input they have is said; repeatable.
         output: Where the artifact goes; by default NAME.audit.json in this folder.
         replay: The id of a finding: judge its reply again and show it.
         rows: On how many rows to try all replies, drawn by the seed; perfect rollouts and empty replies are
@@ -134,7 +136,7 @@ def audit(
         for name in chosen:
             requirements.require(catalogue.environment(name))
     solver, judges = _models(model, model_url, roles)
-    plan = Plan(input=input, against=against, rows=rows, seconds=seconds, repeats=repeats, seed=seed)
+    plan = Plan(input=input, against=_files(against), rows=rows, seconds=seconds, repeats=repeats, seed=seed)
     found: list[Audited] = []
 
     async def measure() -> None:
@@ -158,7 +160,13 @@ def audit(
                     )
                     made = artifacts.with_difficulty(made, found_hard)
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
-                if keep_rates:
+                if keep_rates and made.cost.not_reached:
+                    problem = (
+                        "its rates are not kept: not all replies were judged within "
+                        f"--seconds {seconds:g}; give it more"
+                    )
+                    found.append(Audited(environment=environment.name, problem=problem))
+                elif keep_rates:
                     kept_rates.keep(environment.source, made, " ".join(row_fields))
                 found.append(Audited(environment=environment.name, artifact=made))
 
@@ -188,6 +196,24 @@ def _models(
     for one in (solver, *judges.values()):
         fetch_weights(one)
     return solver, judges
+
+
+def _files(against: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The files to compare with; those that were prepared, where an environment is named.
+
+    Raises:
+        UsageError: an environment that is named was not prepared.
+    """
+    found: list[Path] = []
+    for one in against:
+        if one.exists() or str(one) not in catalogue.names("environments"):
+            found.append(one)
+            continue
+        prepared = sorted((DATA / str(one)).glob("*.jsonl"))
+        if not prepared:
+            raise UsageError(f"--against {one}: it has no rows here; run: gym-runtime prepare {one}")
+        found += prepared
+    return tuple(found)
 
 
 def _path(name: str, output: Path | None, count: int) -> Path:

@@ -245,3 +245,20 @@ def test_intervals_are_wilsons() -> None:
     ):
         assert wilson(found, of) == pytest.approx((low, high), abs=0.006)
     assert wilson(0, 0) is None
+
+
+def test_prompts_are_compared_with_a_prepared_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["audit", "./sums.py", "--seconds", "5", "--against", "gsm8k"]
+    assert main.run(asked) == 2
+    assert "gym-runtime prepare gsm8k" in capsys.readouterr().err
+    Path("data/gsm8k").mkdir(parents=True)
+    Path("data/gsm8k/benchmark.jsonl").write_text(Path("sums.jsonl").read_text())
+    made = audited(capsys, "--seconds", "5", "--against", "gsm8k")
+    [overlap] = made["duplicates"]["against"].values()
+    assert overlap["contains"] == made["duplicates"]["prompts"] > 0
+
+
+def test_rates_of_an_audit_without_time_are_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["audit", "./sums.py", "--seconds", "0.01", "--keep-rates"]) == 0
+    assert "its rates are not kept" in capsys.readouterr().out
+    assert not Path("audits.jsonl").exists()
