@@ -25,6 +25,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,7 +35,7 @@ from gym_runtime.adapters import ModelSettings
 
 from gym_models.wire import endpoint, entra
 from gym_models.wire.endpoint import Endpoint
-from gym_models.wire.engine import Api, Engine
+from gym_models.wire.engine import Engine
 from gym_models.wire.http import Authorize
 from gym_models.wire.http_adapter import HttpAdapter
 
@@ -61,7 +62,7 @@ class Adapter(HttpAdapter):
     def __init__(self, settings: ModelSettings) -> None:
         try:
             self._options = msgspec.convert(settings.options, Options)
-            self._api = msgspec.convert(settings.api, Api)
+            self._api = msgspec.convert(settings.api, Literal["auto", "responses", "chat"])
         except msgspec.ValidationError as error:
             raise UsageError(f"settings of the azure adapter: {error}") from error
         self._version = self._options.api_version or os.environ.get(VERSION, "")

@@ -203,6 +203,17 @@ PUBLISHED: dict[str, Any] = {
             }
         ],
     },
+    "code_fim": {
+        "data/HumanEval-SingleLineInfilling.jsonl.gz": [
+            {
+                "task_id": f"SingleLineInfilling/{EXTENDED['task_id']}/L0",
+                "prompt": EXTENDED["prompt"],
+                "suffix": "",
+            }
+        ],
+        "data/test-00000-of-00001-5973903632b82d40.parquet": [EXTENDED],
+        "openai_humaneval/test-00000-of-00001.parquet": [],
+    },
     "browsecomp": {
         "browse_comp_test_set.csv": [
             {"problem": encrypted("Wer? " * 30, "own"), "answer": encrypted("Bär", "own"), "canary": "own"}

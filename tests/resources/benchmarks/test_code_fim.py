@@ -11,6 +11,7 @@ from gym_resources.benchmarks import code_fim
 from gym_resources.code.fenced_programs import between, closed_block
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.errors import UsageError
+from resources.benchmarks.test_published_rows import prepared
 from resources.judging import judge, row
 
 pytestmark = pytest.mark.anyio
@@ -79,3 +80,9 @@ def test_rows_have_the_original_benchmarks_tests() -> None:
     assert made["verifier_metadata"]["inputs"] == [[9]]
     assert made["verifier_metadata"]["outputs"] == [18]
     assert made["verifier_metadata"]["task_id"] == gap["task_id"]
+
+
+def test_the_published_files_become_rows_with_the_prompt(tmp_path: Path) -> None:
+    [made] = prepared("code_fim", tmp_path)
+    assert "Prefix:\n```python\ndef half(n):" in made["responses_create_params"]["input"][0]["content"]
+    assert made["verifier_metadata"]["inputs"] == [[1], [-3]]

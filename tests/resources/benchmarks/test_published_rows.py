@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import gzip
 import json
 import pickle
 import zipfile
@@ -50,6 +51,8 @@ def write(name: str, records: list[dict[str, Any]], path: Path) -> Path:
         pyarrow = pytest.importorskip("pyarrow")
         parquet = pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pyarrow.Table.from_pylist(records), path)
+    elif name.endswith(".jsonl.gz"):
+        path.write_bytes(gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
     else:
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path

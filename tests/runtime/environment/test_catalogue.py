@@ -208,7 +208,7 @@ def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> N
         "swe_atlas_agent",
         "single_step_agent",
         "circle_simple_agent",
-        "code_fim_simple_agent",
+        "bigcodebench_simple_agent",
         "tales_simple_agent",
         "verilog_code_gen_agent",
         "xstest2_agent",

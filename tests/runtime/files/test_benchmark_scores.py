@@ -76,6 +76,7 @@ def test_every_score_takes_rollouts_of_the_environments_own_rows(name: str, tmp_
     benchmark = catalogue.environment(name).definition.benchmark
     assert benchmark is not None
     verdicts = {
+        "reward_answer": 1.0, "category": "Age", "context_condition": "ambig",
         "extracted_answer": "B", "is_correct": True, "is_incorrect": False, "is_not_attempted": False,
         "confidence": 80.0, "follow_all_instructions": True, "follow_all_instructions_loose": True,
         "follow_instruction_list": [True], "follow_instruction_list_loose": [True, False],
