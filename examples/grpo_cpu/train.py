@@ -41,7 +41,7 @@ def main():
     parser.add_argument("--work", default="/dev/shm/grpo_cpu", help="where the engine reads weights")
     parser.add_argument("--log", default="steps.jsonl")
     parser.add_argument("--asynchronous", action="store_true", help="rollouts one step off-policy")
-    parser.add_argument("--signal", action="store_true", help="groups with signal, of the posterior")
+    parser.add_argument("--signal", action="store_true", help="groups with signal; not with tiny")
     parser.add_argument("--kill-every", type=float, metavar="S", help="kill a worker every S seconds")
     asked = parser.parse_args()
     model, tokenizer, engine = MODELS[asked.model]()

@@ -166,7 +166,7 @@ class Posterior(Uniform):
     Args:
         tasks: how many there are.
         size: rollouts in a group.
-        explore: this share of tasks is drawn at random from all.
+        explore: this share of tasks is drawn from all: the least seen of `LITTLE_KNOWN_OF` random ones.
         prior: the posterior of a task that was never sampled, Beta(prior, prior).
         half_life: after so many versions of the weights, half of what was seen of a task is forgotten.
         lowest, highest: the range of rewards.
@@ -201,12 +201,16 @@ class Posterior(Uniform):
         while len(drawn) < min(count, self._saved.tasks - len(self._saved.busy)):
             chance = self._chance()
             explores = chance.random() < self._explore
-            task = chance.randrange(self._saved.tasks) if explores else self._promising()
+            task = self._little_known(chance) if explores else self._promising()
             if task not in busy:
                 busy.add(task)
                 drawn.append(task)
         self._saved.busy += drawn
         return [(task, self._size) for task in drawn]
+
+    def _little_known(self, chance: random.Random) -> int:
+        some = [chance.randrange(self._saved.tasks) for _ in range(LITTLE_KNOWN_OF)]
+        return min(some, key=lambda task: sum(self._belief(task)))
 
     def _promising(self) -> int:
         # Half of what was looked at is used, then the posteriors are drawn again.
@@ -267,6 +271,7 @@ class Posterior(Uniform):
         )
 
 
+LITTLE_KNOWN_OF = 2
 LOOKED_AT = 2048
 """Of more tasks than this, so many random ones are compared: 20 ms at most."""
 

@@ -26,6 +26,7 @@ from gym_testing.bench.system_bench import parts_of
 from gym_testing.checks.cpu_meter import cpu_ns
 
 ENVIRONMENT, IN_FLIGHT = "example_single_tool_call", 256
+SAID = "spent"
 ROOMS = ("runtime", "agents", "models", "resources", "deploy")
 
 
@@ -43,7 +44,7 @@ async def serve() -> None:
                 ):
                     assert record.reward is not None
                 spent = {name: (cpu_ns(parts[name]) - used) / 1e3 / count for name, used in before.items()}
-                print(json.dumps(spent), flush=True)
+                print(SAID, json.dumps(spent), flush=True)
 
 
 def started(checkout: str) -> subprocess.Popen[str]:
@@ -62,7 +63,9 @@ def spent_us(system: subprocess.Popen[str], count: int) -> dict[str, float]:
     assert system.stdout is not None
     system.stdin.write(f"{count}\n")
     system.stdin.flush()
-    spent: dict[str, float] = json.loads(system.stdout.readline())
+    # The log goes to the same place.
+    said = next(line for line in system.stdout if line.startswith(SAID))
+    spent: dict[str, float] = json.loads(said.removeprefix(SAID))
     return spent | {"all": sum(spent.values())}
 
 

@@ -19,7 +19,7 @@ from gym_runtime.workers.adapter import ModelSettings
 from gym_signal import Posterior, Seen
 from signals.killed_trainer import TASKS, beliefs
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(1800)]
 
 TRAINER = Path(__file__).with_name("killed_trainer.py")
 GUESS = '''"""Every reward is a throw of dice; task n is won with probability n / 30."""

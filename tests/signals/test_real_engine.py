@@ -14,35 +14,23 @@ from gym_signal import Bet, signal_batches
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.anyio, pytest.mark.timeout(400)]
 
-# The engine's grammar makes each turn a call; which coin it takes is the model's choice.
-COINS = '''"""Rows are won always, never, or by the last coin that the model took."""
+LETTERS = '''"""Rows are won always, never, or by whether the answer has an even number of letters."""
 
-from typing import Literal
-
-from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime import Environment, Reply, Task, Verdict
 
 
-class CoinTask(Task):
+class LetterTask(Task):
     wins: float
 
 
-class Coins(Session[CoinTask]):
-    last = ""
-
-    @tool
-    def take(self, coin: Literal["gold", "silver"]) -> str:
-        """Take a coin."""
-        self.last = coin
-        return f"You took the {coin} coin."
-
-    async def verify(self, reply: Reply) -> Verdict:
-        wins = self.task.wins
-        return Verdict(float(self.last == "gold") if wins == 0.5 else wins, fields={"wins": wins})
+async def verify(task: LetterTask, reply: Reply) -> Verdict:
+    won = float(len(reply.text) % 2 == 0) if task.wins == 0.5 else task.wins
+    return Verdict(won, fields={"wins": task.wins})
 
 
-environment = Environment(resource=Coins, description="Coins.")
+environment = Environment(resource=verify, agent="single_turn", description="Letters.")
 '''
-TURNS, WANT, REPEATS = 2, 1, 2
+WANT, REPEATS = 1, 4
 
 
 @pytest.fixture
@@ -54,9 +42,9 @@ def anyio_backend() -> str:
     "options",
     [
         {"curriculum": "posterior", "partial": True},
-        {"curriculum": "uniform", "waves": (1, 1), "bet": Bet(below=1.0, keep=0.5), "staleness": 1},
+        {"curriculum": "uniform", "waves": (2, 2), "bet": Bet(below=1.0, keep=0.5), "staleness": 1},
     ],
-    ids=["parked", "stopped and paced"],
+    ids=["carried over", "stopped and paced"],
 )
 async def test_groups_with_signal_come_from_a_real_engine(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -67,29 +55,21 @@ async def test_groups_with_signal_come_from_a_real_engine(
         fetch_weights("smollm2-135m", lambda done, total: None)
     except UsageError as error:
         pytest.skip(f"no weights: {error}")
-    (tmp_path / "coins.py").write_text(COINS)
+    (tmp_path / "letters.py").write_text(LETTERS)
     monkeypatch.chdir(tmp_path)
     rows = [
-        {
-            "responses_create_params": {
-                "input": f"Gold or silver? ({n})",
-                "tool_choice": "required",
-            },
-            "wins": [0.5, 0, 1, 0.5][n % 4],
-        }
+        {"responses_create_params": {"input": f"Write about {n}."}, "wins": [0.5, 0, 1, 0.5][n % 4]}
         for n in range(12)
     ]
-    resumed = 0
     async with (
-        connect(model="embedded/smollm2-135m", environments=["coins"], concurrency=16) as gym,
+        connect(model="embedded/smollm2-135m", environments=["letters"], concurrency=16) as gym,
         signal_batches(
             gym,
             rows,
             want=WANT,
             repeats=REPEATS,
-            environment="coins",
-            max_turns=TURNS,
-            max_output_tokens=24,
+            environment="letters",
+            max_output_tokens=8,
             in_flight=4,
             **options,
         ) as batches,
@@ -100,12 +80,9 @@ async def test_groups_with_signal_come_from_a_real_engine(
                 assert not group.failures
                 found = [msgspec.json.decode(one.row) for one in group.rollouts]
                 assert {row["wins"] for row in found} == {0.5}
-                resumed += sum(row["_gym"].get("resumed_turns", 0) > 0 for row in found)
         useful = batches.useful
         print(options, useful)
     assert useful.useful > 0
     assert useful.failed == 0
     assert useful.flat + useful.stopped > 0
     assert (useful.stopped > 0) == ("waves" in options)
-    if "partial" in options:
-        assert resumed, "some were carried over from one batch to the next"
