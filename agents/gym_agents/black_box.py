@@ -212,7 +212,7 @@ class _Known(NamedTuple):
 
     items: list[Raw]
     name: str
-    note: Raw = NULL
+    note: Raw | None = None
     past: int | None = None
 
 

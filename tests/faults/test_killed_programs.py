@@ -189,7 +189,7 @@ class Played(NamedTuple):
         found: dict[int, str] = {}
         for task, record in self.records.items():
             items = json.loads(bytes(record.row))["response"]["output"]
-            texts = [text_of(item["output"]) for item in items if item["type"] == "function_call_output"]
+            texts = [text_of(item["output"]) for item in items if item.get("type") == "function_call_output"]
             (found[task],) = re.findall(r"\b[0-9a-f]{64}\b", texts[self.turns])
         return found
 

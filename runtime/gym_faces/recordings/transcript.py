@@ -78,6 +78,7 @@ class Transcript:
         self._items: dict[int, int] = {}
         self._makers: dict[bytes, int] = {}
         self._originals: dict[bytes, Raw] = {}
+        self._named: dict[bytes, _Call] = {}
         self._rewritten = False
         self._deepest = 0
         self._laying = Lock()
@@ -96,13 +97,26 @@ class Transcript:
         """
         if not self._rewritten:
             return list(items)
-        before, known = self._before(items)
+        before, known = self._named_before(items)
         return [*_conversation(before), *items[known:]] if before is not None else list(items)
 
     def continued(self, items: Sequence[Raw]) -> tuple[str, int]:
         """The name of the call that a conversation continues, or empty; how many items are of that call."""
-        before, known = self._before(items)
+        before, known = self._named_before(items)
         return (before.name, known) if before is not None else ("", 0)
+
+    def _named_before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:
+        """As `_before`, of the calls with names, whatever the system says between turns: some programs put a
+        reminder into one call and leave it out of the next.
+        """
+        spoken = [place for place, raw in enumerate(items) if not _from_system(raw)]
+        places = fold_with_places(items[place] for place in spoken)
+        keys = digests(one for one, _ in places)
+        for length in range(len(places), 0, -1):
+            if (before := self._named.get(keys[length])) is not None:
+                count = places[length][1] if length < len(places) else len(spoken)
+                return before, spoken[count - 1] + 1
+        return None, 0
 
     def prefix(self, items: Sequence[Raw]) -> Prefix | None:
         """The tokens of the call that a (restored) conversation continues, if they are known."""
@@ -134,7 +148,11 @@ class Transcript:
         before, known = self._before(items)
         depth = before.depth + 1 if before else 1
         keys = digests(fold([*items, *answer]))
-        alias = None if written is None else digests(fold([*written, *answer]))[-1]
+        spoken = [
+            digests(fold([*(raw for raw in one if not _from_system(raw)), *answer]))[-1]
+            for one in (items, written)
+            if name and one is not None
+        ]
         facts = CallFacts(before.number if before else -1, digests(fold(items))[-1], 0)
         added = list(items[known:])
         fields = [_fields(raw) for raw in added]
@@ -151,8 +169,9 @@ class Transcript:
             self._all.append(call)
             self._facts.append(facts)
             self._calls[keys[-1]] = call
-            if alias is not None:
-                self._calls[alias], self._rewritten = call, True
+            for key in spoken:
+                self._named[key] = call
+            self._rewritten = self._rewritten or written is not None
             for raw in answer:
                 self._remember(raw, call.number)
             if call.depth < self._deepest:
@@ -206,6 +225,10 @@ class Transcript:
             self._items[one.number] = len(self.output) - 1 if one.answer else -1
             if one.tokens is not None and one.answer:
                 self.tokens[len(self.output) - 1] = one.tokens
+
+
+def _from_system(raw: Raw) -> bool:
+    return _fields(raw).get("role") in ("system", "developer")
 
 
 def _path(last: _Call) -> list[_Call]:

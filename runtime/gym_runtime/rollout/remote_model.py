@@ -178,7 +178,7 @@ class RemoteModel:
         items: Sequence[Raw],
         prefix: Prefix | None = None,
         *,
-        note: Raw = NULL,
+        note: Raw | None = None,
         past: int | None = None,
     ) -> Answered:
         """The answer to a separate conversation: not kept; calls may run concurrently.
@@ -192,10 +192,10 @@ class RemoteModel:
         """
         if past is not None:
             return _decoded(self._journal.answer_of(past))
-        if note is not NULL:
+        if note is not None:
             await self._journal.turn()
         body = await self._send(params, items, prefix=prefix)
-        if note is not NULL:
+        if note is not None:
             async with self._storing:
                 await self._journal.store("", body, note)
         return _decoded(body)

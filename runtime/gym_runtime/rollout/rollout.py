@@ -312,7 +312,7 @@ class Rollout:
         params: Raw,
         prefix: calls.Prefix | None = None,
         *,
-        note: Raw = NULL,
+        note: Raw | None = None,
         past: int | None = None,
     ) -> Turn:
         """Have the model answer a conversation that the caller keeps, such as a harness.

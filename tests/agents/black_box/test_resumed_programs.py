@@ -287,3 +287,18 @@ async def test_tools_of_the_environment_are_called_once_whatever_the_order(tmp_p
         (record,) = await system.make(rollout_spec(row(tools=tools), agent="black_box"))
     assert (record.outcome, record.reward) == (Completed(), 1.0)
     assert inputs(engine)[-1] == ['["11", "22", "33"]'], "the answers of the first attempt"
+
+
+REMINDED = SHELL.replace(
+    "respond(said, tools",
+    'respond(said + [{"role": "system", "content": f"{asked} s"}] * ((number + asked) % 2), tools',
+)
+
+
+async def test_reminders_of_the_system_come_and_go(tmp_path: Path) -> None:
+    """Each is in one call and not in the next, and in the other attempt the other way round."""
+    assert REMINDED != SHELL
+    engine = Exact(by_attempt={1: TURNS[1:4], 2: TURNS[4:]})
+    record = await Stage(tmp_path, REMINDED + "work([user('first')], 'x')", 3).play(engine)
+    assert (record.outcome, record.turns, record.attempt) == (Completed(), 5, 2)
+    assert (len(engine.calls.items), about(record)["resumed_turns"]) == (5, 3)
