@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ def generate(size: int, seed: int, dataset: str = "", **settings: Any) -> Iterat
     per_dataset = -(-size // len(chosen))
     made = [library.create_dataset(name, size=per_dataset, seed=seed, **settings) for name in chosen[:size]]
     for index in range(size):
-        entry = made[index % len(made)][index // len(made)]
+        # Some entries hold numpy's texts and numbers, which are Python's for json and not for msgspec.
+        entry = json.loads(json.dumps(made[index % len(made)][index // len(made)]))
         message = {"role": "user", "content": entry["question"] + ASK}
         yield {"responses_create_params": {"input": [message]}, **entry}

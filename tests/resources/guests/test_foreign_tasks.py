@@ -163,8 +163,8 @@ async def test_a_thousand_foreign_tasks(tmp_path: Path) -> None:
         "inspect": inspect,
         "skyrl-gym": lambda: skyrl_gym(tmp_path),
         "harbor": lambda: harbor(tmp_path),
-        "textarena": textarena,
         "reasoning-gym": reasoning_gym,
+        "textarena": textarena,
     }.items():
         all_found[name] = await play()
         differ = [one for one in all_found[name] if one[1] is None or abs(one[1] - one[2]) > 1e-9]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -23,6 +24,11 @@ def test_rows_follow_from_the_address() -> None:
     assert all(row["metadata"]["source_dataset"] == "chain_sum" for row in rows)
     assert all(row["question"].count("+") + row["question"].count(" - ") == 1 for row in rows)
     assert len(own_rows("reasoning-gym:spell_backward")) == 50
+
+
+def test_rows_with_numpys_texts_are_json() -> None:
+    rows = own_rows("reasoning-gym:knights_knaves?size=2&seed=1")
+    assert msgspec.json.decode(msgspec.json.encode(rows)) == rows
 
 
 def test_names_and_settings() -> None:
