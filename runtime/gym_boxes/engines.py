@@ -9,6 +9,7 @@ Source: podman-run(1), docs.docker.com/reference/cli/docker.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shlex
 import shutil
@@ -89,8 +90,8 @@ class Engine:
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
-        name = shlex.quote(path)
-        script = f'mkdir -p -- "$(dirname -- {name})" && cat >{name}'
+        name, folder = shlex.quote(path), shlex.quote(os.path.dirname(path) or ".")
+        script = f"mkdir -p -- {folder} && cat >{name}"
         if (done := await self.exec(box, script, timeout_s=CALL_S, stdin=data)).exit_code != 0:
             raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
 

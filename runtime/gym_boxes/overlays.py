@@ -77,8 +77,8 @@ class Overlays:
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
-        name = shlex.quote(path)
-        done = await self._run(box, f'mkdir -p -- "$(dirname -- {name})" && cat >{name}', FILE_S, data)
+        name, folder = shlex.quote(path), shlex.quote(os.path.dirname(path) or ".")
+        done = await self._run(box, f"mkdir -p -- {folder} && cat >{name}", FILE_S, data)
         if done.exit_code != 0:
             raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
 

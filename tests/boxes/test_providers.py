@@ -27,7 +27,7 @@ except SetupError as error:
     _refusal = error.message
 
 
-@pytest.fixture(params=["bubblewrap", "e2b", "podman"])
+@pytest.fixture(params=["bubblewrap", "e2b", pytest.param("podman", marks=pytest.mark.soak)])
 async def made(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[tuple[Provider, str]]:
