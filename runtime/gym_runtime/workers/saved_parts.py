@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import secrets
 import shutil
 import time
@@ -99,6 +100,12 @@ async def kept_state(store: Store, saved: Raw) -> Raw:
     """
     name = calls.kept_name(saved)
     return Raw(await store.get(name)) if name else saved
+
+
+_ROOM = re.compile(r"\.\d+\.\d+$")
+"""How the name of a rollout ends, and so that of its folder: nothing else is looked at, or deleted."""
+_PART = re.compile(rf"/[0-9a-f]{{{2 * DIGEST_BYTES}}}$")
+"""How the path of a part ends in a bucket, where others may keep a folder that is named like a rollout's."""
 
 
 def _room(rollout: str) -> str:
@@ -283,12 +290,15 @@ async def _idle_of_bucket(bucket: ObjectStore, idle_s: float, most: int) -> list
         listed = (await obstore.list_with_delimiter_async(bucket))["common_prefixes"]
         rooms = [one.rstrip("/") for one in listed]
         for room in random.sample(rooms, min(most, len(rooms))):
-            parts = await obstore.list(bucket, f"{room}/").collect_async()
+            if not _ROOM.search(room):
+                continue  # other programs keep their files beside ours
+            listed_parts = await obstore.list(bucket, f"{room}/").collect_async()
+            parts = [part for part in listed_parts if _PART.search(part["path"])]
             newest_s = max((part["last_modified"].timestamp() for part in parts), default=time.time())
             age_s = time.time() - newest_s
             if age_s > max(LIFE_S["journal"], kept_s()):
                 await obstore.delete_async(bucket, [part["path"] for part in parts])
-            elif age_s > idle_s and room.count(".") >= 2:
+            elif age_s > idle_s:
                 found.append(unquote(room))
     except Exception as error:
         raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
@@ -300,7 +310,7 @@ def _idle(folder: Path, idle_s: float, most: int) -> list[str]:
     now_s = time.time()
     with suppress(OSError):  # the folder is not there yet, or another worker deletes at the same time
         for one in os.scandir(folder):
-            if one.name.count(".") < 2 or not one.is_dir(follow_symlinks=False):
+            if not _ROOM.search(one.name) or not one.is_dir(follow_symlinks=False):
                 continue
             age_s = now_s - one.stat().st_mtime
             if age_s > max(LIFE_S["journal"], kept_s()):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -74,6 +75,22 @@ async def test_parts_are_checked_and_deleted_with_their_rollout(bucket: str) -> 
     assert await saved_parts.idle_rollouts(60.0, 9) == []
     await saved_parts.forget_rollout(ROLLOUT)
     assert await saved_parts.idle_rollouts(-60.0, 9) == ["run.0.1"]
+
+
+async def test_what_others_keep_in_the_bucket_is_never_deleted(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import obstore
+
+    store, old = saved_parts._bucket(bucket), saved_parts.BucketParts(bucket, ROLLOUT)
+    await old.put(b"one")
+    for path in ("model-1.2.final/weights", "backup/day", "v1.0.2/file", "file"):
+        await obstore.put_async(store, path, b"theirs")
+    now_s = time.time()
+    monkeypatch.setattr(saved_parts.time, "time", lambda: now_s + 400 * 86_400)
+    assert "v1.0.2" not in await saved_parts.idle_rollouts(0.0, 9)
+    left = {part["path"] for part in await obstore.list(store).collect_async()}
+    assert left == {"model-1.2.final/weights", "backup/day", "v1.0.2/file", "file"}
 
 
 async def test_a_lost_session_continues_from_the_bucket(bucket: str) -> None:
