@@ -29,7 +29,7 @@ from typing import Any, Protocol, cast
 
 from gym_runtime import AgentChoice, Environment, Reply, Task, TaskError, Verdict, published
 
-from gym_resources.extract.boxed import MARK
+from gym_resources.extract.boxed import MARK, alone
 from gym_resources.extract.formulas import is_formula
 from gym_resources.extract.tagged import last_pair
 from gym_resources.puzzles.library_puzzles import generate
@@ -104,26 +104,6 @@ def extract(text: str) -> str:
             return text[start:end].strip()
         start = text.find(MARK, end)
     return text.strip()
-
-
-def alone(text: str, answer: str, own: str) -> bool:
-    """Whether the boxes of a text agree, and an answer has nothing beside the row's own.
-
-    >>> alone("It is 12.", "12.", "12"), alone("It is not 12.", "not 12", "12")
-    (True, False)
-    """
-    boxes = {text[start:].partition("}")[0] for start in places(text, MARK)}
-    beside = answer.replace(own, "", 1) if own else ""
-    return len(boxes) < 2 and (beside == answer or not beside.strip(" .\n"))
-
-
-def places(text: str, part: str) -> list[int]:
-    """Where a text has a part, at most a hundred times."""
-    found, start = list[int](), text.find(part)
-    while start >= 0 and len(found) < 100:
-        found.append(start + len(part))
-        start = text.find(part, start + len(part))
-    return found
 
 
 async def verify(task: ReasoningTask, reply: Reply) -> Verdict:

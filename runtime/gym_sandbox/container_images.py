@@ -53,7 +53,7 @@ async def build(
         SetupError: no engine is installed that can build, or the file asks for what is not allowed.
     """
     engine = _engine("an image is built")
-    image = f"localhost/gym-{os.getpid()}-{name}:latest"
+    image = f"localhost/gym-{os.getpid()}-{name}:built"
     async with _building.setdefault(image, anyio.Lock()):  # many rollouts of a task want the same one
         known = container_engines.known(engine, image)
         known.waiting += 1  # from now on, or the end of another container might remove it
@@ -99,7 +99,7 @@ async def copied(container: container_engines.Contained) -> str:
         SetupError: the engine cannot do that.
     """
     engine = _engine("a container is copied")
-    image = f"localhost/gym-copy-{os.getpid()}-{secrets.token_hex(4)}:latest"
+    image = f"localhost/gym-copy-{os.getpid()}-{secrets.token_hex(4)}:copy"
     told = [engine, "commit", "--pause=false", f"--change=LABEL {LABEL}=copy", container.name, image]
     await _done(told, COPY_LIMIT_S, "the container cannot be copied")
     known = container_engines.known(engine, image)

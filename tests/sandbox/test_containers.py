@@ -258,13 +258,14 @@ def podman(monkeypatch: pytest.MonkeyPatch) -> Iterator[images.Engine]:
     for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
         monkeypatch.setenv(name, value)
     container_engines.counts.cache_clear()
+    before = set(engine.run("images", "--format", "{{.Repository}}").stdout.split())
     yield engine
     container_engines.counts.cache_clear()
     container_engines.remove_images()
     left = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
     assert not [name for name in left if name.startswith(f"gym-{os.getpid()}-")]
-    kept = engine.run("images", "--format", "{{.Repository}}").stdout.split()
-    assert not [name for name in kept if str(os.getpid()) in name and name != images.NAME]
+    kept = set(engine.run("images", "--format", "{{.Repository}}").stdout.split())
+    assert not [name for name in kept - before if str(os.getpid()) in name and name != images.NAME]
 
 
 @pytest.mark.slow

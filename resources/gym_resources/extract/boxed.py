@@ -83,3 +83,23 @@ def all_boxed(text: str) -> list[str | None]:
     ['B', 'C', None, 'D']
     """
     return [first_boxed(MARK + part) for part in text.split(MARK)[1:]]
+
+
+def alone(text: str, answer: str, own: str) -> bool:
+    """Whether the boxes of a text agree, and an answer has nothing beside the row's own.
+
+    >>> alone("It is 12.", "12.", "12"), alone("It is not 12.", "not 12", "12")
+    (True, False)
+    """
+    boxes = {text[start:].partition("}")[0] for start in _after_each(text, MARK)}
+    beside = answer.replace(own, "", 1) if own else ""
+    return len(boxes) < 2 and (beside == answer or not beside.strip(" .\n"))
+
+
+def _after_each(text: str, part: str) -> list[int]:
+    """Where a text goes on after each of its first hundred places with a part."""
+    found, start = list[int](), text.find(part)
+    while start >= 0 and len(found) < 100:
+        found.append(start + len(part))
+        start = text.find(part, start + len(part))
+    return found

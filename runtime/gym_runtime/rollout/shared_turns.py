@@ -54,7 +54,7 @@ class SharedTurns:
         Raises:
             TaskError: the row does not say it.
         """
-        if turn > self.restored:
+        if not 0 < turn <= self.restored:
             return None
         known = _outputs(self._after(turn))
         try:
@@ -64,7 +64,7 @@ class SharedTurns:
 
     def observation(self, turn: int) -> calls.StepAnswer | None:
         """What a step-by-step environment answered after a turn, from 1; None if it is to be asked."""
-        return calls.StepAnswer(items=self._after(turn)) if turn <= self.restored else None
+        return calls.StepAnswer(items=self._after(turn)) if 0 < turn <= self.restored else None
 
     def outputs(self, turn: int, called: Sequence[FunctionCall], outputs: Sequence[Content]) -> list[Content]:
         """What the model is told that its tools answered after a turn.

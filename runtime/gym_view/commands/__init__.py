@@ -15,8 +15,8 @@ COMMANDS = {
         "ls": "List environments (by default), agents, model providers, tool packs, recipes or runs.",
     },
     "Prepare data": {
-        "export": "Write rollouts with a verdict as Parquet, with trainers' columns, as ATIF, or as logs "
-        "of inspect.",
+        "export": "Write rollouts with a verdict as Parquet, with trainers' columns, as ATIF, or for inspect "
+        "or Harbor.",
         "profile": "Write the statistics of each task's rollouts, with its row, beside a run's results.",
         "import-atif": "Write ATIF trajectories as result rows, which view and export read.",
     },

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from gym_agents.black_box import Agent as BlackBox
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests at the same time have rollouts of the same id, whose folders would be numbered."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("t")))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from faults.broker.broker_runs import ENVIRONMENT, ROLLOUTS, Command, break_disk, server
 from faults.broker.broker_runs import row as task
-from gym_runtime import Environment, Reply, Task, Verdict, connect
+from gym_runtime import Client, Environment, Reply, Task, Verdict, connect
 from gym_runtime.bus import nats, streams
 from gym_runtime.client import make_pools
 from gym_runtime.errors import BrokerError
@@ -186,15 +186,26 @@ async def test_a_worker_waits_with_what_it_stores_and_says_so(
 
 async def test_status_and_metrics_name_a_broker_that_stores_nothing(tmp_path: Path) -> None:
     config = 'listen: "127.0.0.1:-1"'
+    begun = anyio.Event()
+
+    async def reads(gym: Client) -> None:
+        # As long as it reads, there are rollouts to store.
+        async with aclosing(gym.rollouts(map(task, count()), environment=ENVIRONMENT)) as records:
+            with suppress(BrokerError):
+                async for _ in records:
+                    begun.set()
+
     with server(tmp_path / "server", config) as (url, _, pid):
         pools = make_pools([ENVIRONMENT], "scripted/message", concurrency=8)
         async with running(SystemSpec(pools=pools, nats=(url,), drain_s=0.1)), connect(url) as gym:
-            async with aclosing(gym.rollouts(map(task, count()), environment=ENVIRONMENT)) as records:
-                await anext(records)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(reads, gym)
+                await begun.wait()
                 break_disk(pid)
                 found = await gym.status()
                 while not any(worker.refused for worker in found.workers):
                     found = await gym.status()
+                tasks.cancel_scope.cancel()
             assert "The broker stores nothing (it does not answer): make room" in limit(
                 view(Reading(0.0, found))
             )
