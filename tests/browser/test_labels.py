@@ -31,7 +31,9 @@ async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path
         assert (stored["label"], stored["note"]) == ("wrong verdict", "B is <b>right</b>")
         # What was said of a rollout that was made again since is not said of the new one.
         labels = tmp_path / "quiz_labels.json"
-        labels.write_text(json.dumps({**json.loads(labels.read_text()), "0.2": EARLIER}))
+        # At once, because the page may be reading the labels.
+        (tmp_path / "new").write_text(json.dumps({**json.loads(labels.read_text()), "0.2": EARLIER}))
+        (tmp_path / "new").replace(labels)
         await to(page, "#/run/quiz/rollouts", "!document.querySelector('form.label')")
         await page.fill("#query", 'label=*wrong* note="*right*"')
         await page.until("document.querySelectorAll('.row .c-task').length === 1")

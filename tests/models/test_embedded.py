@@ -137,6 +137,7 @@ async def test_a_tool_that_the_row_does_not_have(adapter: Adapter) -> None:
         await adapter.respond(call, context())
 
 
+@pytest.mark.soak
 async def test_it_samples_as_it_is_told(adapter: Adapter) -> None:
     """Real effects, not only fields that are taken: a forbidden token, a stop text, a seed."""
 

@@ -19,6 +19,8 @@ HEAVY = {
     for name in NAMES
     if (definition := catalogue.environment(name).definition).isolated or definition.extra
 }
+LONG = {"miniwob"}
+"""Takes a minute: a browser for each session. `tests/resources/test_screens.py` looks at it, too."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,7 +34,11 @@ def test_a_listing_says_what_it_is_and_the_licence_of_its_data(name: str) -> Non
 @pytest.mark.timeout(120)
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in NAMES]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY) + [pytest.mark.soak] * (name in LONG))
+        for name in NAMES
+    ],
 )
 async def test_an_environment_keeps_the_contract(name: str) -> None:
     environment = catalogue.environment(name)
