@@ -202,7 +202,8 @@ async def test_no_box_is_lost_and_the_budget_holds(seed: int) -> None:
     # A worker that has nothing to do is enough to end all that the dead ones have left.
     service.faults = 0.0
     async with worker(broker, service, most) as last:
-        await anyio.sleep(PACE.lease_s + PACE.late_s + 4 * PACE.period_s)
+        # Each of four looks comes up to 1.2 periods after what it waits for.
+        await anyio.sleep(PACE.lease_s + PACE.late_s + 6 * PACE.period_s)
         slots = await last.leases.book.slots()
     assert service.alive() == {}
     assert {seen.slot.state for seen in slots.values()} == {"free"}

@@ -168,13 +168,13 @@ async def test_an_image() -> None:
     ("turn", "error", "kind"),
     [
         (ModelRefused("no such thing"), "BadRequestError", "invalid_request_error"),
-        (ModelUnavailable("no such thing"), "OverloadedError", "overloaded_error"),
+        (ModelUnavailable("no such thing", retry_after_s=60), "OverloadedError", "overloaded_error"),
     ],
 )
 async def test_errors_have_the_clients_classes(turn: Any, error: str, kind: str, stream: bool) -> None:
     import anthropic
 
-    async with standing(turn, timeout_s=2) as stand, client(stand) as made:
+    async with standing(turn, timeout_s=9) as stand, client(stand) as made:
         with pytest.raises(anthropic.APIStatusError, match="no such thing") as caught:
             await made.messages.create(model="m", max_tokens=9, messages=USER, stream=stream)
     assert type(caught.value).__name__ == error
