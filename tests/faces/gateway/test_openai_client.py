@@ -60,7 +60,10 @@ async def test_an_error_in_a_stream_that_has_begun() -> None:
 @pytest.mark.slow
 async def test_what_may_pass_says_when_to_ask_again() -> None:
     # The worker would wait longer than the deadline allows before it asks its engine again.
-    async with standing(ModelUnavailable("overloaded", retry_after_s=60), timeout_s=9) as stand, client(stand) as made:
+    async with (
+        standing(ModelUnavailable("overloaded", retry_after_s=60), timeout_s=9) as stand,
+        client(stand) as made,
+    ):
         with pytest.raises(openai.InternalServerError, match="overloaded") as caught:
             await made.chat.completions.create(model="m", messages=USER)
     assert caught.value.status_code == 503
