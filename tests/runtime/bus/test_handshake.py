@@ -46,6 +46,9 @@ async def saying(*lines: bytes, then: bytes = b"") -> AsyncGenerator[tuple[str, 
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
     finally:
         server.close()
+        # A connection that was just accepted reaches `serve` a few turns of the loop later.
+        for _ in range(10):
+            await asyncio.sleep(0)
         for writer in writers:
             writer.close()
             with suppress(ConnectionError):
