@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shlex
 import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -292,7 +293,7 @@ class E2B:
 async def _refuse(answer: Any, file: str) -> None:
     """
     Raises:
-        BoxGone, BoxRefused, BoxUnknown, ResourceError, UsageError: the answer's status is none of success.
+        BoxGone, BoxRefused, BoxUnknown, ResourceError, UsageError: the status of the answer is 300 or above.
     """
     status: int = answer.status
     if status < 300:
@@ -306,7 +307,7 @@ async def _refuse(answer: Any, file: str) -> None:
         raise UsageError(f"the service of boxes refuses the key: {said}; set E2B_API_KEY", stage="box")
     if status in (409, 429):
         after = answer.headers.get("Retry-After", "")
-        after_s = float(after) if after.replace(".", "", 1).isdigit() else None
+        after_s = float(after) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", after) else None
         raise BoxRefused(f"the service of boxes refuses: {said}", after_s=after_s)
     if status == 400:
         raise UsageError(f"the service of boxes does not take this: {said}", stage="box")

@@ -337,7 +337,7 @@ class Leases:
         return lease
 
     async def _created(self, number: int, seen: Seen, deadline_s: float) -> tuple[Lease | None, str]:
-        """A lease on a new box; or None, and why there is none. The slot is then given back."""
+        """A lease on a new box; or None with the reason, and the slot is given back."""
         slot, sequence, why = seen.slot, seen.sequence, "the deadline has passed"
         label = self.book.label(number, slot.generation)
         box = ""
@@ -378,7 +378,7 @@ class Leases:
     async def _appeared(self, label: str, deadline_s: float) -> str:
         """The id of a box whose create had no answer; empty if none appears in time.
 
-        Only a list that was asked for after `Pace.late_s` says that there is none.
+        Only a list that was asked for after `Pace.late_s` shows that the box does not exist.
         """
         until_s = clock.monotonic() + self.pace.late_s
         while (asked_s := clock.monotonic()) < deadline_s:

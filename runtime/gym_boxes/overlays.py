@@ -1,8 +1,8 @@
-"""Boxes on this machine: sandboxes of bubblewrap whose folder ``/work`` is a stack of layers on disk.
+"""Boxes on this machine: sandboxes of bubblewrap whose folder ``/box`` is a stack of layers on disk.
 
 A box has an upper folder of its own over the layers of its template. A snapshot makes the upper folder one
 more layer, by a rename; a fork is one more box over the same layers. So neither copies a file. A template is
-the list of its layers. ``/work`` is what stays and what a snapshot has; ``/tmp`` is in memory, and processes
+the list of its layers. ``/box`` is what stays and what a snapshot has; ``/tmp`` is in memory, and processes
 end with a snapshot, and with the worker.
 
     FOLDER/boxes/ID/{label,stack,upper,work}    FOLDER/layers/ID    FOLDER/templates/ID
@@ -28,7 +28,7 @@ from gym_sandbox.readable_files import Layers
 from gym_boxes.provider import BoxGone, BoxRefused, Found, Ran
 
 FOLDER = "GYM_BOXES_FOLDER"
-PLACE = "/work"
+PLACE = "/box"
 EMPTY = "empty"
 """The template without any file."""
 MOST_LAYERS = 60

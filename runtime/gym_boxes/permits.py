@@ -1,7 +1,7 @@
 """Permits: how often all workers together ask a provider for a box.
 
-One record at the broker per account. Whoever wants to create reads it, waits for the time between two
-creates, and replaces the record that was read: only one of those that read the same record succeeds. So two
+One record at the broker per account. A worker that wants to create a box reads it, waits for the time
+between two creates, and replaces the record that was read: only one of those that read the same record succeeds. So two
 permits are at least that time apart, whatever the clocks of the machines say.
 """
 
@@ -50,9 +50,9 @@ class Permits:
                     return
 
     async def refused(self, after_s: float | None) -> None:
-        """The provider has refused one: everybody waits, by default twice as long as usual."""
+        """The provider has refused one: all workers wait, by default twice as long as usual."""
         found = await self._bus.latest(self._subject)
-        pause = _Permit(2 * self._apart_s if after_s is None else after_s)
+        pause = _Permit(min(2 * self._apart_s if after_s is None else after_s, LONGEST_S))
         await self._store(pause, found[0].sequence if found else 0)
 
     async def _store(self, permit: _Permit, sequence: int) -> bool:

@@ -87,7 +87,7 @@ class Provider(Protocol):
         """Read a file.
 
         Raises:
-            ResourceError: there is none.
+            ResourceError: the file does not exist.
         """
         ...
 
@@ -120,7 +120,7 @@ def provider(name: str) -> Provider:
     """The provider that an installed package offers under this name.
 
     Raises:
-        UsageError: there is none, or a setting of it is missing.
+        UsageError: no provider has this name, or one of its settings is missing.
     """
     make: Callable[[], Provider] = load_plugin("boxes", name)
     return make()

@@ -125,7 +125,7 @@ class Reaper:
                 self._since[number] = (seen.sequence, now_s)
 
     async def _my_turn(self) -> bool:
-        """Whether nobody has reaped since this worker's last look."""
+        """Whether no other worker has reaped since this worker's last look."""
         subject = f"{self._book.subject}.reaper"
         found = await self._book.bus.latest(subject)
         sequence = found[0].sequence if found else 0

@@ -94,7 +94,7 @@ class Container:
         layers: without an image, a folder that stays when the container has ended.
         variables: of all commands. They are in no argument list.
         network: ``public`` is the engine's own network: the internet, and also what this machine's own
-            network has. Without an image there is none.
+            network has. A container without an image has no network.
         cpus: how many processors all processes share, where the back end can count.
         user: of the image, by its name or number; by default the one that the image names.
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Found, Leases, Pace, Ran
 from gym_boxes.leases import Seen, Slot
+from gym_boxes.permits import LONGEST_S, Permits
 from gym_boxes.reaper import judged
 from gym_runtime import GymError, ServiceUnavailable, clock
 from gym_runtime.errors import Fenced
@@ -298,3 +299,15 @@ def test_what_a_reaper_decides(
         {} if becomes is None else {0: becomes}
     )
     assert all(one.generation == slot.generation for one in decided.store.values())
+
+
+@pytest.mark.parametrize("after_s", [1e9, float("inf")])
+async def test_a_service_that_never_wants_to_be_asked_again_holds_creates_back_for_a_while(
+    after_s: float,
+) -> None:
+    async with MemoryBroker().connect() as bus:
+        permits = Permits(bus, "runs.boxes.acc.permit", 2.0)
+        await permits.refused(after_s)
+        began_s = clock.monotonic()
+        await permits.take()
+        assert clock.monotonic() - began_s <= LONGEST_S + 1
