@@ -1,8 +1,8 @@
 """Permits: how often all workers together ask a provider for a box.
 
 One record at the broker per account. A worker that wants to create a box reads it, waits for the time
-between two creates, and replaces the record that was read: only one of those that read the same record succeeds. So two
-permits are at least that time apart, whatever the clocks of the machines say.
+between two creates, and replaces the record that was read: only one of those that read the same record
+succeeds. So two permits are at least that time apart, whatever the clocks of the machines say.
 """
 
 from __future__ import annotations
