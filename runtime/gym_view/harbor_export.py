@@ -13,16 +13,17 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.errors import UsageError
 from gym_runtime.messages import as_list, as_object, content_text
 
 from gym_view.drafts import draft_of
+from gym_view.run_files import rows_in_files
 from gym_view.training_data import Exported
 
 MAX_TASKS = 100_000
@@ -67,7 +68,6 @@ subprocess.run([*told, "--output", "/tmp/judged.jsonl"], check=True, env=variabl
 reward = json.loads(Path("/tmp/judged.jsonl").read_text())["reward"]
 Path("/logs/verifier/reward.json").write_text(json.dumps({"reward": reward}))
 '''
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Unfit(Exception):
@@ -89,7 +89,7 @@ def export(files: Sequence[Path], target: Path, *, image: str) -> Exported:
     left_out, done = Counter[str](), dict[str, bool]()
     with draft_of(target) as draft:
         draft.mkdir()
-        for row in _rows(files):
+        for row in rows_in_files(files):
             try:
                 name, environment = _name(row)
                 if done.get(name):
@@ -172,15 +172,3 @@ def _solve(folder: Path, answer: str) -> None:
     (folder / "solution").mkdir()
     (folder / "solution" / "solve.sh").write_text(_SOLVE)
     (folder / "solution" / "answer.txt").write_text(answer, errors="replace")
-
-
-def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    for path in files:
-        if not path.is_file():
-            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield _decode(line)
-                except UNREADABLE as error:
-                    raise UsageError(f"{path}:{number} is no JSON object: {error}") from error

@@ -6,20 +6,20 @@ rollouts of one task become one log, with the repeats as epochs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.errors import UsageError
 from gym_runtime.messages import as_list, as_object
 
 from gym_view.drafts import draft_of
+from gym_view.run_files import rows_in_files
 from gym_view.training_data import Exported
 
 FIELD = "inspect_log"
 NO_LOG = "the row has no log of inspect: run 'inspect:NAME?log=true'"
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def export(files: Sequence[Path], target: Path) -> Exported:
@@ -31,7 +31,7 @@ def export(files: Sequence[Path], target: Path) -> Exported:
     """
     logs: dict[bytes, dict[str, Any]] = {}
     rows = without = 0
-    for row in _rows(files):
+    for row in rows_in_files(files):
         log = as_object(row.get(FIELD))
         header, samples = as_object(log.get("eval")), as_list(log.get("samples"))
         if len(samples) != 1 or not isinstance(header.get("task"), str):
@@ -52,18 +52,6 @@ def export(files: Sequence[Path], target: Path) -> Exported:
             path.write_bytes(msgspec.json.encode(_counted(log)))
             written.append(str(target / path.name))
     return Exported(rows=rows, left_out={NO_LOG: without} if without else {}, files=written)
-
-
-def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    for path in files:
-        if not path.is_file():
-            raise UsageError(f"there is no file {path}; name result rows, such as results/gsm8k.jsonl")
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield _decode(line)
-                except UNREADABLE as error:
-                    raise UsageError(f"{path}:{number} is no JSON object: {error}") from error
 
 
 def _counted(log: dict[str, Any]) -> dict[str, Any]:
