@@ -97,7 +97,7 @@ class GymSpec:
         self._signal = signal
         self._steps: SignalSteps | None = None
         if signal is not None and asynchronous:
-            raise UsageError("signal samples ahead of the trainer by itself: leave asynchronous out")
+            raise UsageError("leave asynchronous out: with signal, staleness=1 samples ahead of the trainer")
         self._weights = None if weights is None else Weights(gym, Path(weights), model)
         self._settings = (settings or RolloutSettings()).with_keywords({"model_pool": model})
         self._next_step = NextStep(self._made) if asynchronous else None

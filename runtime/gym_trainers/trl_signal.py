@@ -20,7 +20,8 @@ class SignalSteps:
 
     Args:
         rows: as JSON text.
-        options: arguments for `signal_batches`.
+        options: arguments for `signal_batches`. Without one of ``staleness``, ``ahead`` and ``partial``, each
+            batch is sampled from the newest weights (``staleness=0``), as `GRPOTrainer` assumes.
 
     Raises:
         UsageError: one of them is the trainer's, or needs what TRL does not do.
@@ -33,6 +34,8 @@ class SignalSteps:
         require_not(options, "GRPOTrainer", want=batch, repeats=batch, waves=WEIGHTS)
         self._gym, self._rows = gym, rows
         self._options: dict[str, Any] = {**options, "environment": environment}
+        if not {"staleness", "ahead", "partial"} & options.keys():
+            self._options["staleness"] = 0
         self._stack = ExitStack()
         self._opening = threading.Lock()
         self._batches: SignalBatches | None = None

@@ -47,6 +47,18 @@ def test_a_batch_of_the_trainer_is_filled_with_groups_that_differ(gym: SyncClien
     assert evaluated["gym_reward"] == [0.0, 1.0], "an evaluation keeps its prompts"
 
 
+@pytest.mark.parametrize(("options", "ahead"), [({}, 0), ({"staleness": 1}, 2)])
+def test_without_a_setting_nothing_is_sampled_from_weights_that_will_be_old(
+    gym: SyncClient, options: dict[str, Any], ahead: int
+) -> None:
+    spec = GymSpec(gym, [{**row, "wins": 0.5} for row in ROWS], environment="coin", signal=options)
+    spec.rollout_func(list(spec._rows[0:1]) * (2 * SIZE), FakeTrainer(SIZE))
+    assert spec._steps is not None
+    assert spec._steps._batches is not None
+    plan = spec._steps._batches._plan
+    assert len(plan.running) + len(plan.ready) == ahead, "groups that the next batch would take"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"want": 3}, "takes no want here"), ({"waves": (2, 2)}, "cannot weight a group")],
