@@ -28,6 +28,8 @@ from gym_signal.useful import Useful, total, uses_of
 NONE_CAME = 10
 """After so many batches' worth of groups without one for the batch the log says so; if all of them failed,
 sampling ends with an error."""
+OVERSAMPLING = 100
+"""Groups that are sampled for each group of a batch, at most."""
 
 
 @asynccontextmanager
@@ -47,6 +49,7 @@ async def signal_batches(
     ahead: int | None = None,
     partial: bool = False,
     in_flight: int = 1024,
+    oversampling: int | None = OVERSAMPLING,
     environment: str | None = None,
     **keywords: Unpack[GroupKeywords],
 ) -> AsyncGenerator[SignalBatches]:
@@ -74,6 +77,8 @@ async def signal_batches(
             and goes on there, before all others, when the next batch is asked for or the weights are
             `installed`. Nothing is sampled meanwhile. Its turns may then be of several weights' versions.
         in_flight: groups in progress at most.
+        oversampling: `SignalBatches.next` raises an error when more than so many groups were sampled for each
+            group of the batch. None for no bound.
         environment: for rows without an ``agent_ref``.
         keywords: as in `Client.rollouts`.
 
@@ -81,7 +86,8 @@ async def signal_batches(
         TaskError, UsageError: a row, a name or a value is wrong.
     """
     require_keywords(keywords, signal_batches)
-    require_at_least(1, repeats=repeats, **{f"waves[{n}]": size for n, size in enumerate(waves)})
+    sizes = {f"waves[{n}]": size for n, size in enumerate(waves)}
+    require_at_least(1, repeats=repeats, oversampling=1 if oversampling is None else oversampling, **sizes)
     if keywords.get("seed_repeats") or (settings is not None and settings.seed_repeats):
         raise UsageError("groups with signal take no seed_repeats: leave the seed to the engine")
     if sum(waves) > repeats:
@@ -106,12 +112,13 @@ async def signal_batches(
         staleness=staleness,
         ahead=ahead,
     )
+    most = None if oversampling is None else oversampling * want
     # The run ends first, so that its rollouts are cancelled together.
     async with (
         background() as tasks,
         gym.standing_run(settings, environment=environment, **keywords) as run,
     ):
-        batches = SignalBatches(gym, plan, run, tasks, rows, want, stored, partial=partial)
+        batches = SignalBatches(gym, plan, run, tasks, rows, want, stored, partial=partial, most=most)
         batches.start_due()
         try:
             yield batches
@@ -139,6 +146,7 @@ class SignalBatches:
         stored: StoredCurriculum | None,
         *,
         partial: bool = False,
+        most: int | None = None,
     ) -> None:
         self.by_environment: dict[str, Useful] = {}
         self.step = self._before = Useful()
@@ -151,6 +159,7 @@ class SignalBatches:
         self._changed = anyio.Event()
         self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * want
         self._last_failure = ""
+        self._most, self._since_batch = most, 0
 
     @property
     def useful(self) -> Useful:
@@ -163,16 +172,23 @@ class SignalBatches:
         The weights trained on all batches before are taken as installed; `installed` says so earlier.
 
         Raises:
-            GymError: the run is over; or all groups failed, and the message says why.
+            GymError: the run is over; all groups failed, and the message says why; or too few groups have signal
+                (``oversampling``).
         """
         self._plan.installed()
         await self._go_on()
         while (chosen := self._plan.take()) is None:
             if self._failed >= NONE_CAME * self._want:
                 raise GymError(f"the last {self._failed} groups failed: {self._last_failure}")
+            if self._most is not None and self._since_batch > self._most:
+                raise GymError(
+                    f"{self._since_batch} groups were sampled for a batch of {self._want}, and too few had "
+                    "signal: mix in tasks of other difficulty, give signal=False, or a larger oversampling"
+                )
             self._require_open()
             self._changed = anyio.Event()
             await self._changed.wait()
+        self._since_batch = 0
         if self._stored is not None:
             await self._stored.store(whole=True)
         if self._partial:
@@ -274,6 +290,7 @@ class SignalBatches:
             await self._ended(group)
 
     async def _ended(self, group: Drawn) -> None:
+        self._since_batch += 1
         if group.ended == "signal":
             self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * self._want
         else:

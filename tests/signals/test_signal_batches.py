@@ -226,6 +226,17 @@ async def test_an_engine_that_always_fails_ends_sampling_with_its_message() -> N
                 await batches.next()
 
 
+async def test_rows_of_which_no_group_can_differ_end_sampling_within_its_bound() -> None:
+    async with (
+        running() as here,
+        here.batches(want=2, rows=rows(10), oversampling=5, in_flight=2) as batches,
+    ):
+        with pytest.raises(
+            GymError, match=r"1\d groups were sampled for a batch of 2, and too few had signal"
+        ):
+            await batches.next()
+
+
 async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> None:
     async with running() as here:
         for wrong, error, message in (
