@@ -172,8 +172,8 @@ class SignalBatches:
         The weights trained on all batches before are taken as installed; `installed` says so earlier.
 
         Raises:
-            GymError: the run is over; all groups failed, and the message says why; or too few groups have signal
-                (``oversampling``).
+            GymError: the run is over; all groups failed, and the message says why; or too few groups have
+                signal (``oversampling``).
         """
         self._plan.installed()
         await self._go_on()
