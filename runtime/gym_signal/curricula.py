@@ -6,8 +6,8 @@ A `Curriculum` has four methods. Three are in the box:
 ``uniform``    all tasks in random order, then again
 ``filter``     as ``uniform``, but a task whose last ``z`` groups had no signal is skipped with probability
                ``1 - 0.5 ** z``, at most 0.9 (after GRESO, https://arxiv.org/abs/2506.02177)
-``posterior``  tasks whose rewards will probably differ: a posterior of each task's pass rate, Thompson
-               sampling, and a share of random tasks
+``posterior``  tasks whose rewards will probably differ: a posterior of each task's pass rate (if rewards are
+               not 0 and 1, of their variance), Thompson sampling, and a share of random tasks
 =============  ============================================================================================
 
 Tasks are numbers from 0. A curriculum that is restored continues exactly as it would have continued.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from math import prod
+from statistics import fmean
 from typing import Literal, Protocol, get_args
 
 import msgspec
@@ -74,6 +75,8 @@ class _Saved(msgspec.Struct, kw_only=True):
     drawn: int = 0
     flat: dict[int, int] = {}
     beliefs: dict[int, tuple[float, float, int]] = {}
+    spreads: dict[int, tuple[float, float, int]] = {}
+    usual_spread: float | None = None
     busy: list[int] = []
     best: list[int] = []
     best_for: int = -1
@@ -163,6 +166,10 @@ class Posterior(Uniform):
     with the largest chance of different rewards, for a pass rate that is drawn from its posterior (Thompson
     sampling), comes first; of many tasks, the best of `LOOKED_AT` random ones.
 
+    From the first reward on that is neither ``lowest`` nor ``highest``, nearly every group differs, and what
+    counts is by how much: the task with the largest variance within a group comes first, drawn from the
+    posterior of normally distributed rewards (an inverse gamma) around the usual variance of all tasks.
+
     Args:
         tasks: how many there are.
         size: rollouts in a group.
@@ -219,13 +226,28 @@ class Posterior(Uniform):
             saved.best_for = saved.version
             chance, tasks = self._chance(), saved.tasks
             looked_at = range(tasks) if tasks <= LOOKED_AT else chance.sample(range(tasks), LOOKED_AT)
-            worth = {task: self._worth(chance.betavariate(*self._belief(task))) for task in looked_at}
+            draw = self._drawn_rate_worth if saved.usual_spread is None else self._drawn_variance
+            worth = {task: draw(task, chance) for task in looked_at}
             saved.best = sorted(worth, key=worth.__getitem__)[len(worth) // 2 :]
         return saved.best.pop()
 
-    def _worth(self, rate: float) -> float:
-        """The chance that rewards of 0 and 1 differ within a group."""
+    def _drawn_rate_worth(self, task: int, chance: random.Random) -> float:
+        """The chance that rewards of 0 and 1 differ within a group, for a pass rate from the posterior."""
+        rate = chance.betavariate(*self._belief(task))
         return 1 - rate**self._size - (1 - rate) ** self._size
+
+    def _drawn_variance(self, task: int, chance: random.Random) -> float:
+        """A variance from the posterior: an inverse gamma, whose prior is worth `PRIOR_REWARDS` rewards."""
+        freedom, squares = self._spread(task)
+        usual = max(self._saved.usual_spread or 0.0, 1e-9)
+        scale = PRIOR_REWARDS * usual + squares
+        return scale / (2 * chance.gammavariate((PRIOR_REWARDS + freedom) / 2, 1.0) or 1e-9)
+
+    def _spread(self, task: int) -> tuple[float, float]:
+        """The degrees of freedom of a task's rewards, and their squares around the mean of their group."""
+        freedom, squares, version = self._saved.spreads.get(task, (0.0, 0.0, 0))
+        kept = self._fade ** max(0, self._saved.version - version)
+        return kept * freedom, kept * squares
 
     def _belief(self, task: int) -> tuple[float, float]:
         wins, losses, version = self._saved.beliefs.get(task, (0.0, 0.0, 0))
@@ -248,6 +270,20 @@ class Posterior(Uniform):
             losses - self._prior + len(shares) - won,
             saved.version,
         )
+        self._observe_spread(seen.task, shares)
+
+    def _observe_spread(self, task: int, shares: Sequence[float]) -> None:
+        saved = self._saved
+        if saved.usual_spread is None and all(share in (0.0, 1.0) for share in shares):
+            return
+        freedom, mean = len(shares) - 1, fmean(shares)
+        squares = sum((share - mean) ** 2 for share in shares)
+        if freedom:
+            usual = squares / freedom if saved.usual_spread is None else saved.usual_spread
+            saved.usual_spread = usual + (squares / freedom - usual) / USUAL_GROUPS
+        # Around the mean of this group alone: a mean that moves as the policy learns is no spread.
+        before, already = self._spread(task)
+        saved.spreads[task] = before + freedom, already + squares, saved.version
 
     def restore(self, state: bytes) -> None:
         """See `Curriculum.restore`."""
@@ -271,6 +307,10 @@ class Posterior(Uniform):
         )
 
 
+PRIOR_REWARDS = 2.0
+"""What is usual among all tasks counts as so many rewards of a task."""
+USUAL_GROUPS = 32
+"""The variance that is usual is a running mean over so many groups."""
 LITTLE_KNOWN_OF = 2
 LOOKED_AT = 2048
 """Of more tasks than this, so many random ones are compared: 20 ms at most."""

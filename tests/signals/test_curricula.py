@@ -86,6 +86,39 @@ def test_rewards_of_another_range() -> None:
     assert tasks.chance(0, [-1.0] * 4, 4) < 0.2 < tasks.chance(0, [1.0] * 4, 4)
 
 
+def test_of_rewards_between_0_and_1_those_that_vary_most_come_more_often_and_all_come() -> None:
+    tasks, chance, counts = Posterior(120), random.Random(6), Counter[int]()
+    for version in range(100):
+        for task, size in tasks.next(2):
+            counts[task] += 1
+            spread = 0.3 if task % 4 == 0 else 0.05
+            rewards = [min(1.0, max(0.0, chance.gauss(0.5, spread))) for _ in range(size)]
+            tasks.observe(Seen(task=task, rewards=rewards, version=version))
+    assert len(counts) == 120, "a task that was never sampled may vary as much as is usual"
+    varied = sum(count for task, count in counts.items() if task % 4 == 0)
+    assert varied > 1.5 * (200 - varied) / 3
+    again = Posterior(120)
+    again.restore(tasks.state())
+    assert again.next(50) == tasks.next(50)
+
+
+def test_a_mean_that_moves_is_no_variance() -> None:
+    tasks = Posterior(2, 8, explore=0.0)
+    for version in range(20):
+        for task in (0, 1):
+            mean = 0.05 * version if task == 0 else 0.5
+            spread = 0.01 if task == 0 else 0.1
+            rewards = [mean + spread * place / 8 for place in range(8)]
+            tasks.observe(Seen(task=task, rewards=rewards, version=version))
+    first = Counter[int]()
+    for version in range(20, 40):
+        ((task, size),) = tasks.next(1)
+        first[task] += 1
+        rewards = [(0.01 if task == 0 else 0.1) * place / 8 for place in range(size)]
+        tasks.observe(Seen(task=task, rewards=rewards, version=version))
+    assert first[1] >= 19
+
+
 def test_a_million_tasks_are_drawn_from_without_delay() -> None:
     tasks = Posterior(1_000_000)
     tasks.next(1)
