@@ -121,8 +121,16 @@ JOIN, ALIVE, GONE = (
 
 MAY_PUBLISH: dict[Role, list[str]] = {
     "client": [
-        *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r", "gym.runs.boxes.a.slot.0"),
-        *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
+        *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r"),
+        *(
+            "gym.runs.boxes.a.slot.0",
+            "gym.control.w",
+            "gym.follow.r",
+            "gym.join.client.w",
+            "gym.gone.client.w",
+            "gym.call",
+            *BLOBS,
+        ),
         *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE),
         *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.holds.w"),
         *(f"gym.drain.{kind}.w" for kind in WORKERS),
