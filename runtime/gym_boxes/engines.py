@@ -1,8 +1,8 @@
 """Boxes of a container engine: podman or docker, by its command. A template is an image.
 
-A box is named after its label, so a create whose answer was lost finds the box that it has made. It has no
-network and few privileges, as `gym_sandbox.container_engines` gives none. Podman ends a box after a day;
-docker has no such limit: there the reaper ends what is left.
+A box is named after its label, so a create whose answer was lost finds the box that it has made. It has few
+privileges, as `gym_sandbox.container_engines` gives, and a network only if it is asked for. Podman ends a
+box after a day; docker has no such limit: there the reaper ends what is left.
 
 Source: podman-run(1), docs.docker.com/reference/cli/docker.
 """
@@ -62,11 +62,12 @@ class Engine:
             raise UsageError(f"boxes of {command} need it: it is not installed")
         self._command = command
 
-    async def create(self, template: str, *, label: str, life_s: float) -> str:
+    async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """See `gym_boxes.Provider.create`. The label is its name, so it may be repeated."""
         name = f"gym-{label}"
         told = [
-            *("run", "--detach", f"--name={name}", f"--label={LABEL}={label}", "--network=none"),
+            *("run", "--detach", f"--name={name}", f"--label={LABEL}={label}"),
+            *(() if internet else ("--network=none",)),
             *("--cap-drop=ALL", "--cap-add=CHOWN,DAC_OVERRIDE,FOWNER", "--security-opt=no-new-privileges"),
             *("--hostname=sandbox", "--entrypoint=", "--init"),
         ]

@@ -65,6 +65,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         generation: which box of the slot it is; part of the label.
         name: who has it, such as a rollout's id.
         template: what the box was made from.
+        internet: whether it may reach the internet.
         box: the provider's id; empty while that is not known.
         doubtful: an answer to a create was lost: a second box may still appear.
         beat: how often it was renewed.
@@ -74,6 +75,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     name: str = ""
     template: str = ""
+    internet: bool = False
     box: str = ""
     doubtful: bool = False
     beat: int = 0
@@ -178,11 +180,12 @@ class Lease:
         Args:
             deadline_s: a time of `gym_runtime.clock.monotonic`, as for `Leases.take`.
         """
-        template = await self.snapshot()
+        template, internet = await self.snapshot(), self._seen.slot.internet
         forks: list[Lease] = []
         try:
             for name in names:
-                forks.append(await self._leases.take(name, template, deadline_s=deadline_s))
+                one = await self._leases.take(name, template, deadline_s=deadline_s, internet=internet)
+                forks.append(one)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 for one in forks:
@@ -282,21 +285,24 @@ class Leases:
         await self._tasks.__aexit__(kind, error, trace)
 
     @asynccontextmanager
-    async def box(self, name: str, template: str, *, deadline_s: float) -> AsyncGenerator[Lease]:
+    async def box(
+        self, name: str, template: str, *, deadline_s: float, internet: bool = False
+    ) -> AsyncGenerator[Lease]:
         """A box for the time of a block; see `take`."""
-        lease = await self.take(name, template, deadline_s=deadline_s)
+        lease = await self.take(name, template, deadline_s=deadline_s, internet=internet)
         try:
             yield lease
         finally:
             await lease.end()
 
-    async def take(self, name: str, template: str, *, deadline_s: float) -> Lease:
+    async def take(self, name: str, template: str, *, deadline_s: float, internet: bool = False) -> Lease:
         """The box of this name: the one that an earlier owner has left, if it lives, else a new one.
 
         The earlier owner is fenced. So the caller decides who may have it, as the journal does for rollouts.
 
         Args:
             deadline_s: a time of `gym_runtime.clock.monotonic`.
+            internet: whether a new box may reach the internet.
 
         Raises:
             ServiceUnavailable: no slot was free, or the provider gave no box, up to the deadline.
@@ -318,6 +324,7 @@ class Leases:
                     generation=before.slot.generation + 1,
                     name=name,
                     template=template,
+                    internet=internet,
                 )
                 sequence = await self.book.store(number, slot, before.sequence)
                 if sequence is None:
@@ -365,7 +372,9 @@ class Leases:
                 return None, "the worker was taken for dead"
             sequence = stored
             try:
-                box = await self.provider.create(slot.template, label=label, life_s=self.pace.lease_s)
+                box = await self.provider.create(
+                    slot.template, label=label, life_s=self.pace.lease_s, internet=slot.internet
+                )
             except BoxRefused as error:
                 why = error.message
                 await self._permits.refused(error.after_s)

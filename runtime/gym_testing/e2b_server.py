@@ -42,14 +42,19 @@ FAULTS = (
 )
 """What may go wrong; clocks jump at the callers (`gym_testing.virtual_clock`)."""
 PAGE = 50
+# The folder of a command of `Container` has a random name, which no real box would show.
+_HIDDEN = """room=${0%/*}; mv "$room" /tmp/.gym-envd; trap 'mv /tmp/.gym-envd "$room"' EXIT
+"""
 
 
 class Box:
     """A box as the server has it."""
 
-    def __init__(self, template: str, metadata: Mapping[str, str], life_s: float, seen_s: float) -> None:
-        self.template, self.metadata = template, dict(metadata)
-        self.expires_s, self.seen_s = time.monotonic() + life_s, seen_s
+    def __init__(self, asked: Mapping[str, Any], seen_s: float) -> None:
+        self.asked = dict(asked)
+        self.template: str = asked["templateID"]
+        self.metadata: dict[str, str] = asked.get("metadata") or {}
+        self.expires_s, self.seen_s = time.monotonic() + asked.get("timeout", 15), seen_s
         self.container = Container(directory="/tmp/user")
         self.files: dict[str, bytes] = {}
 
@@ -67,6 +72,7 @@ class E2BServer:
         boxes: those that live.
         counts: how often what happened: ``created``, ``ended``, ``expired``, and each fault.
         most: how many boxes lived at a time at most.
+        templates: of which boxes were made.
         times: when boxes were created, by the steady clock.
     """
 
@@ -82,6 +88,7 @@ class E2BServer:
         self.boxes: dict[str, Box] = {}
         self.counts: Counter[str] = Counter()
         self.most = 0
+        self.templates: set[str] = set()
         self.times: list[float] = []
         self.faults = dict(faults or {})
         self._late_s, self._per_s, self._chance = late_s, per_s, random.Random(seed)
@@ -164,8 +171,8 @@ class E2BServer:
             return await _broken(request)
         late_s = self._chance.uniform(0, self._late_s) if self._happens("create_late") else 0.0
         name = f"i{random.getrandbits(64):016x}"
-        metadata: dict[str, str] = asked.get("metadata") or {}
-        box = self.boxes[name] = Box(asked["templateID"], metadata, asked.get("timeout", 15), now_s + late_s)
+        box = self.boxes[name] = Box(asked, now_s + late_s)
+        self.templates.add(box.template)
         box.files.update(self._snapshots.get(asked["templateID"], {}))
         self.counts["created"] += 1
         self.times.append(now_s)
@@ -251,7 +258,7 @@ class E2BServer:
         answer = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await answer.prepare(request)
         await answer.write(_frame({"event": {"start": {"pid": 7}}}))
-        done = await box.container.run(shlex.join([asked["cmd"], *asked["args"]]), timeout_s=600)
+        done = await box.container.run(_HIDDEN + shlex.join([asked["cmd"], *asked["args"]]), timeout_s=600)
         for stream in ("stdout", "stderr"):
             if data := getattr(done, stream):
                 said = {stream: base64.b64encode(data).decode()}
