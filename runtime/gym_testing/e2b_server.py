@@ -43,7 +43,7 @@ FAULTS = (
 """What may go wrong; clocks jump at the callers (`gym_testing.virtual_clock`)."""
 PAGE = 50
 # The folder of a command of `Container` has a random name, which no real box would show.
-_HIDDEN = """room=${0%/*}; mv "$room" /tmp/.gym-envd; trap 'mv /tmp/.gym-envd "$room"' EXIT
+HIDDEN = """room=${0%/*}; mv "$room" /tmp/.gym-envd; trap 'mv /tmp/.gym-envd "$room"' EXIT
 """
 
 
@@ -168,7 +168,7 @@ class E2BServer:
             if self._happens(fault):
                 return _error(status, fault, {"Retry-After": "0.2"} if status == 429 else {})
         if self._happens("create_lost"):
-            return await _broken(request)
+            return await broken(request)
         late_s = self._chance.uniform(0, self._late_s) if self._happens("create_late") else 0.0
         name = f"i{random.getrandbits(64):016x}"
         box = self.boxes[name] = Box(asked, now_s + late_s)
@@ -178,7 +178,7 @@ class E2BServer:
         self.times.append(now_s)
         self.most = max(self.most, len(self.boxes))
         if late_s or self._happens("create_answer_lost"):
-            return await _broken(request)
+            return await broken(request)
         return web.json_response(self._about(name), status=201)
 
     def _about(self, name: str) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class E2BServer:
         self.counts["ended"] += 1
         await box.container.close()
         if self._happens("end_answer_lost"):
-            return await _broken(request)
+            return await broken(request)
         return web.Response(status=204)
 
     async def _timeout(self, request: web.Request) -> web.StreamResponse:
@@ -258,7 +258,7 @@ class E2BServer:
         answer = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await answer.prepare(request)
         await answer.write(_frame({"event": {"start": {"pid": 7}}}))
-        done = await box.container.run(_HIDDEN + shlex.join([asked["cmd"], *asked["args"]]), timeout_s=600)
+        done = await box.container.run(HIDDEN + shlex.join([asked["cmd"], *asked["args"]]), timeout_s=600)
         for stream in ("stdout", "stderr"):
             if data := getattr(done, stream):
                 said = {stream: base64.b64encode(data).decode()}
@@ -302,7 +302,7 @@ def _error(status: int, message: str, headers: Mapping[str, str] | None = None) 
     return web.json_response({"code": status, "message": message}, status=status, headers=headers)
 
 
-async def _broken(request: web.Request) -> web.StreamResponse:
+async def broken(request: web.Request) -> web.StreamResponse:
     """The connection ends without an answer."""
     if request.transport is not None:
         with suppress(OSError):

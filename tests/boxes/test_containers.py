@@ -16,6 +16,7 @@ from gym_sandbox import Container, SetupError, bubblewrap
 from gym_sandbox.sandbox_errors import StartError
 from gym_sandbox.saved_files import SavedFiles
 from gym_testing.e2b_server import E2BServer
+from gym_testing.kubernetes_server import KubernetesServer
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import (
     Engine,
@@ -76,6 +77,19 @@ async def test_a_container_in_a_box_runs_commands_as_one_of_this_machine(service
         with pytest.raises(SetupError, match="need podman or docker"):
             box.as_user("1000")
     assert service.counts["created"] == service.counts["ended"] == 1
+
+
+async def test_a_container_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with KubernetesServer().run() as cluster:
+        monkeypatch.setenv("GYM_KUBERNETES_URL", cluster.url)
+        monkeypatch.setenv("GYM_KUBERNETES_TOKEN", "token")
+        box = Container(IMAGE, directory="/tmp/user/work", provider="kubernetes", network="public")
+        async with leasing(), box:
+            done = await box.run("cat >f; wc -c <f; exit 3", stdin=b"x" * 300_000, timeout_s=20)
+            assert (done.exit_code, done.stdout) == (3, b"300000\n")
+            (pod,) = cluster.pods.values()
+            assert pod["metadata"]["labels"]["gym-internet"] == "true"
+        assert not cluster.pods
 
 
 async def test_its_files_are_saved_and_continue_in_another_box(service: E2BServer) -> None:
