@@ -103,12 +103,13 @@ class E2B:
         self._make = lambda: ClientSession(timeout=ClientTimeout(total=None))
         self._opened: ClientSession | None = None
 
-    async def create(self, template: str, *, label: str, life_s: float) -> str:
+    async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """See `gym_boxes.Provider.create`."""
         asked = {
             "templateID": template,
             "timeout": max(1, round(life_s)),
             "autoPause": False,
+            "allow_internet_access": internet,
             "metadata": {ACCOUNT: label.partition(".")[0], LABEL: label},
         }
         body = await self._ask("POST", "/sandboxes", asked, limit_s=CREATE_S)

@@ -1,8 +1,8 @@
 """Boxes of a container engine: podman or docker, by its command. A template is an image.
 
-A box is named after its label, so a create whose answer was lost finds the box that it has made. It has no
-network and few privileges, as `gym_sandbox.container_engines` gives none. Podman ends a box after a day;
-docker has no such limit: there the reaper ends what is left.
+A box is named after its label, so a create whose answer was lost finds the box that it has made. It has few
+privileges, as `gym_sandbox.container_engines` gives, and a network only if it is asked for. Podman ends a
+box after a day; docker has no such limit: there the reaper ends what is left.
 
 Source: podman-run(1), docs.docker.com/reference/cli/docker.
 """
@@ -13,12 +13,13 @@ import os
 import secrets
 import shlex
 import shutil
-import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 
 import anyio
 import msgspec
 from gym_runtime import ResourceError, UsageError
+from gym_sandbox.processes import Child, EndOfProcess
 
 from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
 
@@ -26,6 +27,8 @@ CALL_S = 60.0
 PULL_S = 1800.0
 GRACE_S = 10.0
 LIFETIME_S = 24 * 3600
+LAST_WORDS_S = 1.0
+"""How long what a command has written is read after its end."""
 LABEL = "gym-label"
 KEPT_BYTES = 1 << 20
 KILLED = 137
@@ -62,11 +65,12 @@ class Engine:
             raise UsageError(f"boxes of {command} need it: it is not installed")
         self._command = command
 
-    async def create(self, template: str, *, label: str, life_s: float) -> str:
+    async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """See `gym_boxes.Provider.create`. The label is its name, so it may be repeated."""
         name = f"gym-{label}"
         told = [
-            *("run", "--detach", f"--name={name}", f"--label={LABEL}={label}", "--network=none"),
+            *("run", "--detach", f"--name={name}", f"--label={LABEL}={label}"),
+            *(() if internet else ("--network=none",)),
             *("--cap-drop=ALL", "--cap-add=CHOWN,DAC_OVERRIDE,FOWNER", "--security-opt=no-new-privileges"),
             *("--hostname=sandbox", "--entrypoint=", "--init"),
         ]
@@ -161,15 +165,29 @@ class Engine:
         Raises:
             BoxUnknown: it does not end in time.
         """
+        code, output = 0, {False: bytearray(), True: bytearray()}
+        # Not by the event loop's own subprocesses: uvloop's leave descriptors to the monitor of a detached
+        # container, which then holds the output open for as long as the container lives.
         with anyio.move_on_after(limit_s):
-            done = await anyio.run_process(
-                [self._command, *told], input=stdin, check=False, stderr=subprocess.PIPE
-            )
-            return Ran(
-                exit_code=done.returncode,
-                stdout=done.stdout[:kept_bytes],
-                stderr=(done.stderr or b"")[:kept_bytes],
-            )
+            async with Child([self._command, *told], with_errors=True) as child:
+
+                async def tell() -> None:
+                    with suppress(EndOfProcess):
+                        await child.write(stdin)
+                    child.close_input()
+
+                async def listen(errors: bool) -> None:
+                    kept = output[errors]
+                    while piece := await child.read(errors=errors):
+                        kept += piece[: kept_bytes - len(kept)]
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(tell)
+                    tasks.start_soon(listen, False)
+                    tasks.start_soon(listen, True)
+                    code = await child.wait()
+                    tasks.cancel_scope.deadline = anyio.current_time() + LAST_WORDS_S
+                return Ran(exit_code=code, stdout=bytes(output[False]), stderr=bytes(output[True]))
         raise BoxUnknown(f"{self._command} {told[0]} did not end within {limit_s:g} s", stage="box")
 
 

@@ -19,7 +19,7 @@ counts.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Literal
@@ -37,6 +37,8 @@ from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Provider,
 
 END_S = 30.0
 """How long ending a box may take when its block is left; the reaper does the rest."""
+READ_AT_ONCE = 16
+"""So many slots are read at a time."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         generation: which box of the slot it is; part of the label.
         name: who has it, such as a rollout's id.
         template: what the box was made from.
+        internet: whether it may reach the internet.
         box: the provider's id; empty while that is not known.
         doubtful: an answer to a create was lost: a second box may still appear.
         beat: how often it was renewed.
@@ -72,6 +75,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     name: str = ""
     template: str = ""
+    internet: bool = False
     box: str = ""
     doubtful: bool = False
     beat: int = 0
@@ -104,12 +108,26 @@ class Book:
         """The label of a slot's box."""
         return f"{self.account}.{number}.{generation}"
 
-    async def slots(self) -> dict[int, Seen]:
-        """All slots by number; those that were never used are free."""
-        found = {number: Seen(Slot(), 0) for number in range(self.most)}
-        for record in await self.bus.latest(f"{self.subject}.slot.*"):
-            number = int(record.subject.rpartition(".")[2])
-            found[number] = Seen(_decode(record.payload), record.sequence)
+    async def slots(self, also: Iterable[int] = ()) -> dict[int, Seen]:
+        """All slots by number, and those of the given numbers; those that were never used are free."""
+        # One by one: to read them all at once takes a consumer, and a secured broker lets the workers of
+        # resources make none.
+        found = {number: Seen(Slot(), 0) for number in (*range(self.most), *also)}
+        numbers, failed = iter(list(found)), list[GymError]()
+
+        async def read() -> None:
+            try:
+                for number in numbers:
+                    for record in await self.bus.latest(f"{self.subject}.slot.{number}"):
+                        found[number] = Seen(_decode(record.payload), record.sequence)
+            except GymError as error:  # not through the task group, which would wrap it
+                failed.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(READ_AT_ONCE, len(found))):
+                tasks.start_soon(read)
+        if failed:
+            raise failed[0]
         return found
 
     async def store(self, number: int, slot: Slot, sequence: int) -> int | None:
@@ -162,11 +180,12 @@ class Lease:
         Args:
             deadline_s: a time of `gym_runtime.clock.monotonic`, as for `Leases.take`.
         """
-        template = await self.snapshot()
+        template, internet = await self.snapshot(), self._seen.slot.internet
         forks: list[Lease] = []
         try:
             for name in names:
-                forks.append(await self._leases.take(name, template, deadline_s=deadline_s))
+                one = await self._leases.take(name, template, deadline_s=deadline_s, internet=internet)
+                forks.append(one)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 for one in forks:
@@ -266,21 +285,24 @@ class Leases:
         await self._tasks.__aexit__(kind, error, trace)
 
     @asynccontextmanager
-    async def box(self, name: str, template: str, *, deadline_s: float) -> AsyncGenerator[Lease]:
+    async def box(
+        self, name: str, template: str, *, deadline_s: float, internet: bool = False
+    ) -> AsyncGenerator[Lease]:
         """A box for the time of a block; see `take`."""
-        lease = await self.take(name, template, deadline_s=deadline_s)
+        lease = await self.take(name, template, deadline_s=deadline_s, internet=internet)
         try:
             yield lease
         finally:
             await lease.end()
 
-    async def take(self, name: str, template: str, *, deadline_s: float) -> Lease:
+    async def take(self, name: str, template: str, *, deadline_s: float, internet: bool = False) -> Lease:
         """The box of this name: the one that an earlier owner has left, if it lives, else a new one.
 
         The earlier owner is fenced. So the caller decides who may have it, as the journal does for rollouts.
 
         Args:
             deadline_s: a time of `gym_runtime.clock.monotonic`.
+            internet: whether a new box may reach the internet.
 
         Raises:
             ServiceUnavailable: no slot was free, or the provider gave no box, up to the deadline.
@@ -302,6 +324,7 @@ class Leases:
                     generation=before.slot.generation + 1,
                     name=name,
                     template=template,
+                    internet=internet,
                 )
                 sequence = await self.book.store(number, slot, before.sequence)
                 if sequence is None:
@@ -349,7 +372,9 @@ class Leases:
                 return None, "the worker was taken for dead"
             sequence = stored
             try:
-                box = await self.provider.create(slot.template, label=label, life_s=self.pace.lease_s)
+                box = await self.provider.create(
+                    slot.template, label=label, life_s=self.pace.lease_s, internet=slot.internet
+                )
             except BoxRefused as error:
                 why = error.message
                 await self._permits.refused(error.after_s)

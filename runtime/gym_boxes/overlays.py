@@ -63,8 +63,10 @@ class Overlays:
             made.mkdir(parents=True, exist_ok=True)
         self._owner = bubblewrap.layers_owner()
 
-    async def create(self, template: str, *, label: str, life_s: float) -> str:
+    async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """See `gym_boxes.Provider.create`. It lives until it is ended."""
+        if internet:
+            raise UsageError("boxes of bubblewrap have no network: use podman, docker or a service")
         box = secrets.token_hex(6)
         await anyio.to_thread.run_sync(self._make, box, template, label)
         self._opened[box] = _Opened()

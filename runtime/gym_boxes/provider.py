@@ -66,12 +66,13 @@ class Provider(Protocol):
         BoxUnknown: the answer is lost.
     """
 
-    async def create(self, template: str, *, label: str, life_s: float) -> str:
+    async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """Make a box and return its id; not idempotent, unless the provider knows labels as names.
 
         Args:
             template: an image, a template of the provider's, or what `snapshot` has returned.
             life_s: the box may end after so many seconds without `renew`.
+            internet: whether it may reach the internet. A provider that cannot do what is asked refuses.
         """
         ...
 

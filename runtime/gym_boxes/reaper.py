@@ -47,11 +47,9 @@ def judged(
     end: list[str] = []
     there: set[int] = set()
     for one in listed:
-        named, _, rest = one.label.partition(".")
-        number_, _, generation_ = rest.partition(".")
-        if named != account or not (number_.isdigit() and generation_.isdigit()):
+        if (place := _place(one.label, account)) is None:
             continue  # another system's, or made by hand
-        number, generation = int(number_), int(generation_)
+        number, generation = place
         slot = slots[number].slot if number in slots else Slot()
         current = generation == slot.generation
         # A box of a later generation was made after the slots were read; it cannot be, but must not be ended.
@@ -71,6 +69,15 @@ def judged(
         elif slot.state in ("creating", "held") and waited_s > pace.lease_s:
             store[number] = replace(slot, state="ending", doubtful=slot.doubtful or slot.state == "creating")
     return Verdicts(end, store)
+
+
+def _place(label: str, account: str) -> tuple[int, int] | None:
+    """The slot and the generation that a label of this account names."""
+    named, _, rest = label.partition(".")
+    number, _, generation = rest.partition(".")
+    if named != account or not (number.isdigit() and generation.isdigit()):
+        return None
+    return int(number), int(generation)
 
 
 class Reaper:
@@ -100,7 +107,9 @@ class Reaper:
         """
         now_s = clock.monotonic()  # what the list does not have was not there at this time
         listed = await self._provider.list(f"{self._book.account}.")
-        slots = await self._book.slots()
+        # Also those beyond the budget: it may have been larger.
+        places = (_place(one.label, self._book.account) for one in listed)
+        slots = await self._book.slots({place[0] for place in places if place})
         self._watch(slots)
         unchanged_s = {number: now_s - since_s for number, (_, since_s) in self._since.items()}
         end, store = judged(listed, slots, unchanged_s, self._book.account, self._pace)

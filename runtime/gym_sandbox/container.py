@@ -28,17 +28,19 @@ from contextlib import suppress
 import anyio
 from anyio import to_thread
 
-from gym_sandbox import bubblewrap, container_engines, container_images, process, python
+from gym_sandbox import bubblewrap, container_engines, container_images, elsewhere, process, python
 from gym_sandbox.box import ENDED_BY_SIGTERM, Result
-from gym_sandbox.limits import SHELL, Limits
+from gym_sandbox.limits import SHELL, Limits, limited
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.bounded import Bounded
-from gym_sandbox.processes.child import Child, EndOfProcess
+from gym_sandbox.processes.child import EndOfProcess
 from gym_sandbox.readable_files import Layers, View
 from gym_sandbox.sandbox_errors import Interrupted, SetupError, StartError
 
 # Beyond a command's own limit, which is enforced within the container.
 GRACE_S = 10.0
+ELSEWHERE_GRACE_S = 90.0
+"""The same where requests go over a network, each with a limit of its own."""
 START_LIMIT_S = 1800.0
 """How long an image may take to be pulled and started."""
 LAST_WORDS_BYTES = 2000
@@ -97,6 +99,9 @@ class Container:
             network has. A container without an image has no network.
         cpus: how many processors all processes share, where the back end can count.
         user: of the image, by its name or number; by default the one that the image names.
+        provider: of boxes, such as ``e2b``: the container runs there, with the limits of the box for all
+            processes together. By default it runs on this machine, unless `container_engines.SETTING`
+            names a provider.
 
     Attributes:
         image: the name of its image, or None.
@@ -116,6 +121,7 @@ class Container:
         network: container_engines.Network = "none",
         cpus: float | None = None,
         user: str = "",
+        provider: str = "",
     ) -> None:
         self.image = image
         self.limits = limits or Limits()
@@ -127,8 +133,9 @@ class Container:
         self._network: container_engines.Network = network
         self._cpus = cpus
         self._user, self._within = user, self
+        self._provider = elsewhere.named(provider, image)
         self._others: list[Container] = []
-        self._child: Child | None = None
+        self._child: elsewhere.Shell | None = None
         self._disturbances = 0
         self._ready = False
         self._unread = bytearray()
@@ -152,7 +159,9 @@ class Container:
         self._disturbances = disturbances.count()
         path = "/usr/local/bin" if self.image else f"{python.runtime()}/bin"
         server = [SHELL, "-c", SERVER, "sh", self._directory, path]
-        if self._within is not self:
+        if self._provider:
+            self._child = self._started_elsewhere(server)
+        elif self._within is not self:
             self._child = container_engines.enter(await self._within.contained(), self._user, server)
         elif self.image is None:
             if self._network != "none":
@@ -170,16 +179,24 @@ class Container:
                 self.image, server, self.limits, network=self._network, cpus=self._cpus, user=self._user
             )
 
+    def _started_elsewhere(self, server: list[str]) -> elsewhere.Shell:
+        if self._user not in ("", "0", "root"):
+            raise SetupError(f"users of an image need podman or docker, not boxes of '{self._provider}'")
+        inside = limited(self.limits, server, count_processes=False)
+        return elsewhere.start(self._provider, self.image, inside, self._network)
+
     def as_user(self, user: str) -> Container:
         """The same container, where another user of its image runs the commands: a name, or a number.
 
         It has the files, the limits and the network of this one, and ends with it.
 
         Raises:
-            SetupError: it has no image.
+            SetupError: it has no image, or runs in a box of a provider.
         """
         if self.image is None:
             raise SetupError(f"a sandbox without an image has no user '{user}'; name an image")
+        if self._provider:
+            raise SetupError(f"users of an image need podman or docker, not boxes of '{self._provider}'")
         other = Container(
             self.image, directory=self._directory, limits=self.limits, variables=self._variables
         )
@@ -200,7 +217,7 @@ class Container:
         if self._child is None:
             raise StartError(self.ended or "")
         if not isinstance(self._child, container_engines.Contained):
-            raise SetupError("it has no image")
+            raise SetupError("it has no image of this machine's engine")
         return self._child
 
     async def copied(self, *, network: container_engines.Network = "none") -> Container:
@@ -343,7 +360,7 @@ class Container:
             self._ready = True
             return
 
-    async def _wait_until_ready(self, child: Child) -> None:
+    async def _wait_until_ready(self, child: elsewhere.Shell) -> None:
         with anyio.fail_after(START_LIMIT_S):
             while (line := await self._line(child, 1000)) != b"ready":
                 if isinstance(child, container_engines.Contained) and line == container_engines.PULLED:
@@ -351,7 +368,7 @@ class Container:
 
     async def _exchange(
         self,
-        child: Child,
+        child: elsewhere.Shell,
         script: bytes,
         stdin: bytes,
         timeout_s: float,
@@ -363,7 +380,7 @@ class Container:
         head = f"{limit_s} {keep} {len(stdin)} {len(script)}\n".encode()
         start_s, line = time.monotonic(), b""
         lost: EndOfProcess | None = None
-        with anyio.fail_after(limit_s + GRACE_S):
+        with anyio.fail_after(limit_s + (ELSEWHERE_GRACE_S if self._provider else GRACE_S)):
             async with anyio.create_task_group() as tasks:
                 if isinstance(child, Bounded):
                     tasks.start_soon(child.watch)
@@ -393,7 +410,7 @@ class Container:
             duration_s=duration_s,
         )
 
-    async def _line(self, child: Child, at_most_bytes: int) -> bytes:
+    async def _line(self, child: elsewhere.Shell, at_most_bytes: int) -> bytes:
         """The next line of its output.
 
         Raises:
@@ -420,13 +437,13 @@ def _decoded(line: bytes) -> tuple[int, bool, bytes, bytes]:
     return int(code), truncated == b"1", stdout, stderr
 
 
-async def _send(child: Child, data: bytes) -> None:
+async def _send(child: elsewhere.Shell, data: bytes) -> None:
     # It has ended, which `_line` finds out and says.
     with suppress(EndOfProcess):
         await child.write(data)
 
 
-async def _last_words(child: Child) -> str:
+async def _last_words(child: elsewhere.Shell) -> str:
     """The end of an engine's error output."""
     words = b""
     if not isinstance(child, Bounded):

@@ -55,9 +55,11 @@ while read -r _ place kind _; do
   esac
 done </proc/self/mounts
 """
+# What a client of a box has put there for itself is named like this.
 _NAMES = r"""xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 ! -path "$A" ! -path "$B" \
-  -printf "%y %p\0" 2>/dev/null; :' sh"""
-_SKIPPED = r"""\( -path "$A" -o -path "$B" -o -path ./proc -o -path ./sys -o -path ./dev \)"""
+  ! -path "./tmp/.gym-*" -printf "%y %p\0" 2>/dev/null; :' sh"""
+_SKIPPED = r"""\( -path "$A" -o -path "$B" -o -path "./tmp/.gym-*" -o -path ./proc -o -path ./sys -o \
+  -path ./dev \)"""
 _DIRS = r"""-type d -fprintf "$room/dirs" '%i %p\0'"""
 _TELL_DIRS = 'sort -z "$room/dirs" | gzip -1n | base64 -w0'
 BEGIN = rf"""

@@ -42,14 +42,19 @@ FAULTS = (
 )
 """What may go wrong; clocks jump at the callers (`gym_testing.virtual_clock`)."""
 PAGE = 50
+# The folder of a command of `Container` has a random name, which no real box would show.
+HIDDEN = """room=${0%/*}; mv "$room" /tmp/.gym-envd; trap 'mv /tmp/.gym-envd "$room"' EXIT
+"""
 
 
 class Box:
     """A box as the server has it."""
 
-    def __init__(self, template: str, metadata: Mapping[str, str], life_s: float, seen_s: float) -> None:
-        self.template, self.metadata = template, dict(metadata)
-        self.expires_s, self.seen_s = time.monotonic() + life_s, seen_s
+    def __init__(self, asked: Mapping[str, Any], seen_s: float) -> None:
+        self.asked = dict(asked)
+        self.template: str = asked["templateID"]
+        self.metadata: dict[str, str] = asked.get("metadata") or {}
+        self.expires_s, self.seen_s = time.monotonic() + asked.get("timeout", 15), seen_s
         self.container = Container(directory="/tmp/user")
         self.files: dict[str, bytes] = {}
 
@@ -67,6 +72,7 @@ class E2BServer:
         boxes: those that live.
         counts: how often what happened: ``created``, ``ended``, ``expired``, and each fault.
         most: how many boxes lived at a time at most.
+        templates: of which boxes were made.
         times: when boxes were created, by the steady clock.
     """
 
@@ -82,6 +88,7 @@ class E2BServer:
         self.boxes: dict[str, Box] = {}
         self.counts: Counter[str] = Counter()
         self.most = 0
+        self.templates: set[str] = set()
         self.times: list[float] = []
         self.faults = dict(faults or {})
         self._late_s, self._per_s, self._chance = late_s, per_s, random.Random(seed)
@@ -161,17 +168,17 @@ class E2BServer:
             if self._happens(fault):
                 return _error(status, fault, {"Retry-After": "0.2"} if status == 429 else {})
         if self._happens("create_lost"):
-            return await _broken(request)
+            return await broken(request)
         late_s = self._chance.uniform(0, self._late_s) if self._happens("create_late") else 0.0
         name = f"i{random.getrandbits(64):016x}"
-        metadata: dict[str, str] = asked.get("metadata") or {}
-        box = self.boxes[name] = Box(asked["templateID"], metadata, asked.get("timeout", 15), now_s + late_s)
+        box = self.boxes[name] = Box(asked, now_s + late_s)
+        self.templates.add(box.template)
         box.files.update(self._snapshots.get(asked["templateID"], {}))
         self.counts["created"] += 1
         self.times.append(now_s)
         self.most = max(self.most, len(self.boxes))
         if late_s or self._happens("create_answer_lost"):
-            return await _broken(request)
+            return await broken(request)
         return web.json_response(self._about(name), status=201)
 
     def _about(self, name: str) -> dict[str, Any]:
@@ -206,7 +213,7 @@ class E2BServer:
         self.counts["ended"] += 1
         await box.container.close()
         if self._happens("end_answer_lost"):
-            return await _broken(request)
+            return await broken(request)
         return web.Response(status=204)
 
     async def _timeout(self, request: web.Request) -> web.StreamResponse:
@@ -251,7 +258,7 @@ class E2BServer:
         answer = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await answer.prepare(request)
         await answer.write(_frame({"event": {"start": {"pid": 7}}}))
-        done = await box.container.run(shlex.join([asked["cmd"], *asked["args"]]), timeout_s=600)
+        done = await box.container.run(HIDDEN + shlex.join([asked["cmd"], *asked["args"]]), timeout_s=600)
         for stream in ("stdout", "stderr"):
             if data := getattr(done, stream):
                 said = {stream: base64.b64encode(data).decode()}
@@ -295,7 +302,7 @@ def _error(status: int, message: str, headers: Mapping[str, str] | None = None) 
     return web.json_response({"code": status, "message": message}, status=status, headers=headers)
 
 
-async def _broken(request: web.Request) -> web.StreamResponse:
+async def broken(request: web.Request) -> web.StreamResponse:
     """The connection ends without an answer."""
     if request.transport is not None:
         with suppress(OSError):

@@ -61,7 +61,7 @@ class Wire:
         if self.dead:
             await anyio.sleep_forever()
 
-    async def create(self, template: str, *, label: str, life_s: float) -> str:
+    async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         await self._passes()
         service, now_s = self.service, clock.monotonic()
         if service.happens():

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from gym_boxes import BoxGone, Provider
+from gym_boxes import BoxGone, BoxUnknown, Provider, provider
 from gym_boxes.e2b import E2B
 from gym_boxes.engines import Engine
+from gym_boxes.kubernetes import Kubernetes
 from gym_boxes.overlays import EMPTY, Overlays
-from gym_runtime import ResourceError
+from gym_runtime import ResourceError, UsageError
 from gym_sandbox import bubblewrap
 from gym_sandbox.sandbox_errors import SetupError
 from gym_testing.e2b_server import E2BServer
+from gym_testing.kubernetes_server import KubernetesServer
 from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -27,7 +30,7 @@ except SetupError as error:
     _refusal = error.message
 
 
-@pytest.fixture(params=["bubblewrap", "e2b", pytest.param("podman", marks=pytest.mark.soak)])
+@pytest.fixture(params=["bubblewrap", "e2b", "kubernetes", pytest.param("podman", marks=pytest.mark.soak)])
 async def made(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[tuple[Provider, str]]:
@@ -46,6 +49,12 @@ async def made(
             service = E2B("key", api_url=server.url, sandbox_url=server.url)
             yield service, "base"
             await service.aclose()
+        return
+    if request.param == "kubernetes":
+        async with KubernetesServer().run() as cluster:
+            pods = Kubernetes(cluster.url, token="token")
+            yield pods, "python:3.12"
+            await pods.aclose()
         return
     engine = images.engine("podman")
     if engine.refusal:
@@ -72,13 +81,19 @@ async def test_a_box_lives_is_snapshot_forked_found_and_ended(made: tuple[Provid
     with pytest.raises(ResourceError, match="there is no file"):
         await boxes.get(box, f"{home}/nothing")
 
-    kept = await boxes.snapshot(box)
-    await boxes.exec(box, "rm -r d; echo later >later", timeout_s=30)
-    assert await boxes.snapshot(box) != kept
-    fork = await boxes.create(kept, label=f"{account}.1.7", life_s=600)
-    assert (await boxes.exec(fork, "ls d; ls later", timeout_s=30)).stdout == b"it's\n"
-    await boxes.exec(fork, "echo fork >d/it\\'s", timeout_s=30)
-    assert (await boxes.exec(box, "ls", timeout_s=30)).stdout.endswith(b"later\n")
+    kept = template
+    if isinstance(boxes, Kubernetes):
+        with pytest.raises(UsageError, match="no snapshots"):
+            await boxes.snapshot(box)
+        fork = await boxes.create(template, label=f"{account}.1.7", life_s=600)
+    else:
+        kept = await boxes.snapshot(box)
+        await boxes.exec(box, "rm -r d; echo later >later", timeout_s=30)
+        assert await boxes.snapshot(box) != kept
+        fork = await boxes.create(kept, label=f"{account}.1.7", life_s=600)
+        assert (await boxes.exec(fork, "ls d; ls later", timeout_s=30)).stdout == b"it's\n"
+        await boxes.exec(fork, "echo fork >d/it\\'s", timeout_s=30)
+        assert b"later" in (await boxes.exec(box, "ls", timeout_s=30)).stdout.split()
 
     listed = {one.box: one.label for one in await boxes.list(f"{account}.")}
     assert listed == {box: f"{account}.0.1", fork: f"{account}.1.7"}
@@ -120,3 +135,45 @@ async def test_forks_on_this_machine_copy_nothing_and_cannot_reach_each_other(tm
     await later.forget(template)
     await boxes.aclose()
     assert [os.listdir(tmp_path / name) for name in ("boxes", "layers", "templates")] == [[], [], []]
+
+
+async def test_a_pod_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with KubernetesServer().run() as cluster:
+        monkeypatch.setenv("GYM_KUBERNETES_URL", cluster.url)
+        monkeypatch.setenv("GYM_KUBERNETES_TOKEN", "token")
+        monkeypatch.setenv("GYM_KUBERNETES_NAMESPACE", "rl")
+        limits = {"limits": {"cpu": "2"}}
+        more = {"runtimeClassName": "gvisor", "containers": [{"resources": limits}]}
+        monkeypatch.setenv("GYM_KUBERNETES_POD", json.dumps(more))
+        pods = provider("kubernetes")
+        cluster.lose = 1
+        with pytest.raises(BoxUnknown):
+            await pods.create("image", label="A_b.3.7", life_s=60)
+        box = await pods.create("image", label="A_b.3.7", life_s=60)
+        assert list(cluster.pods) == [box], "a create that is repeated finds the pod that it has made"
+        other = await pods.create("image", label="a-b.3.7", life_s=60, internet=True)
+        assert len({box, other}) == 2, "names differ where labels do"
+        (spec, labels) = (cluster.pods[box]["spec"], cluster.pods[box]["metadata"]["labels"])
+        assert labels == {"gym-account": "A_b", "gym-label": "A_b.3.7", "gym-internet": "false"}
+        assert cluster.pods[other]["metadata"]["labels"]["gym-internet"] == "true"
+        assert len(cluster.policies) == 1
+        assert spec["runtimeClassName"] == "gvisor"
+        (container,) = spec["containers"]
+        assert (container["image"], container["resources"]) == ("image", limits)
+        script = f"wc -c; : {'x' * 300_000}"
+        done = await pods.exec(box, script, timeout_s=30, stdin=b"y" * 200_000)
+        assert done.stdout.split() == [b"200000"], "neither is in a URL"
+        await pods.put(box, "/tmp/user/big", large := os.urandom(3 << 20))
+        assert await pods.get(box, "/tmp/user/big") == large
+        for number in range(3):
+            await pods.create("image", label=f"A_b.{number}.1", life_s=60)
+        assert len(await pods.list("A_b.")) == 4, "over pages"
+        cluster.pods[box]["status"]["phase"] = "Failed"
+        with pytest.raises(BoxGone):
+            await pods.renew(box, 60)
+        await pods.aclose()
+        monkeypatch.setenv("GYM_KUBERNETES_TOKEN", "wrong")
+        refused = provider("kubernetes")
+        with pytest.raises(UsageError, match="does not let this account"):
+            await refused.list("A_b.")
+        await refused.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from gym_runtime import Reply
+from gym_runtime import Reply, SessionLost
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import Container, Result
 from gym_sandbox.saved_files import SavedFiles, Store
@@ -117,10 +117,13 @@ class Shell:
     """
 
     def __init__(self, instance: Instance, image: str, store: Store | None = None) -> None:
-        self._instance = instance
+        self._instance, self._image, self._store = instance, image, store
         self._container: Container = instance.container(image)
         self._files = SavedFiles(self._container, store)
         self._base = ""
+        self._state: dict[str, Any] | None = None
+        self._unsaved = 0
+        self._ended_by_command = False
 
     async def start(self) -> None:
         """Begin to start the container.
@@ -133,15 +136,26 @@ class Shell:
     async def execute(self, command: Command, timeout_s: float) -> Executed:
         """Run a command of the model.
 
+        If the container ends meanwhile, a new one gets the files as they were before the command, and runs it
+        again. If that one ends, too, it is the command's doing, and the model reads so.
+
         Raises:
             StartError: the container could not be started.
+            SessionLost: it ended while its files were saved.
         """
         if command.problem:
             return Executed(command.problem)
         await self._prepare()
         if "\0" in command.script:
             return Executed("A command must not hold NUL characters.")
+        if self._container.ended and not self._ended_by_command:
+            raise SessionLost(self._container.ended, stage="sandbox")
         done = await self._container.run(command.script, timeout_s=timeout_s)
+        if self._container.ended and not self._ended_by_command:
+            if await self._replaced():
+                done = await self._container.run(command.script, timeout_s=timeout_s)
+            self._ended_by_command = bool(self._container.ended)
+        self._unsaved += 1
         submitted = done.exit_code == 0 and done.stdout.lstrip().startswith(SUBMIT.encode())
         return Executed(shown(done, timeout_s), submitted)
 
@@ -157,7 +171,9 @@ class Shell:
     async def save(self) -> dict[str, Any] | None:
         """The state of its files; None if they are not saved."""
         files = await self._files.save() if self._base else None
-        return files and {"files": files, "base": self._base}
+        self._state = files and {"files": files, "base": self._base}
+        self._unsaved = 0 if files else self._unsaved
+        return self._state
 
     async def restore(self, saved: dict[str, Any]) -> None:
         """Continue, in a new container, with files that `save` has saved.
@@ -166,11 +182,21 @@ class Shell:
             StartError: the container cannot be started, or not with these files.
         """
         await self._files.begin(saved["files"])
-        self._base = saved["base"]
+        self._base, self._state = saved["base"], saved
 
     async def close(self) -> None:
         """Remove the container."""
         await self._container.close()
+
+    async def _replaced(self) -> bool:
+        """Whether a new container has the files that the ended one had before its last command."""
+        if self._unsaved:
+            return False
+        await self._container.close()
+        self._container = self._instance.container(self._image)
+        self._files, self._base = SavedFiles(self._container, self._store), ""
+        await (self.restore(self._state) if self._state else self._prepare())
+        return True
 
     async def _prepare(self) -> None:
         """Before the model's first command: write a local repository, or remove what an image's repository

@@ -341,7 +341,9 @@ def _message(raw: Raw, asked: Asked) -> dict[str, Any]:
             case _:
                 raise ModelRefused(f"the Messages API cannot carry the model's {type(one).__name__}")
     return {
-        "id": f"msg_{response.id.removeprefix('resp_') or uuid4().hex}",
+        # Not the engine's: some give an id twice, and Claude Code takes two answers with one id for parts of
+        # one message, which changes the conversation that it sends next.
+        "id": f"msg_{uuid4().hex}",
         "type": "message",
         "role": "assistant",
         "model": response.model or asked.model,

@@ -7,6 +7,7 @@ the retries of the request that it executes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
@@ -31,6 +32,7 @@ from gym_runtime.messages.metric_names import OUTSIDE, RESOURCE_DURATION
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.stored_records import RUNS
+from gym_runtime.plugins import load_plugin, plugins
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
@@ -52,6 +54,9 @@ SESSION_KEPT_S = 30.0
 """A session that its rollout has not closed is closed this long after the rollout's deadline."""
 SESSION_IDLE_S = 60.0
 """After this time without a call, the worker checks whether the session's rollout is over."""
+
+BESIDE = "beside_environments"
+"""Plugins of this kind are functions of the bus that make async contexts; each lasts as long as a worker."""
 
 # In one sweep, because each look asks the broker up to two questions.
 LOOKED_AT = 64
@@ -108,6 +113,12 @@ class ResourceWorker:
 
     async def run(self, *, ready: Callable[[], None]) -> None:
         """Serve until cancelled; then every session is closed."""
+        async with AsyncExitStack() as stack:
+            for name in plugins(BESIDE):
+                await stack.enter_async_context(load_plugin(BESIDE, name)(self._bus))
+            await self._serve(ready)
+
+    async def _serve(self, ready: Callable[[], None]) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.sessions.sweep)

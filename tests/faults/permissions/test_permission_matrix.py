@@ -48,7 +48,7 @@ OF_A_STREAM = (
 
 SUBJECTS = (
     "gym.task.a.e.r", "gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.runs.r", "gym.runs.r.cancelled.0",
-    "gym.journal.r.0.0.0.role.x", "gym.members.model",
+    "gym.runs.boxes.a.slot.0", "gym.journal.r.0.0.0.role.x", "gym.members.model",
     "gym.blob.run.r.i.0", "gym.blob.brief.i.0", "gym.cancel.r", "gym.control.w", "gym.follow.r",
     *(f"gym.{verb}.{kind}.w" for verb in ("join", "alive", "gone") for kind in ("client", *WORKERS)),
     "gym.call", "gym.members.none", "gym.members.w",
@@ -122,7 +122,15 @@ JOIN, ALIVE, GONE = (
 MAY_PUBLISH: dict[Role, list[str]] = {
     "client": [
         *("gym.task.a.e.r", "gym.runs.r", "gym.runs.r.cancelled.0", "gym.cancel.r"),
-        *("gym.control.w", "gym.follow.r", "gym.join.client.w", "gym.gone.client.w", "gym.call", *BLOBS),
+        *(
+            "gym.runs.boxes.a.slot.0",
+            "gym.control.w",
+            "gym.follow.r",
+            "gym.join.client.w",
+            "gym.gone.client.w",
+            "gym.call",
+            *BLOBS,
+        ),
         *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE),
         *("gym.resource.e", "gym.resource.e.w", "gym.abort.w", "gym.abort.resource.e", "gym.holds.w"),
         *(f"gym.drain.{kind}.w" for kind in WORKERS),
@@ -139,7 +147,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
     "resource": [
         *("gym.join.resource.w", "gym.gone.resource.w", "gym.members.none", "gym.members.model"),
         *("gym.alive.model.w", "gym.model.p", "gym.model.p.w", "gym.abort.w", "gym.abort.model.p"),
-        *("gym.holds.w", "gym.journal.r.0.0.0.role.x", *BLOBS, *ANSWERS),
+        *("gym.holds.w", "gym.journal.r.0.0.0.role.x", "gym.runs.boxes.a.slot.0", *BLOBS, *ANSWERS),
     ],
     "model": ["gym.join.model.w", "gym.gone.model.w", "gym.members.none", *BLOBS, *ANSWERS],
 }

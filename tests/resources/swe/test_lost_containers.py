@@ -1,0 +1,103 @@
+"""A container that ends while a model works in it: a new one continues with its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from gym_resources.mini_swe_agent import MiniSweTask
+from gym_resources.swe import local_rows
+from gym_resources.swe.shell import Command, Shell
+from gym_runtime import SessionLost
+from gym_sandbox import bubblewrap
+from gym_sandbox.processes.tree import members
+from gym_sandbox.sandbox_errors import SetupError
+
+try:
+    bubblewrap.check(os.getpid())
+    _refusal = ""
+except SetupError as error:
+    _refusal = error.message
+pytestmark = [
+    *(pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)),
+    pytest.mark.skipif(bool(_refusal), reason=_refusal),
+]
+TASK = msgspec.json.decode(json.dumps(next(local_rows.agent_rows(1, 7))), type=MiniSweTask)
+
+
+class Kept:
+    """Keeps layers in memory."""
+
+    limit_bytes = 1 << 30
+
+    def __init__(self) -> None:
+        self.layers: list[bytes] = []
+
+    async def put(self, part: bytes) -> str:
+        self.layers.append(part)
+        return str(len(self.layers) - 1)
+
+    async def get(self, name: str) -> bytes:
+        return self.layers[int(name)]
+
+
+def kill_boxes() -> None:
+    for pid in members(os.getpid())[1:]:
+        with suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n":
+                os.kill(pid, signal.SIGKILL)
+
+
+async def said(shell: Shell, script: str) -> str:
+    return (await shell.execute(Command(script), 30)).text
+
+
+async def test_a_command_whose_container_is_killed_runs_again_with_the_same_files() -> None:
+    shell = Shell(TASK, TASK.image, Kept())
+    try:
+        await said(shell, "echo 1 >>log")
+        await shell.save()
+        with anyio.fail_after(40):
+            async with anyio.create_task_group() as tasks:
+
+                async def killed() -> None:
+                    await anyio.sleep(0.5)  # the command runs by then, or is about to
+                    kill_boxes()
+
+                tasks.start_soon(killed)
+                assert "1\n2" in await said(shell, "sleep 1; echo 2 >>log; cat log")
+        await shell.save()
+        kill_boxes()  # between two commands
+        assert "1\n2\n3" in await said(shell, "echo 3 >>log; cat log")
+    finally:
+        await shell.close()
+
+
+async def test_a_command_that_ends_its_container_is_told_so() -> None:
+    shell = Shell(TASK, TASK.image, Kept())
+    try:
+        await said(shell, "true")
+        await shell.save()
+        for _ in range(2):
+            assert "the container has ended" in await said(shell, "kill -KILL -1")
+    finally:
+        await shell.close()
+
+
+async def test_without_its_files_the_session_is_lost() -> None:
+    """A container that ends while they are saved."""
+    shell = Shell(TASK, TASK.image, Kept())
+    try:
+        await said(shell, "true")
+        kill_boxes()
+        assert await shell.save() is None
+        with pytest.raises(SessionLost):
+            await said(shell, "true")
+    finally:
+        await shell.close()
