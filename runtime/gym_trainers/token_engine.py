@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime.adapters import CallContext, Experts, ModelAnswer, ModelCall, Tokens, WeightSpan
+from gym_runtime.adapters import CallContext, Experts, ModelAnswer, ModelCall, Prefix, Tokens, WeightSpan
 from gym_runtime.errors import (
     UNREADABLE,
     GymError,
@@ -83,16 +83,20 @@ MakeRenderer = Callable[[Any], Any]
 def library_renderer(tokenizer: Any) -> Any:
     """The renderer of the package ``renderers`` for a tokenizer of Hugging Face; it keeps all thinking.
 
+    The package knows a model by the tokenizer's ``name_or_path``, such as ``Qwen/Qwen3-8B``.
+
     Raises:
-        UsageError: the package is not installed, or knows no such model.
+        UsageError: the package is not installed, or has no renderer of this model.
     """
     try:
         base: Any = import_module("renderers.base")
         config: Any = import_module("renderers.configs").AutoRendererConfig(thinking_retention="all")
         return base.create_renderer(tokenizer, config)
     except Exception as error:  # foreign code raises what it likes
-        remedy = "pip install 'renderers[transformers]', or leave the renderer out"
-        raise UsageError(f"no renderer: {type(error).__name__}: {error}; {remedy}") from error
+        missing = isinstance(error, ModuleNotFoundError)
+        made = "pip install 'renderers[transformers]'" if missing else "give a function that makes one"
+        what = f"no renderer of the package `renderers`: {type(error).__name__}: {error}"
+        raise UsageError(f"{what}; {made}, or leave the renderer out") from error
 
 
 class TokenEngine:
@@ -210,7 +214,7 @@ class TokenEngine:
             raise TaskError(what, stage="model") from error
         so_far = unpack_ids(call.prefix.ids)
         new = call.input[call.prefix.items :]
-        return splice(so_far, past, whole) or self._bridged(so_far, new, tools) or whole
+        return splice(so_far, past, whole) or self._bridged(call.prefix, new, tools) or whole
 
     def _compare(self, call: ModelCall, tools: list[dict[str, Any]], ids: list[int]) -> None:
         """Learn, from the first turn of a conversation, whether the renderer makes what the template does."""
@@ -226,21 +230,20 @@ class TokenEngine:
         if not self._renderer_agrees:
             logger().warning("the renderer is not used: the chat template renders every turn", reason=why)
 
-    def _bridged(
-        self, so_far: list[int], new: Sequence[Raw], tools: list[dict[str, Any]]
-    ) -> list[int] | None:
+    def _bridged(self, prefix: Prefix, new: Sequence[Raw], tools: list[dict[str, Any]]) -> list[int] | None:
         """The renderer's prompt, which begins with the ids so far; None if it has no such prompt."""
         if not self._renderer_agrees:
             return None
+        prompt, completion = prefix.prompt_and_completion
         try:
-            # Where the last completion begins is not known, and renderers want some prompt.
-            said = self._renderer.bridge_to_next_turn(so_far[:1], so_far[1:], _chat(new), tools=tools or None)
+            said = self._renderer.bridge_to_next_turn(prompt, completion, _chat(new), tools=tools or None)
         except Exception as error:  # noqa: BLE001 - foreign code; the template renders instead
             self._renderer_agrees = False
             reason = f"{type(error).__name__}: {error}"
             logger().warning("the renderer is not used any more: it failed", reason=reason)
             return None
         found = [] if said is None else list(said.token_ids)
+        so_far = prompt + completion
         return found if found[: len(so_far)] == so_far else None
 
     async def _read_hermes(self, ids: list[int], tools: Sequence[Mapping[str, Any]]) -> Said:

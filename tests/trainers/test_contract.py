@@ -1,87 +1,584 @@
-"""What holds for each trainer that samples with its own engine, whatever form it takes rollouts in."""
+"""What holds for each trainer: a row of `TRAINERS` says what it takes, and what it refuses.
+
+Where a trainer is installed, its own classes check and convert what it gets, and that is compared; else
+stand-ins that have its fields do. The name of a test says which. Its page says the same as its row.
+"""
 
 from __future__ import annotations
 
-from itertools import chain
+import asyncio
+import json
+import os
+import random
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache, partial
+from importlib.metadata import version
+from itertools import chain, cycle, islice
+from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from faces.gym_server.running_server import choice_row, response, running_server
+from faces.gym_server.test_real_clients import CLIENTS
+from faces.gym_server.test_real_clients import run as run_program
+from gym_runtime import Environment, GymError, Reply, Task, Verdict
 from gym_runtime.client import SyncClient
-from gym_runtime.errors import GymError
-from trainers import test_openrlhf, test_skyrl, test_verl
-from trainers.trainers_engine import CALL, END, END_ID, Servers, TurnEngine, counter_row
+from gym_runtime.errors import UsageError, leaf
+from gym_runtime.messages.outcomes import RolloutRecord, encode_record, read_record
+from gym_runtime.messages.rollout_settings import RolloutSettings
+from gym_testing.small_system import environment, message
+from gym_trainers.rollout_source import RolloutSource
+from gym_trainers.trl import GymSpec
+from gym_trainers.trl_async import sample_fields
+from gym_trainers.trl_environment import TrlEnvironment
+from msgspec import Raw
+from msgspec.structs import replace
+from runtime.messages.call_trees import Drawn, call, record
+from trainers import test_openrlhf, test_skyrl, test_trl, test_verl
+from trainers.test_seats import game
+from trainers.trainer_stubs import installed
+from trainers.trainers_engine import CALL, END, END_ID, Servers, TurnEngine, counter_row, experts_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
+np = pytest.importorskip("numpy")
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 TOO_LONG = counter_row() | {"responses_create_params": {"input": "x" * 800}}
 
 
 class Taken(NamedTuple):
-    """A rollout as its trainer got it, over the prompt and all that came after it."""
+    """One sequence as its trainer got it, over the prompt and all that came after it."""
 
     ids: list[int]
     mask: list[int]
     log_probs: list[float]
     reward: float
+    experts: Any = None
+
+    @property
+    def trained(self) -> list[int]:
+        return [one for one, kept in zip(self.ids, self.mask, strict=True) if kept]
 
 
-async def openrlhf(rows: list[Any]) -> tuple[TurnEngine, list[Taken | None]]:
+Rollouts = Sequence[RolloutRecord] | Sequence[dict[str, Any]]
+"""Records that every source gives; or rows, whose rollouts the trainer's own engine samples."""
+Take = Callable[..., Coroutine[Any, Any, tuple[Any, list[Taken | None]]]]
+
+
+@contextmanager
+def rows_of(rollouts: Rollouts) -> Iterator[list[dict[str, Any]]]:
+    records = [one for one in rollouts if isinstance(one, RolloutRecord)]
+    waiting = cycle(records)
+
+    async def one(*_: Any, **__: Any) -> Any:
+        return next(waiting)
+
+    async def each(_: Any, rows: list[str], *__: Any) -> Any:
+        return list(islice(waiting, len(rows)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        if records:
+            patch.setenv("GYM_NATS_URL", "nats://nowhere")
+            patch.setattr(RolloutSource, "rollout", one)
+            patch.setattr(RolloutSource, "rollouts", each)
+        yield [counter_row() for _ in records] or [one for one in rollouts if isinstance(one, dict)]
+
+
+# -- the trainers -------------------------------------------------------------------------------------------
+
+
+@cache
+def trl_trainer() -> Any:
+    """TRL's own, with a tiny model."""
+    from trainers.test_trl_trainer import trainer_of
+
+    spec: Any = SimpleNamespace(
+        train_dataset=GymSpec(None, [counter_row()]).train_dataset,  # pyright: ignore[reportArgumentType]
+        rollout_func=None,
+        reward_funcs=GymSpec.reward_funcs.fget(None),
+    )
+    return trainer_of(spec, Path(mkdtemp()))
+
+
+async def grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: Any) -> tuple[Any, Any]:
+    size = 4
+    gym: Any = SimpleNamespace(
+        groups=lambda *_, **__: [SimpleNamespace(key=0, rollouts=list(islice(cycle(rollouts), size)))]
+    )
+    spec = GymSpec(gym, [counter_row()], settings=RolloutSettings(roles=roles or {}), **asked)
+    columns = spec.rollout_func([json.dumps(counter_row())] * size, test_trl.FakeTrainer(size))
+    names = ("prompt_ids", "completion_ids", "env_mask", "logprobs", "gym_reward")
+    found = list(zip(*(columns[name] for name in names), strict=True))
+    if installed("trl"):
+        trainer = trl_trainer()
+        trainer.rollout_func = lambda *_: columns
+        trainer.model.train()
+        scored = trainer._generate_and_score_completions([dict(trainer.train_dataset[0])] * size)
+        told = [
+            scored[name].tolist() for name in ("completion_ids", "tool_mask", "completion_mask", "advantages")
+        ]
+        rewards = [reward for *_, reward in found]
+        assert told[3] == pytest.approx(_normed(rewards), abs=1e-3)
+        for place, (ids, mask, real, _) in enumerate(zip(*told, strict=True)):
+            prompt, _, _, log_probs, reward = found[place]
+            kept = [one for one, here in zip(ids, real, strict=True) if here]
+            found[place] = (prompt, kept, mask[: len(kept)], log_probs, reward)
+    taken = [Taken(p + c, [0] * len(p) + m, [0.0] * len(p) + v, r) for p, c, m, v, r in found]
+    return None, taken[: len(rollouts)]
+
+
+def _normed(rewards: list[float]) -> list[float]:
+    spread = np.std(rewards, ddof=1)
+    return [(one - np.mean(rewards)) / (spread + 1e-4) for one in rewards]
+
+
+async def async_grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: Any) -> tuple[Any, Any]:
+    samples = sample_fields(rollouts, group=0, version=0, apart=set(roles or ()), **asked)
+    names = ("input_ids", "completion_mask", "old_log_probs", "advantage")
+    if installed("trl"):
+        from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+
+        samples = [{name: getattr(RolloutSample(**one), name) for name in names} for one in samples]
+    lists = [[np.asarray(one[name]).tolist() for name in names] for one in samples]
+    return None, [Taken(ids, mask, logs, round(value, 6)) for ids, mask, logs, value in lists]
+
+
+async def openrlhf(rollouts: Rollouts, roles: Any = None, experts: int = 0, **asked: Any) -> Any:
     actor = test_openrlhf.Actor()
-    found = list[Taken | None]()
-    for one in await test_openrlhf.group(test_openrlhf.executor(), actor, *rows):
-        ids = one["observation_tokens"]
-        sampled = set(chain.from_iterable(range(*span) for span in one["action_ranges"]))
-        mask = [int(place in sampled) for place in range(len(ids))]
-        found.append(Taken(ids, mask, one["rollout_log_probs"], one["reward"]))
-    return actor.engine, found
-
-
-async def verl(rows: list[Any]) -> tuple[TurnEngine, list[Taken | None]]:
-    servers, found = Servers(), list[Taken | None]()
-    for row in rows:
+    made = test_openrlhf.executor(settings={"roles": roles or {}}, **asked)
+    with rows_of(rollouts) as rows, pytest.MonkeyPatch.context() as patch:
         try:
-            (one,) = await test_verl.run(servers, row, test_verl.V1)
-        except GymError:
-            found.append(None)
-            continue
-        before = [0] * len(one.prompt_ids)
-        log_probs = [0.0] * len(before) + one.response_logprobs
-        ids, mask = one.prompt_ids + one.response_ids, before + one.response_mask
-        found.append(Taken(ids, mask, log_probs, one.reward_score))
+            answers = await test_openrlhf.group(made, actor, *rows)
+        except ExceptionGroup as error:
+            raise leaf(error) from error
+        if installed("openrlhf"):
+            generator = test_openrlhf.samples_generator(patch)
+            real = [generator._process_response_into_experience(one, max_len=4096) for one in answers]
+            masks = [[0, *one.action_mask[0].tolist()] for one in real]
+            logs = [[0.0, *one.rollout_log_probs[0].tolist()] for one in real]
+            found = [(one.sequences[0].tolist(), float(one.rewards)) for one in real]
+        else:
+            spans = [set(chain(*(range(*span) for span in one["action_ranges"]))) for one in answers]
+            found = [(one["observation_tokens"], one["reward"]) for one in answers]
+            lengths = [range(len(ids)) for ids, _ in found]
+            masks = [[int(at in kept) for at in all_] for all_, kept in zip(lengths, spans, strict=True)]
+            logs = [one["rollout_log_probs"] for one in answers]
+    lists = zip(found, masks, logs, strict=True)
+    return actor.engine, [Taken(ids, mask, values, reward) for (ids, reward), mask, values in lists]
+
+
+async def verl(
+    rollouts: Rollouts,
+    roles: Any = None,
+    columns: Any = test_verl.V1,
+    experts: int = 0,
+    replays: bool = False,
+    **asked: Any,
+) -> Any:
+    servers, found = Servers(experts), list[Taken | None]()
+    with rows_of(rollouts) as rows:
+        for row in rows:
+            told: dict[str, Any] = {**asked, "settings": {"roles": roles or {}}, "replays": replays}
+            try:
+                made = await test_verl.run(servers, row, columns, **told)
+            except GymError as error:
+                if isinstance(error, UsageError) or len(rows) == 1:
+                    raise
+                found.append(None)  # so verl leaves it out
+                continue
+            for one in made if isinstance(made, list) else [made]:
+                found.append(_of_verl(one))
     return servers.engine, found
 
 
-async def skyrl(rows: list[Any]) -> tuple[TurnEngine, list[Taken | None]]:
-    client = test_skyrl.InferenceClient()
-    names = "".join(chr(ord("a") + place) for place in range(len(rows)))
-    output = await test_skyrl.generated(client, test_skyrl.batch(*rows, names=names))
-    columns = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards")
-    found = list[Taken | None]()
-    for prompt, ids, mask, log_probs, reward in zip(*(output[name] for name in columns), strict=True):
-        before = len(prompt)
-        found.append(Taken(prompt + ids, [0] * before + mask, [0.0] * before + log_probs, reward))
+def _of_verl(one: Any) -> Taken:
+    prompt, ids, mask = one.prompt_ids, one.response_ids, one.response_mask
+    logs, reward, experts = one.response_logprobs, one.reward_score, one.routed_experts
+    if installed("verl"):
+        given = one.as_dict()
+        names = ("prompts", "responses", "response_mask", "rollout_log_probs", "rm_scores")
+        prompt, ids, mask, logs, scores = (given[name].tolist() for name in names)
+        reward = sum(scores)
+        experts = None if experts is None else given["routed_experts"].numpy()[: len(prompt + ids) - 1]
+    before = len(prompt)
+    return Taken(prompt + ids, [0] * before + mask, [0.0] * before + logs, reward, experts)
+
+
+async def skyrl(
+    rollouts: Rollouts,
+    roles: Any = None,
+    experts: int = 0,
+    names: str = "",
+    steps: bool = False,
+    **asked: Any,
+) -> Any:
+    client = test_skyrl.InferenceClient(experts)
+    with rows_of(rollouts) as rows:
+        names = "a" * len(rows) if isinstance(rollouts[0], RolloutRecord) else "abc"[: len(rows)]
+        given, settings = test_skyrl.batch(*rows, names=names), {"roles": roles or {}}
+        output = await test_skyrl.generated(client, given, by_steps=steps, settings=settings, **asked)
+    if installed("skyrl"):
+        from skyrl.train.utils.trainer_utils import validate_generator_output
+
+        replays = {"routes_expected": asked.get("replays", False)}
+        validate_generator_output(len(rows), output, step_wise=steps, **replays)
+    keys = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards")
+    told = output["rollout_expert_indices"] or [None] * len(output["rewards"])
+    found = [
+        Taken(prompt + ids, [0] * len(prompt) + mask, [0.0] * len(prompt) + logs, reward, routed)
+        for prompt, ids, mask, logs, reward, routed in zip(*(output[key] for key in keys), told, strict=True)
+    ]
+    client.engine.output = output
     return client.engine, found
 
 
-trainers = pytest.mark.parametrize("trainer", [openrlhf, verl, skyrl])
+class Row(NamedTuple):
+    """What a trainer takes.
+
+    Attributes:
+        can: ``engine``: it samples with its own; ``branches``: all sequences of a rollout, else one;
+            ``weights``: also another one than 0 and 1; ``seats``: all, else one that has a name; ``experts``:
+            it replays them; ``no-experts``: it refuses them, else it asks its engine for none.
+        says: sentences of its page.
+    """
+
+    take: Take
+    package: str
+    can: str
+    says: tuple[str, ...]
 
 
-@trainers
-async def test_what_is_trained_on_is_what_the_engine_sampled(system: SyncClient, trainer: Any) -> None:
-    engine, (taken,) = await trainer([counter_row()])
+SKYRL = "SkyRL gets the experts that its engine chose in `rollout_expert_indices`"
+TRL = "TRL has no field for routed experts: rollouts of a model with the option `routed_experts` are refused."
+VERL = "the experts that the engine chose go to verl in `routed_experts`"
+TRAINERS = {
+    "GRPOTrainer": (grpo, "trl", "no-experts", TRL, "`GRPOTrainer` takes one per rollout: the last of the",
+                    "`GRPOTrainer` trains the one that `GymSpec(seat=…)` names"),
+    "AsyncGRPOTrainer": (async_grpo, "trl", "branches weights seats no-experts", TRL,
+                         "Each token segment and each branch is a sample", "`AsyncGRPOTrainer` trains all."),
+    "openrlhf": (openrlhf, "openrlhf", "engine", "OpenRLHF takes one sequence per rollout",
+                 "it trains one, because a rollout has one", "OpenRLHF has no field for routed experts"),
+    "verl": (verl, "verl", "engine branches experts", VERL, "verl's trainer takes several outputs",
+             "verl trains one, because it gives all outputs of a rollout one reward"),
+    "main_ppo_v0": (partial(verl, columns={}), "verl", "engine experts", VERL, "`main_ppo_v0`, takes one"),
+    "skyrl": (skyrl, "skyrl", "engine experts", SKYRL, "Without it SkyRL takes one sequence per rollout",
+              "Without `seats`, one seat is trained"),
+    "step-wise": (partial(skyrl, steps=True), "skyrl", "engine branches experts", SKYRL,
+                  "every [token segment and branch](../explanation/what-is-trained-on.md)"),
+    "step-wise-seats": (partial(skyrl, steps=True, seats=True), "skyrl", "engine branches seats experts",
+                        SKYRL, "`GymGenerator(seats=True)` each of [several seats]"),
+}  # fmt: skip
+
+
+def each(has: str = "", lacks: str = "") -> Any:
+    """The trainers with these capabilities, and without those."""
+    rows = {name: Row(take, package, can, says) for name, (take, package, can, *says) in TRAINERS.items()}
+    found = [
+        pytest.param(row, id=f"{name}-{version(row.package) if installed(row.package) else 'stand-in'}")
+        for name, row in rows.items()
+        if set(has.split()) <= set(row.can.split()) and not set(lacks.split()) & set(row.can.split())
+    ]
+    return pytest.mark.parametrize("row", found)
+
+
+@each()
+def test_its_page_says_so(row: Row) -> None:
+    page = " ".join((PAGES / f"train-with-{row.package}.md").read_text().split())
+    assert [one for one in row.says if one not in page] == []
+
+
+# -- tokens and rewards -------------------------------------------------------------------------------------
+
+
+@each("engine")
+@pytest.mark.slow
+async def test_what_is_trained_on_is_what_the_engine_sampled(system: SyncClient, row: Row) -> None:
+    engine, (taken,) = await row.take([counter_row()])
     (first_prompt, first), (prompt, ids) = engine.seen
     assert prompt[: len(first_prompt) + len(first)] == first_prompt + first
     assert taken.ids == prompt + ids
-    sampled = [place for place, kept in enumerate(taken.mask) if kept]
-    kept = [taken.ids[place] for place in sampled]
+    kept = taken.trained
     assert kept == first + ids
-    assert [taken.log_probs[place] for place in sampled] == pytest.approx(TurnEngine.log_probs(kept))
-    assert sum(taken.log_probs) == pytest.approx(sum(TurnEngine.log_probs(kept))), "elsewhere they are 0"
+    logs = [value for value, here in zip(taken.log_probs, taken.mask, strict=True) if here]
+    assert logs == pytest.approx(TurnEngine.log_probs(kept))
+    assert sum(taken.log_probs) == pytest.approx(sum(logs)), "elsewhere they are 0"
     assert test_openrlhf.byte_tokenizer().decode(kept) == f"{CALL}{END}Done.{END}"
 
 
-@trainers
-async def test_rewards_are_the_verifiers_and_a_failure_is_none(system: SyncClient, trainer: Any) -> None:
-    _, (right, wrong, failed) = await trainer([counter_row(), counter_row(5), TOO_LONG])
+@each("engine")
+@pytest.mark.slow
+async def test_rewards_are_the_verifiers_and_a_failure_is_none(system: SyncClient, row: Row) -> None:
+    _, (right, wrong, failed) = await row.take([counter_row(), counter_row(5), TOO_LONG])
     assert (right.reward, wrong.reward) == (1.0, 0.0)
     # Left out where the trainer can do that; else one token of no weight.
     assert failed is None or (set(failed.ids), set(failed.log_probs)) == ({END_ID}, {0.0})
+
+
+# -- branches -----------------------------------------------------------------------------------------------
+
+KINDS: list[tuple[Any, int, int]] = [
+    ("main", -1, 0),
+    ("retry", 0, -1),
+    ("main", 0, 2),
+    ("subagent", -1, -1),
+    ("side", -1, -1),
+    ("subagent", 3, -1),
+]
+ACCEPTED = {"main", "subagent"}
+
+
+@pytest.fixture
+def tree() -> tuple[list[Drawn], RolloutRecord]:
+    """A rollout with branches."""
+    chance, calls = random.Random(11), list[Drawn]()  # each has a prompt, and samples
+    for kind, parent, item in KINDS:
+        calls.append(call(chance, calls, parent, kind, item, 5))
+    made = replace(record(calls), reward=1.0)
+    row = Raw(bytes(made.row)[:-1] + b',"responses_create_params":{"input":"hi"}}')
+    return calls, read_record(encode_record(replace(made, row=row)))
+
+
+@each("branches")
+@pytest.mark.parametrize("credit", ["accepted", "all", "main", "last", {"side": 1}])
+async def test_each_sampled_token_is_trained_on_once(row: Row, credit: Any, tree: Any) -> None:
+    calls, made = tree
+    _, taken = await row.take([made], credit=credit)
+    kinds = {
+        "accepted": ACCEPTED,
+        "all": {kind for kind, _, _ in KINDS},
+        "main": {"main"},
+        "last": {"side"},  # the last sequence that began
+    }.get(str(credit), {"side"})
+    sampled = [one.ids for one in calls if one.kind in kinds]
+    trained = chain.from_iterable(one.trained for one in taken)
+    assert sorted(trained) == sorted(chain.from_iterable(sampled))
+
+
+@each(lacks="branches")
+async def test_of_one_sequence_it_is_the_main_one(
+    row: Row, tree: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls, made = tree
+    _, (taken,) = await row.take([made])
+    assert taken.trained == [one for call in calls if call.kind == "main" for one in call.ids]
+    assert "trained on" in "".join(capfd.readouterr())
+    _, (side,) = await row.take([made], credit={"side": 1})
+    assert side.trained == calls[4].ids
+
+
+@each(lacks="weights")
+async def test_a_weight_that_a_trainer_cannot_take_is_refused(row: Row, tree: Any) -> None:
+    with pytest.raises(UsageError, match=r"takes no weight for a sequence; give each kind 0 or 1"):
+        await row.take([tree[1]], credit={"main": 1, "subagent": 0.5})
+
+
+@each("weights")
+async def test_a_weight_is_a_factor_of_the_advantage(row: Row, tree: Any) -> None:
+    _, taken = await row.take([tree[1], replace(tree[1], reward=0.0)], credit={"main": 1, "subagent": 0.5})
+    assert [one.reward for one in taken] == pytest.approx([1.0, 0.5, -1.0, -0.5])
+
+
+async def test_skyrls_steps_are_those_of_one_trajectory(tree: Any) -> None:
+    engine, taken = await skyrl([tree[1]] * 2, steps=True)
+    count = len(taken) // 2
+    assert engine.output["is_last_step"] == [*[False] * (count - 1), True] * 2
+    assert [one.repetition_id for one in engine.output["trajectory_ids"]] == [0] * count + [1] * count
+    assert [one.reward for one in taken] == [1.0] * 2 * count
+
+
+# -- seats --------------------------------------------------------------------------------------------------
+
+# The ids that a seat sampled are the length of its name.
+FIRST, SECOND = [5], [6]
+GAMES = [game(1.0, first=1.0, second=-1.0), game(-1.0, first=-1.0, second=1.0)]
+
+
+async def played(row: Row, **asked: Any) -> list[tuple[list[int], float]]:
+    """What is trained on, with its reward or its advantage."""
+    return [(one.trained, one.reward) for one in (await row.take(GAMES, **asked))[1] if one]
+
+
+@each(lacks="seats")
+async def test_trainers_of_one_seat_refuse_several_with_the_remedy(row: Row) -> None:
+    said = r"in nim the policy is trained in the seats first, second, and .* name one with seat='first'"
+    with pytest.raises(UsageError, match=said):
+        await played(row)
+
+
+@each(lacks="seats")
+async def test_the_seat_that_is_named_is_trained_with_its_own_reward(row: Row) -> None:
+    assert await played(row, seat="second") == [(SECOND, -1.0), (SECOND, 1.0)]
+
+
+@each(lacks="seats")
+async def test_a_seat_that_the_policy_has_not_is_refused(row: Row) -> None:
+    with pytest.raises(UsageError, match=r"seat='third': in nim the policy is trained in first, second"):
+        await played(row, seat="third")
+    with pytest.raises(UsageError, match=r"seat='second': in nim the policy is trained in first$"):
+        await played(row, seat="second", roles={"second": "frozen"})
+
+
+@each()
+async def test_against_a_frozen_opponent_the_policys_seat_is_trained(row: Row) -> None:
+    assert await played(row, roles={"second": "frozen"}) == [(FIRST, 1.0), (FIRST, -1.0)]
+    assert await played(row, roles={"first": "frozen"}) == [(SECOND, -1.0), (SECOND, 1.0)]
+
+
+@each("seats")
+async def test_all_seats_are_trained_each_with_its_own_reward(row: Row) -> None:
+    assert await played(row) == [(FIRST, 1.0), (SECOND, -1.0), (FIRST, -1.0), (SECOND, 1.0)]
+
+
+async def test_skyrl_compares_a_seat_with_the_same_seat() -> None:
+    engine, _ = await skyrl(GAMES, steps=True, seats=True)
+    named = [(one.instance_id, one.repetition_id) for one in engine.output["trajectory_ids"]]
+    assert named == [("a/first", 0), ("a/second", 0), ("a/first", 1), ("a/second", 1)]
+    assert engine.output["is_last_step"] == [True] * 4
+    with pytest.raises(UsageError, match=r"seats=True: .*step_wise_trajectories=true"):
+        await skyrl(GAMES, seats=True)
+
+
+# -- routed experts -----------------------------------------------------------------------------------------
+
+
+@each("experts")
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [256, 300])
+async def test_experts_are_those_of_every_token_but_the_last(
+    system: SyncClient, row: Row, count: int
+) -> None:
+    _, (taken,) = await row.take([counter_row()], experts=count, replays=True)
+    wanted = experts_of(taken.ids, count)
+    assert taken.experts.shape == wanted.shape
+    assert (taken.experts == wanted).all()
+    assert taken.experts.dtype == (np.uint8 if count == 256 and row.package == "skyrl" else np.int16)
+
+
+@each("experts")
+@pytest.mark.slow
+async def test_experts_that_the_engine_did_not_tell_fail_and_unasked_ones_are_left_out(
+    system: SyncClient, row: Row
+) -> None:
+    if row.take is not verl and row.package == "verl":
+        _, (failed,) = await row.take([counter_row()], replays=True)
+        assert sum(failed.mask) == 0  # it cannot leave one out
+    else:
+        with pytest.raises(GymError, match=r"(replay|experts) is on, and (the|SkyRL's) engine did not"):
+            await row.take([counter_row()], replays=True)
+    _, (taken,) = await row.take([counter_row()], experts=256)
+    assert taken.experts is None
+
+
+@pytest.mark.slow
+async def test_verls_experts_are_cut_with_its_response(system: SyncClient) -> None:
+    asked: dict[str, Any] = {"replays": True, "response_length": 100}
+    (output,) = await test_verl.run(Servers(256), counter_row(), test_verl.V1, **asked)
+    ids = [*output.prompt_ids, *output.response_ids]
+    assert len(output.response_ids) == 100
+    # The engine went on, so the last token that is left has some, too.
+    assert (output.routed_experts[: len(ids) - 1] == experts_of(ids)).all()
+    assert len(output.routed_experts) == len(ids)
+
+
+@pytest.mark.slow
+async def test_skyrl_gets_a_row_of_experts_of_what_failed(system: SyncClient) -> None:
+    _, (_, failed) = await skyrl([counter_row(), TOO_LONG], experts=256, replays=True)
+    assert failed.experts.shape == (1, 2, 3)
+
+
+@each("no-experts")
+async def test_experts_are_refused_with_the_remedy(row: Row) -> None:
+    made = game(1.0, "")
+    told = bytes(made.row).replace(b'"content":""', b'"content":"","routed_experts":"nrlre1:int8:1x1x1:AA=="')
+    with pytest.raises(UsageError, match=r"TRL takes no routed experts, .* leave out the model's option"):
+        await row.take([replace(made, row=type(made.row)(told))])
+
+
+# -- trainers that hold the conversation themselves ---------------------------------------------------------
+
+
+class Judged:
+    """A client, and a session, whose verdict names two seats."""
+
+    observation, tools = (), ()
+
+    def verify(self, *_: Any) -> Verdict:
+        return Verdict(1.0, rewards={"first": 1.0, "second": 0.0})
+
+    def session(self, *_: Any) -> Any:
+        return nullcontext(self)
+
+
+def by_openrlhf() -> None:
+    test_openrlhf.reward_func(["a b"], ["a"], ["{}"])
+
+
+def by_verl() -> None:
+    batch = {"responses": np.array([5]), "attention_mask": np.array([1])}
+    item = test_verl.Item(batch=batch, non_tensor_batch={test_verl.ROW: "{}"})
+    manager = test_verl.GymRewardManager(test_verl.namespace({}), Servers().tokenizer)
+    asyncio.run(manager.run_single(item))
+
+
+def by_skyrl() -> None:
+    env = test_skyrl.GymEnv(extras={test_skyrl.ROW: "{}", "max_turns": 1})
+    env.init([{"role": "user", "content": "?"}])
+    env.step("a")
+
+
+def by_trl() -> None:
+    made = TrlEnvironment.__new__(TrlEnvironment)
+    vars(made).update(_session=Judged(), _failure="", _held=ExitStack())
+    made._verified("a")
+
+
+@pytest.mark.parametrize("judged", [by_openrlhf, by_verl, by_skyrl, by_trl])
+def test_one_conversation_gets_no_reward_of_several_seats(
+    judged: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("openrlhf", "verl", "skyrl_environment"):
+        monkeypatch.setattr(f"gym_trainers.{module}.shared_client", Judged)
+    with pytest.raises(GymError, match=r"trains the seats first, second, each with .*: (use|run) "):
+        judged()
+
+
+async def _two_seats(task: Task, reply: Reply) -> Verdict:
+    return Judged().verify()
+
+
+TWO_SEATS = environment(Environment(resource=_two_seats, description="Two seats."), "two_seats")
+
+
+@pytest.mark.slow
+async def test_prime_rl_gets_the_verifiers_reward_and_none_of_several_seats() -> None:
+    """It asks `/verify` of ``gym-runtime gym-server``; branches, experts and renderers are its own."""
+    page = " ".join((PAGES / "train-with-prime-rl.md").read_text().split())
+    assert "the server refuses it with the status 422" in page
+    assert "`credit` and the kinds" in page
+    async with running_server() as here:
+        for said, reward in (("B", 1.0), ("A", 0.0)):
+            answer = response(message(f"\\boxed{{{said}}}"))
+            assert (await here.post("/mcqa/verify", choice_row(response=answer))).body["reward"] == reward
+        broken = await here.post("/mcqa/verify", choice_row(response=answer, options=1))
+        assert broken.status == 422
+        assert "reward" not in broken.body
+    async with running_server(environments=(TWO_SEATS,)) as here:
+        asked = {"responses_create_params": {"input": "hi"}, "response": response(message("a"))}
+        refused = await here.post("/two_seats/verify", asked)
+    assert (refused.status, "reward" in refused.body) == (422, False)
+    assert "trains the seats first, second" in refused.body["detail"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_prime_rls_own_taskset_gets_no_reward_of_several_seats(tmp_path: Path) -> None:
+    """With a reward: `tests/faces/gym_server/test_real_clients.py`."""
+    if not (python := os.environ.get("VERIFIERS_PYTHON")):
+        pytest.skip("needs VERIFIERS_PYTHON: a Python with verifiers 0.4, which prime-rl trains on")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"responses_create_params": {"input": "hi"}}) + "\n")
+    async with running_server(environments=(TWO_SEATS,)) as here:
+        at = (f"{here.url}/two_seats", "rows.jsonl", "[]", "a")
+        with pytest.raises(AssertionError, match="422"):
+            await run_program(tmp_path, python, CLIENTS / "verifiers_taskset.py", *at)

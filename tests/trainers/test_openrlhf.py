@@ -19,9 +19,8 @@ import anyio
 import pytest
 from gym_runtime.client import SyncClient
 from gym_runtime.errors import GymError
-from trainers.trainer_stubs import installed, stand_in
+from trainers.trainer_stubs import stand_in
 from trainers.trainers_engine import (
-    CALL,
     CHOICE,
     END,
     END_ID,
@@ -134,11 +133,8 @@ def test_a_remote_reward(system: SyncClient) -> None:
 # -- OpenRLHF's own code ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
 def samples_generator(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """OpenRLHF's SamplesGenerator; vLLM, which it imports beside, has no part in what is called."""
-    if not installed("openrlhf"):
-        pytest.skip("needs openrlhf 0.11: pip install --no-deps openrlhf, and torch, ray")
+    """OpenRLHF's SamplesGenerator, which makes experiences. vLLM has no part in that."""
     monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
     monkeypatch.setattr(sys.modules["vllm"], "SamplingParams", Params, raising=False)
     monkeypatch.setitem(sys.modules, "openrlhf.trainer.ray.vllm_engine", ModuleType("vllm_engine"))
@@ -155,26 +151,7 @@ def samples_generator(monkeypatch: pytest.MonkeyPatch) -> Any:
             monkeypatch.setitem(sys.modules, package, stand)
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-    return SamplesGenerator
-
-
-async def test_openrlhf_makes_experiences_of_it(system: SyncClient, samples_generator: Any) -> None:
-    from openrlhf.utils.agent import AgentExecutorBase
-
-    made, actor = executor(), Actor()
-    assert isinstance(made, AgentExecutorBase)
-    rows = [counter_row(), counter_row() | {"responses_create_params": {"input": "x" * 600}}]
-    right, failed = await group(made, actor, *rows)
-    generator = samples_generator.__new__(samples_generator)
-    experience, stand_in = (
-        generator._process_response_into_experience(one, max_len=500) for one in (right, failed)
-    )
-    assert experience.rollout_log_probs.shape == experience.action_mask.shape
-    kept = experience.sequences[0, 1:][experience.action_mask[0].bool()].tolist()
-    assert kept == [*actor.tokenizer.encode(CALL), END_ID, *actor.tokenizer.encode("Done."), END_ID]
-    # The failed one has the other's reward: its advantage is 0, whichever the estimator of a group.
-    assert (float(experience.rewards), float(stand_in.rewards)) == (1.0, 1.0)
-    assert (int(stand_in.action_mask.sum()), float(stand_in.info["gym_failed"])) == (1, 1.0)
+    return SamplesGenerator.__new__(SamplesGenerator)
 
 
 @pytest.mark.parametrize("piece", [" ", "<|a|>", " \n", "<|a", "</s> "])

@@ -12,8 +12,6 @@ from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.rollout.groups import Group
 from gym_testing.small_system import small_system
 from gym_trainers.seats import SeatBaselines, seat_advantages, seat_samples
-from gym_trainers.training_rollouts import pieces
-from gym_trainers.trl_async import sample_fields
 from msgspec import Raw
 
 
@@ -120,13 +118,3 @@ def test_each_sequence_gets_its_own_seats_advantage() -> None:
     ]
     with pytest.raises(UsageError, match="0 advantages for 3 rollouts"):
         seat_samples(games, [])
-
-
-def test_trainers_of_one_model_do_not_train_one_seat_with_anothers_reward() -> None:
-    games = [game(1.0, first=1.0, second=-1.0), game(-1.0, first=-1.0, second=1.0)]
-    assert [one.response_ids for one in pieces(games[0])] == [[5]]
-    samples = sample_fields(games, group=0, version=0)
-    taken = [(one["input_ids"].tolist(), round(one["advantage"], 6)) for one in samples]
-    assert taken == [([1, 5], 1.0), ([1, 6], -1.0), ([1, 5], -1.0), ([1, 6], 1.0)]
-    # The opponent is another model.
-    assert len(sample_fields(games, group=0, version=0, apart={"second"})) == 2

@@ -20,6 +20,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 from gym_runtime import UsageError
+from gym_runtime.adapters import Prefix
 from gym_runtime.logs import logger
 
 Message = dict[str, Any]
@@ -72,14 +73,15 @@ def renderer_of(said: str, model: str) -> Renderer:
     try:
         return getattr(import_module(module), name)(model)
     except Exception as error:  # foreign code raises what it likes
-        missing = isinstance(error, ModuleNotFoundError) and said == "auto"
-        remedy = "pip install 'renderers[transformers]'" if missing else "give auto, or MODULE:FUNCTION"
+        missing = isinstance(error, ModuleNotFoundError)
+        auto = "pip install 'renderers[transformers]'" if missing else "leave it out, or give MODULE:FUNCTION"
+        remedy = auto if said == "auto" else "give auto, or MODULE:FUNCTION"
         what = f"the option renderer={said!r}: {type(error).__name__}: {error}; {remedy}"
         raise UsageError(what) from error
 
 
 def of_library(model: str) -> Renderer:
-    """That of the package ``renderers``, which keeps all thinking."""
+    """That of the package ``renderers``: it keeps all thinking, and knows models by their hub names."""
     base: Any = import_module("renderers.base")
     config: Any = import_module("renderers.configs").AutoRendererConfig(thinking_retention="all")
     return base.create_renderer(base.load_tokenizer(model), config)
@@ -114,22 +116,23 @@ class RendererPrefixes:
             if not self._agrees:
                 self._give_up("its first prompt has other ids than the engine's")
 
-    async def continued(self, so_far: list[int], chat: bytes, past: bytes) -> list[int] | None:
+    async def continued(self, prefix: Prefix, chat: bytes, past: bytes) -> list[int] | None:
         """The prompt that begins with the ids so far; None if the renderer finds no such prompt.
 
         Args:
+            prefix: the ids so far.
             chat: the chat request.
-            past: that of the part of the conversation that these ids hold.
+            past: that of the part of the conversation that the prefix holds.
         """
         if not self._agrees or self._renderer is None:
             return None
         renderer, (messages, tools) = self._renderer, _told(chat)
         new = messages[len(_told(past)[0]) :]
+        prompt, completion = prefix.prompt_and_completion
+        so_far = prompt + completion
 
         def bridged() -> list[int] | None:
-            # Where the last completion begins is not known. Renderers want some prompt, and look for the end
-            # of the turn from behind; what they give is checked below.
-            found = renderer.bridge_to_next_turn(so_far[:1], so_far[1:], new, tools=tools)
+            found = renderer.bridge_to_next_turn(prompt, completion, new, tools=tools)
             return None if found is None else list(found.token_ids)
 
         found = await self._called(bridged)

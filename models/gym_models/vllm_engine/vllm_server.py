@@ -171,7 +171,7 @@ class VllmEngine(Engine):
             await renderer.compare(chat, whole.token_ids)
             return None
         past = self._chat_body(call, call.input[: call.prefix.items])
-        ids = await renderer.continued(unpack_ids(call.prefix.ids), chat, past)
+        ids = await renderer.continued(call.prefix, chat, past)
         return None if ids is None else Prompt(ids)
 
     async def _parsed(self, call: ModelCall, generated: Generated, context: CallContext) -> Raw:

@@ -104,16 +104,25 @@ Ids = tuple[bytes, ...]
 PIECES_AT_MOST = 64  # then they are joined, because each turn looks at all of them
 
 
-class Prefix(msgspec.Struct, frozen=True, kw_only=True):
+class Prefix(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The tokens of a conversation so far.
 
     Attributes:
         ids: int32, little-endian, shape (tokens,): the last call's prompt and completion.
         items: how many of the conversation's items they cover.
+        completion: how many of the tokens are the last call's completion; 0 if an older peer did not say.
     """
 
     ids: bytes
     items: int
+    completion: int = 0
+
+    @property
+    def prompt_and_completion(self) -> tuple[list[int], list[int]]:
+        """Of the last call; the first token alone is the prompt where the length is not known."""
+        ids = unpack_ids(self.ids)
+        start = len(ids) - self.completion if 0 < self.completion < len(ids) else 1
+        return ids[:start], ids[start:]
 
 
 class WeightSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,7 +226,8 @@ def prefix_after(tokens: Tokens | None, items: int) -> Prefix | None:
     """
     if tokens is None or not tokens.prompt_ids:
         return None
-    return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items)
+    sampled = len(tokens.generation_ids) // ID_BYTES
+    return Prefix(ids=tokens.prompt_ids + tokens.generation_ids, items=items, completion=sampled)
 
 
 def chained(calls: Mapping[int, Tokens]) -> list[CallTokens]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE, ConversationUnknown, DeadlineExceeded, ModelUnavailable, leaf
 from gym_runtime.messages import calls
-from gym_runtime.messages.call_tokens import Ids, Prefix, ids_after
+from gym_runtime.messages.call_tokens import ID_BYTES, Ids, Prefix, ids_after
 from gym_runtime.messages.responses import NULL, Response, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
@@ -109,6 +109,7 @@ class RemoteModel:
     _mark: int = 0
     _ids: Ids = ()
     _covered: int = 0
+    _sampled: int = 0
     _params: Raw = field(default_factory=lambda: NULL)
     _items: list[Raw] = field(default_factory=list[Raw])
     _hash: blake2b = field(default_factory=lambda: blake2b(digest_size=DIGEST_BYTES))
@@ -139,6 +140,7 @@ class RemoteModel:
         self._extend(response.output)
         before, self._ids = self._ids, ids_after(answer.tokens, self._ids)
         self._covered = len(self._items)
+        self._sampled = len(answer.tokens.generation_ids) // ID_BYTES if answer.tokens else 0
         # The worker must have kept exactly this conversation; after an answer from the journal, that worker
         # may be gone.
         self._kept = answer.kept if self._worker and answer.kept == len(self._items) else 0
@@ -209,7 +211,9 @@ class RemoteModel:
                 return await self._send(NULL, items[known:], known=known, mark=self._mark, **kept)
             except ConversationUnknown:
                 self._kept = 0
-        prefix = Prefix(ids=b"".join(self._ids), items=self._covered) if self._ids else None
+        prefix = None
+        if self._ids:
+            prefix = Prefix(ids=b"".join(self._ids), items=self._covered, completion=self._sampled)
         return await self._send(params, items, prefix=prefix, **kept)
 
     async def _send(self, params: Raw, items: Sequence[Raw], **fields: Any) -> Raw:

@@ -106,10 +106,10 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             input=[],
             conversation="run.0.0.1",
             known=3,
-            prefix=Prefix(ids=b"\x01\x00\x00\x00", items=2),
+            prefix=Prefix(ids=b"\x01\x00\x00\x00", items=2, completion=1),
         ),
         b'{"params":null,"input":[],"conversation":"run.0.0.1","known":3,'
-        b'"prefix":{"ids":"AQAAAA==","items":2}}',
+        b'"prefix":{"ids":"AQAAAA==","items":2,"completion":1}}',
     ),
     (
         calls.decode_model_call,
