@@ -1,0 +1,1 @@
+"""A telephone with settings, contacts, messages and reminders, whose state is compared with milestones."""

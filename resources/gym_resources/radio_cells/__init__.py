@@ -1,0 +1,1 @@
+"""A small model of radio cells under congestion, the controls of an operator, and what they are worth."""

@@ -1,0 +1,1 @@
+"""Customers and tools that models play, and what a judge says of each message."""
