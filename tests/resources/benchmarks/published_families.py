@@ -256,6 +256,6 @@ THEIRS = (
     *("aalcr", "bbq", "bird_sql", "bunsenbench_chemistry_mcq", "iheval", "imo_gradingbench"),
     *("imo_proofbench_judge", "math_proof_judgement", "math_with_autograder", "omniscience"),
     *("physics_judge", "proof_genselect", "ragtruth", "rolemrc", "ruler", "ruler2", "spartqa"),
-    "ugphysics_judge",
+    *("rolemrc_judge", "ugphysics_judge"),
 )
 """Benchmarks whose rows are NeMo Gym's."""
