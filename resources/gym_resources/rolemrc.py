@@ -1,11 +1,12 @@
 """Answers in a role about a passage, or the refusal that fits the role (RoleMRC, compared with a reference).
 
 The reward is the ROUGE-L F1 of the model's last message, without its thoughts, and ``reference``. Long
-messages are compared in a process that can be killed. The score is the mean, and the same by dimension.
+messages are compared in a process that can be killed. The score is the mean, and the same by dimension. With
+a judge: `rolemrc_judge`.
 
-Rows are those of NeMo Gym's environment of this name; that the reward is this measure of the several that
-RoleMRC reports is our reading, and its mode with a judge is not here. Source: Lu et al. 2025,
-arXiv:2502.11387 (CC-BY-4.0); the example rows are our own.
+Rows and rewards are those of NeMo Gym's environment of this name in the mode ``reference``, which reports
+BLEU, METEOR and BERTScore beside it; the last needs a model, and none of them is here. Source: Lu et al.
+2025, arXiv:2502.11387 (CC-BY-4.0); the example rows are our own.
 """
 
 from __future__ import annotations

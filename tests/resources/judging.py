@@ -22,7 +22,7 @@ ROWS = Path(__file__).parent / "rows"
 NEMO_GYM_ROWS = Path(__file__).parents[3] / "shared/data/nemo_gym_examples"
 
 
-NO_TESTS = {"code_fim", "evalplus"}
+NO_TESTS = {"code_fim", "competitive_coding_challenges", "evalplus"}
 """Environments whose rows of theirs name a test without having it."""
 
 NO_ROWS = {"example_questions.jsonl"}

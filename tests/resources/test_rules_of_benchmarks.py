@@ -13,10 +13,12 @@ from gym_resources import (
     imo_gradingbench,
     imo_proofbench_judge,
     math_proof_judgement,
+    rolemrc_judge,
     spartqa,
 )
 from gym_resources.benchmarks.polymath import score as weighted
 from gym_resources.benchmarks.scoring.shares import found_and_missed
+from gym_resources.extract.bleu import bleu, counts
 from gym_resources.extract.text_similarity import chrf, rouge_l
 from gym_resources.judging.proofs import boxed_score
 from gym_resources.puzzles.needles import generate
@@ -31,6 +33,7 @@ NODES: dict[str, Any] = {"expected_answer": '["a", "b"]'}
 POEM = {"expected_answer": "x1Roses are red", "random_string_to_prepend": "x1"}
 NEEDLES = {"outputs": ["Oslo", "Rome"], "subset": "niah"}
 FORMS = {"outputs": ["NYC", "New York"], "subset": "qa_1"}
+TWO_STEPS: dict[str, Any] = {"expected_answer": ["1"], "match_type": "2steps"}
 WHO = {"expected_answer": "The Beatles", "alternatives": ["Fab Four"]}
 JSON = {"output_type": "JSON", "raw_output_metric": ["a.b", "c"]}
 BIRD = {"db_id": "quay", "gt_sql": "SELECT DISTINCT town FROM owner"}
@@ -49,6 +52,11 @@ RULES: list[tuple[str, dict[str, Any], str, float]] = [
     ("ruler", FORMS, "in new york", 1.0),
     ("ruler2", {"expected_answer": ["1", "2"], "match_type": "part"}, "2", 1.0),
     ("ruler2", {"expected_answer": ["1", "2"]}, "2", 0.5),
+    ("ruler2", {"expected_answer": ["a b c d"]}, "a b x d", 0.75),
+    ("ruler2", {"expected_answer": ["Document 7: a b", "x"], "match_type": "part"}, "Document 8: A B", 1.0),
+    ("ruler2", TWO_STEPS, "Cats. 1\n\nThe answer is 2.", 0.0),
+    ("ruler2", TWO_STEPS, "Cats. 2\r\nThe answer is 1.", 1.0),
+    ("ruler2", {"expected_answer": ["1 2 3 4 " * 100], "match_type": "2steps"}, "1 2 x 4 " * 100, 0.75),
     ("ruler2", {"expected_answer": "C", "eval_type": "multichoice"}, "A cat. Answer: C", 1.0),
     ("ruler2", {"expected_answer": "C", "eval_type": "multichoice"}, "A cat. Answer: B", 0.0),
     ("ruler2", {"expected_answer": "C", "eval_type": "multichoice"}, "Question 1: A?\nIt is C.", 1.0),
@@ -86,6 +94,13 @@ RULES: list[tuple[str, dict[str, Any], str, float]] = [
     ("rolemrc", {"reference": "the cat sat"}, "The cat sat.", 1.0),
     ("rolemrc", {"reference": "the cat sat"}, "<think>the cat sat</think>A dog ran.", 0.0),
     ("wmt_translation", {"text": "x", "translation": "Guten Tag"}, "Guten Tag", 1.0),
+    (
+        "wmt_translation",
+        {"text": "x", "translation": "the cat lay on it"},
+        "the cat sat on",
+        0.2753476574515918,
+    ),
+    ("wmt_translation", {"text": "x", "translation": "Guten Tag"}, "", 0.0),
 ]
 
 
@@ -102,7 +117,9 @@ async def test_a_reply_is_worth_what_the_rule_says(
         ("graphwalks", {"expected_answer": "a, b"}),
         ("mrcr", {**POEM, "random_string_to_prepend": ""}),
         ("ruler", {"outputs": []}),
-        ("ruler2", {"expected_answer": ["1"], "match_type": "2steps"}),
+        ("ruler2", {"expected_answer": ["1"], "match_type": "3steps"}),
+        ("rolemrc_judge", {"task": "role_related_mrc_answer_with_narration-3rd"}),
+        ("rolemrc_judge", {"task": "role_related"}),
         ("hotpotqa_qa", {"expected_answer": "The"}),
         ("imo_gradingbench", {"expected_answer": "good"}),
         ("math_proof_judgement", {"expected_judgement": "perhaps"}),
@@ -263,3 +280,41 @@ def test_long_texts_take_a_bounded_time() -> None:
     assert paths.code("```\n" * 20_000) == ""
     assert not paths.holds({"a": [{"b": 1}] * 1000}, "a." * 400 + "c")
     assert time.process_time() - started_s < 2.0
+
+
+def test_bleu_of_a_set_is_sacrebleus() -> None:
+    said = ["Das Wetter ist heute schön, nicht wahr?", "Er zahlte 3.50 Euro (bar) für 2-3 Äpfel."]
+    wanted = ["Das Wetter ist heute schön.", "Er zahlte 3.50 Euro bar für 2-3 grüne Äpfel."]
+    every = [counts(one, other, "de") for one, other in zip(said, wanted, strict=True)]
+    assert bleu(every) == pytest.approx(0.4440750605884706)  # sacreBLEU 2's corpus_bleu says so
+    assert bleu([counts("今日は天気がいいですね。", "今日は良い天気ですね。", "zh")]) == pytest.approx(
+        0.24177237023718654
+    )
+    assert bleu([counts("Guten Tag", "Guten Tag", "de")]) == 0.0
+
+
+async def test_aspects_of_a_role_are_judged_one_by_one() -> None:
+    task = {"task": "role_unrelated_mrc_refused_no_narration"}
+    found, prompts = await judged_by(
+        "rolemrc_judge", {"judge": ["[[YES]]", "Hm."]}, "Never heard of it.", **task
+    )
+    assert (found.reward, found.fields["judge_unparseable"], len(prompts)) == (0.5, 1, 2)
+    assert (found.fields["knowledge_range"], found.fields["nested_instruction"]) == (1.0, None)
+    assert {one in "".join(prompts) for one in (rolemrc_judge.BEYOND, rolemrc_judge.SPOKEN)} == {True}
+    silent, prompts = await judged_by("rolemrc_judge", {"judge": []}, "<think>", **task)
+    assert (silent.reward, prompts) == (0.0, [])
+
+
+def test_aspects_count_by_the_judges_answers() -> None:
+    none = dict.fromkeys(rolemrc_judge.ASPECTS)
+    every: list[dict[str, Any]] = [
+        {"knowledge_range": 1.0, "style_compliance": 0.0},
+        {"knowledge_range": 1.0},
+        {"multi_turn_instruction": 0.0},
+    ]
+    rollouts = [
+        ScoredRollout(task_index=n, reward=0.0, fields={**none, **one}) for n, one in enumerate(every)
+    ]
+    found = rolemrc_judge.score(rollouts)
+    assert (found["simple, without multi_turn"], found["weighted"]) == (50.0, 50.0)
+    assert found["simple"] == pytest.approx(100 / 3)

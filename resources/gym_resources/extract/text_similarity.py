@@ -1,4 +1,4 @@
-"""How much a text has of a reference: ROUGE-L and chrF, as their authors define them."""
+"""How much a text has of a reference: ROUGE-L, chrF and the rate of wrong words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 
 _WORD = re.compile(r"[a-z0-9]+")
 ORDER, BETA_SQUARED = 6, 4.0
-MOST_WORDS = 2000
+MOST_WORDS, MOST_WRONG = 2000, 1000
 
 
 def rouge_l(text: str, reference: str) -> float:
@@ -26,6 +26,27 @@ def rouge_l(text: str, reference: str) -> float:
         for place, other in enumerate(theirs, 1):
             before, row[place] = row[place], before + 1 if word == other else max(row[place], row[place - 1])
     return 2 * row[-1] / (len(ours) + len(theirs)) if row[-1] else 0.0
+
+
+def right_words(text: str, reference: str) -> float:
+    """One less the rate of wrong words (WER), at least 0: the words to insert, delete or replace, over the
+    reference's.
+
+    Takes time that grows with the product of both lengths, of which the first `MOST_WRONG` words count.
+
+    >>> right_words("a b c d", "a b x d"), right_words("a b a b", "a b"), right_words("", "a")
+    (0.75, 0.0, 0.0)
+    """
+    ours, theirs = (one.split()[:MOST_WRONG] for one in (text, reference))
+    if len(ours) >= 2 * len(theirs):
+        return 0.0
+    row = list(range(len(theirs) + 1))
+    for number, word in enumerate(ours, 1):
+        before, row[0] = row[0], number
+        for place, other in enumerate(theirs, 1):
+            changed = before + (word != other)
+            before, row[place] = row[place], min(changed, row[place] + 1, row[place - 1] + 1)
+    return max(0.0, 1 - row[-1] / len(theirs))
 
 
 def chrf(text: str, reference: str) -> float:

@@ -23,6 +23,7 @@ from gym_resources.instructions import (
     spelling,
     text_forms,
 )
+from gym_resources.instructions.any_language import VERIFIF
 from gym_resources.instructions.words import Expression, is_literal
 
 Checker = Callable[..., bool]
@@ -145,7 +146,9 @@ IFBENCH: dict[str, Checker] = {
     "custom:csv_quotes": challenges.student_csv,
     "custom:date_format_list": challenges.napoleonic_dates,
 }
-CHECKERS = {**IFEVAL, **IFTRAIN, **IFBENCH}
+OF_VERIFIF = "verifif/"
+"""Goes before the ids of VerifIF, of which some are IFEval's with other arguments."""
+CHECKERS = {**IFEVAL, **IFTRAIN, **IFBENCH, **{OF_VERIFIF + name: check for name, check in VERIFIF.items()}}
 
 
 def bind(instruction_id: str, arguments: Mapping[str, Any] | None) -> partial[bool]:

@@ -28,3 +28,10 @@ def last_user_text(task: Task) -> str:
     items = decode_items(task.responses_create_params.input_items())
     said = [item for item in items if isinstance(item, Message) and item.role == "user"]
     return message_lines(said[-1]).strip() if said else ""
+
+
+def conversation(task: Task) -> str:
+    """The messages of a row's input, each behind its role in capitals, with an empty line between."""
+    items = decode_items(task.responses_create_params.input_items())
+    said = [item for item in items if isinstance(item, Message)]
+    return "\n\n".join(f"[{item.role.upper()}]: {message_lines(item)}" for item in said)

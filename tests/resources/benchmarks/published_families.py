@@ -193,7 +193,29 @@ def segment(file: str) -> list[dict[str, Any]]:
     ]
 
 
+def library(_: str) -> list[dict[str, Any]]:
+    test = "import unittest\nclass TestCases(unittest.TestCase):\n    def test_one(self): ..."
+    about = {"test": test, "code_prompt": "def task_func():\n", "entry_point": "task_func"}
+    return [{**about, "task_id": "BigCodeBench/1", "instruct_prompt": "Write it."}]
+
+
 PUBLISHED |= {
+    "bigcodebench": library,
+    "scicode": {
+        "problems_test.jsonl": [
+            {
+                "problem_id": "1",
+                "required_dependencies": "import numpy as np",
+                "sub_steps": [
+                    {
+                        "step_number": "1.1",
+                        "function_header": "def one():",
+                        "test_cases": ["assert one() == target"],
+                    }
+                ],
+            }
+        ]
+    },
     "graphwalks": {
         "graphwalks_128k_and_shorter.parquet": [
             {"prompt": "Walk.", "answer_nodes": ["a", "b"], "problem_type": "bfs", "prompt_chars": 5}
@@ -256,6 +278,6 @@ THEIRS = (
     *("aalcr", "bbq", "bird_sql", "bunsenbench_chemistry_mcq", "iheval", "imo_gradingbench"),
     *("imo_proofbench_judge", "math_proof_judgement", "math_with_autograder", "omniscience"),
     *("physics_judge", "proof_genselect", "ragtruth", "rolemrc", "ruler", "ruler2", "spartqa"),
-    "ugphysics_judge",
+    *("rolemrc_judge", "ugphysics_judge"),
 )
 """Benchmarks whose rows are NeMo Gym's."""

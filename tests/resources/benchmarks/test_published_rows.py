@@ -82,7 +82,8 @@ def prepared(name: str, folder: Path, dataset: str = "") -> list[dict[str, Any]]
     lines = (folder / "rows.jsonl").read_bytes().splitlines()
     filled = [template.fill(line) if template else line for line in lines]
     for line in filled:
-        assert environment.resource.task(line).responses_create_params.input_items()
+        asked = environment.resource.task(line).responses_create_params.input_items()
+        assert asked or name == "scicode"  # its episode asks
     return [json.loads(line) for line in filled]
 
 

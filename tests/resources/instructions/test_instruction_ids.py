@@ -3,12 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gym_resources.instructions.any_language import VERIFIF
 from gym_resources.instructions.instruction_ids import CHECKERS, IFBENCH, IFEVAL, IFTRAIN, bind, expressions
 
 
 def test_the_benchmarks_are_complete() -> None:
     assert (len(IFEVAL), len(IFTRAIN), len(IFBENCH)) == (25, 29, 58)
-    assert len(CHECKERS) == len(IFEVAL) + len(IFTRAIN) + len(IFBENCH)
+    assert len(CHECKERS) == len(IFEVAL) + len(IFTRAIN) + len(IFBENCH) + len(VERIFIF)
     assert all(checker.__doc__ for checker in CHECKERS.values())
 
 
