@@ -23,6 +23,7 @@ from gym_models.wire import endpoint
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http_adapter import HttpAdapter
+from gym_models.wire.native import Computer
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +40,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     has: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     names: dict[str, str] = {}
+    computer: Computer | None = None
 
     @property
     def sampling(self) -> frozenset[str]:
@@ -54,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     check_model: bool | None = None
     has: tuple[str, ...] | None = None
     lacks: tuple[str, ...] | None = None
+    computer: Computer | None = None
     sampling: dict[str, Any] = {}
 
 
@@ -93,6 +96,7 @@ class Adapter(HttpAdapter):
             api=self._host.api,
             extra_body=msgspec.json.encode(self._settings.extra_body),
             media_hosts=self._settings.media_hosts,
+            computer=self._host.computer,
             dialect=ChatVariant(
                 reasoning=self._host.reasoning,
                 tool_images="user",

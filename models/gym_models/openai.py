@@ -20,6 +20,8 @@ Settings:
         ``max_completion_tokens``.
     options.sampling: sampling parameters that win over those of rows and runs: ``temperature``, ``top_p``,
         ``max_output_tokens``, and others by the engine's names.
+    options.computer: the computer tool that the model knows, for environments that offer the function
+        ``computer`` (`gym_models.wire.native`); never for training.
     options.check_model: false for an engine whose list of models is incomplete.
 """
 
@@ -37,6 +39,7 @@ from gym_runtime.adapters import ModelSettings
 from gym_models.wire.endpoint import OPENAI_URL, Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http_adapter import HttpAdapter
+from gym_models.wire.native import Computer
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_tokens: str = ""
     sampling: dict[str, Any] = {}
     check_model: bool = True
+    computer: Computer | None = None
 
 
 class Adapter(HttpAdapter):
@@ -77,6 +81,7 @@ class Adapter(HttpAdapter):
             api=msgspec.convert(settings.api, Api),
             extra_body=msgspec.json.encode(settings.extra_body),
             media_hosts=settings.media_hosts,
+            computer=self._options.computer,
             dialect=ChatVariant(
                 reasoning=self._options.reasoning,
                 tool_images=("user" if newer else "tool") if images == "auto" else images,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, Self
 
 from gym_faces.dialects import (
@@ -20,10 +21,11 @@ from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.errors import UNREADABLE, ModelRefused
 from gym_runtime.logs import logger
 
-from gym_models.wire import media
+from gym_models.wire import media, native
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.failures import failed, failure, is_context_overflow, not_an_answer, passed_on
 from gym_models.wire.http import Answer, Authorize, Pool
+from gym_models.wire.native import Computer
 from gym_models.wire.rate_limit import AnnouncedLimit
 
 Api = Literal["auto", "responses", "chat", "completions"]
@@ -49,11 +51,12 @@ class Engine:
         dialect: ChatVariant,
         authorize: Authorize | None = None,
         media_hosts: Sequence[str] = (),
+        computer: Computer | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.model = model
-        self.api: Api = api
-        self._free = api == "auto"
+        self.api: Api = "responses" if computer and api == "auto" else api
+        self._free = self.api == "auto"
         # llama.cpp closes a connection after a stream without announcing it.
         self.pool = Pool(endpoint, reuse=not dialect.stream, authorize=authorize)
         self._limit = AnnouncedLimit(endpoint.url)
@@ -61,6 +64,7 @@ class Engine:
         self._dialect = dialect
         self._left_out: set[str] = set()
         self._media_hosts = media_hosts
+        self._computer: Computer | None = computer
 
     async def __aenter__(self) -> Self:
         await self.pool.__aenter__()
@@ -75,6 +79,8 @@ class Engine:
             return await self._completion(call, context)
         call = side_channel.with_audio(call)
         await media.check(call, self._media_hosts, context.notes)
+        if self._computer is not None and not call.return_tokens:
+            return await self._natively(self._computer, call, context)
         beyond = side_channel.beyond_responses(bytes(call.params))
         if self.api == "chat" or (self._free and (call.return_tokens or beyond)):
             return await self._chat(call, context, beyond)
@@ -160,6 +166,18 @@ class Engine:
         except (ForeignAnswer, *UNREADABLE) as error:
             return self._foreign(answer, call, error)
 
+    async def _natively(self, tool: Computer, call: ModelCall, context: CallContext) -> ModelAnswer:
+        asked = native.request(tool, call, self.model, self._extra_body, self.endpoint)
+        answer = await self._post(asked.path, asked.body, context, asked.headers)
+        if answer.status >= 300:
+            return self._overflow_or_raise(answer, call)
+        try:
+            return ModelAnswer(response=native.read(tool, answer.body, call, self.model))
+        except FailedAnswer as error:
+            raise failed(answer, self.endpoint) from error
+        except (ForeignAnswer, *UNREADABLE) as error:
+            return self._foreign(answer, call, error)
+
     async def _completion(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         body = completions.write_request(call, self.model, self._extra_body)
         answer = await self._post(completions.PATH, body, context)
@@ -192,9 +210,12 @@ class Engine:
             )
         raise failure(answer, self.endpoint)
 
-    async def _post(self, path: str, body: bytes, context: CallContext) -> Answer:
+    async def _post(
+        self, path: str, body: bytes, context: CallContext, login: Mapping[str, str] = MappingProxyType({})
+    ) -> Answer:
         number = await self._limit.admit(context.deadline_s)
         headers = self._affinity(context) if self.endpoint.private else context.headers
+        headers = {**headers, **login}
         answer = await self.pool.post(path, body, deadline_s=context.deadline_s, headers=headers or None)
         self._limit.answered(number, answer.status, answer.headers)
         return answer

@@ -11,6 +11,9 @@ fail and still write a 0: before a reward below ``gold`` counts, the task's own 
 same way, once in each worker, and the rollout fails if it is not graded full. What a task asks for and does
 not get is refused by name.
 
+MCP servers of a task run in its box, and their tools are offered as ``SERVER__TOOL``; skills are listed after
+the instruction.
+
 After each step the files of the agent's box are saved: when a worker is lost, its rollouts continue with
 these on another one. What a command has left running is not there any more.
 Source: the folders, the order of a trial and the reward files of Harbor 0.26 (Apache-2.0).
@@ -24,10 +27,12 @@ from typing import Any, ClassVar
 
 import msgspec
 from anyio import to_thread
-from gym_runtime import Environment, Episode, Reply, Step, Task, TaskError, UsageError, Verdict
+from gym_runtime import Environment, Episode, Image, Reply, Step, Task, TaskError, UsageError, Verdict
+from gym_runtime.messages import FunctionCall
 
 from gym_resources.guests.played import named_code
-from gym_resources.harbor_tasks import grading, task_box, task_file, task_folder
+from gym_resources.harbor_tasks import box_servers, grading, task_box, task_file, task_folder
+from gym_resources.harbor_tasks.box_servers import BoxServers
 from gym_resources.harbor_tasks.task_folder import HarborTask
 from gym_resources.harbor_tasks.task_trial import Settings, Trial
 from gym_resources.swe import shell
@@ -55,6 +60,7 @@ class HarborSession(Episode[HarborRow]):
     sound: ClassVar[set[str]] = set()
     """The digests of tasks whose own solution was graded full in this worker."""
     trial: Trial | None = None
+    servers: BoxServers
 
     async def open(self) -> None:
         named = self.task.harbor
@@ -64,6 +70,7 @@ class HarborSession(Episode[HarborRow]):
         if await to_thread.run_sync(found.digest) != named.digest:
             raise TaskError(f"task {found.name} is not as it was when the row was made: {found.folder}")
         self.offered_tools = [TOOL]
+        self.servers = BoxServers()
         self.ended_by = "turns"
         self.trial = Trial(found, self.settings, self.store)
         await self.trial.open()
@@ -74,9 +81,20 @@ class HarborSession(Episode[HarborRow]):
         return self.trial
 
     async def reset(self) -> str | None:
-        if self.task.responses_create_params.input_items():
-            return None
-        return self.opened.task.instruction
+        trial, given = self.opened, self.task.responses_create_params.input_items()
+        said = [] if given else [trial.task.instruction]
+        part = trial.task.file.environment
+        if self.settings.play == "agent":
+            await self._offer()
+            if part.skills_dir and (about := await box_servers.skills(trial.box, part.skills_dir)):
+                said.append(about)
+        return "\n\n".join(said) or None
+
+    async def _offer(self) -> None:
+        trial = self.opened
+        parts = trial.task.file.environment.mcp_servers
+        tools = await self.servers.begin(trial.box, parts, trial.step.agent.user)
+        self.offered_tools = [TOOL, *tools]
 
     async def step(self, reply: Reply) -> Step:
         trial = self.opened
@@ -85,9 +103,13 @@ class HarborSession(Episode[HarborRow]):
             await trial.play(solve=self.settings.play == "oracle")
             return Step(terminated=True)
         commands = shell.commands(reply)
-        outputs: dict[str, str] = {}
+        asked = {call.call_id: call for call in reply.function_calls if call.name in self.servers}
+        outputs: dict[str, str | list[str | Image]] = {}
         said: str | None = None
         for command in commands:
+            if (call := asked.get(command.call_id)) is not None:
+                outputs[command.call_id] = await self._called(call)
+                continue
             text = command.problem or await self._executed(command.script)
             if command.call_id:
                 outputs[command.call_id] = text
@@ -135,10 +157,18 @@ class HarborSession(Episode[HarborRow]):
         await opened.close()
         await self.trial.restore(saved)
         self.ended_by = saved["ended_by"]
+        if self.settings.play == "agent":
+            await self._offer()
 
     async def close(self) -> None:
         if self.trial is not None:
             await self.trial.close()
+
+    async def _called(self, call: FunctionCall) -> str | list[str | Image]:
+        if self.opened.left_s <= 0:
+            return "Your time is up."
+        trial = self.opened
+        return await self.servers.call(call.name, call.arguments, trial.box, trial.step.agent.user)
 
     async def _executed(self, script: str) -> str:
         if "\0" in script:
@@ -177,10 +207,13 @@ def _solvable(task: HarborTask) -> bool:
 
 def _refusals(task: HarborTask, settings: Settings) -> list[str]:
     """What of a task does not run here."""
-    found = task_file.refusals(task.file, plain=settings.plain)
+    found = task_file.refusals(task.file, plain=settings.plain, network=settings.network == "task")
     steps = task.file.all_steps
     if task.has("environment/docker-compose.yaml"):
-        found.append("it has a docker-compose.yaml; only one container is supported")
+        found.append(
+            "it has a docker-compose.yaml; only one container is supported: start its services in the "
+            "Dockerfile's image"
+        )
     if task.has("trajectory.json") or any(task.has(f"steps/{step.name}/trajectory.json") for step in steps):
         found.append("it begins with a trajectory.json")
     for step in steps:

@@ -40,6 +40,17 @@ class HealthCheck(msgspec.Struct, frozen=True):
     retries: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
 
 
+class McpServerPart(msgspec.Struct, frozen=True):
+    """``[[environment.mcp_servers]]``."""
+
+    name: str
+    transport: Literal["sse", "streamable-http", "http", "stdio"] = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: list[str] = []
+    headers: dict[str, str] = {}
+
+
 class EnvironmentPart(msgspec.Struct, frozen=True):
     """``[environment]``, and ``[verifier.environment]``."""
 
@@ -59,7 +70,7 @@ class EnvironmentPart(msgspec.Struct, frozen=True):
     skills_dir: str | None = None
     env: dict[str, str] = {}
     healthcheck: HealthCheck | None = None
-    mcp_servers: list[dict[str, Any]] = []
+    mcp_servers: list[McpServerPart] = []
 
     @property
     def network(self) -> Network:
@@ -201,6 +212,10 @@ def parse(text: str, where: str) -> TaskFile:
     for artifact in (one for step in found.all_steps for one in found.artifacts_of(step)):
         if not artifact.source.strip() or ".." in PurePosixPath(artifact.source).parts:
             raise UsageError(f"{where}: the artifact '{artifact.source}' must be a path without '..'")
+    for server in (one for box in boxes(found) for one in box.mcp_servers):
+        needed = "command" if server.transport == "stdio" else "url"
+        if not getattr(server, needed) or (needed == "command" and server.headers):
+            raise UsageError(f"{where}: the MCP server '{server.name}' needs {needed} for {server.transport}")
     given = [*(box.env for box in boxes(found)), *(one.env for one in verifiers), found.solution.env]
     for name in (name for variables in given for name in variables):
         if not _VARIABLE.fullmatch(name):
@@ -214,11 +229,12 @@ def boxes(found: TaskFile) -> list[EnvironmentPart]:
     return [found.environment, *(one.environment for one in verifiers if one.environment)]
 
 
-def refusals(found: TaskFile, *, plain: bool) -> list[str]:
+def refusals(found: TaskFile, *, plain: bool, network: bool = False) -> list[str]:
     """What a task asks for and does not get here, each in words with what would help.
 
     Args:
         plain: its boxes have no images.
+        network: they get the network that it asks for.
     """
     steps, parts = found.all_steps, boxes(found)
     hooks = [hook for step in steps for hook in step.verifier.collect]
@@ -227,12 +243,20 @@ def refusals(found: TaskFile, *, plain: bool) -> list[str]:
     networks = {mode for step in steps for mode in (step.agent.network_mode, step.verifier.network_mode)}
     networks |= {found.agent.network_mode, *(part.network for part in parts)}
     artifacts = [artifact for step in steps for artifact in found.artifacts_of(step)]
+    servers = found.environment.mcp_servers
     reasons = {
         "its [environment].os is not linux": any(box.os.lower() != "linux" for box in parts),
         "it needs a GPU or TPU": any(box.gpus or box.tpu for box in parts),
-        "it has [[environment.mcp_servers]]": any(box.mcp_servers for box in parts),
-        "it has skills_dir": any(box.skills_dir for box in parts),
-        "its network_mode is allowlist; a box has all of a network or none": "allowlist" in networks,
+        "an MCP server of it is no program (transport stdio): only these run, in its box": any(
+            server.transport != "stdio" for server in servers
+        ),
+        "the names of its MCP servers are not words that differ": len({one.name for one in servers})
+        < len(servers)
+        or not all(_NAME.fullmatch(one.name) for one in servers),
+        "its verifier has MCP servers or skills": any(box.mcp_servers or box.skills_dir for box in parts[1:]),
+        "its network_mode is allowlist; a box has all of a network or none, and without ?network=task none": (
+            network and "allowlist" in networks
+        ),
         "it has another user than root, which needs an image": plain
         and any(user not in _ROOT for user in users),
         "the name of a user is no word": not all(

@@ -118,7 +118,7 @@ class _Refused(Exception):
         self.code = code
 
 
-class _Wire(Protocol):
+class Wire(Protocol):
     """How messages travel."""
 
     def exchange(
@@ -129,12 +129,16 @@ class _Wire(Protocol):
 
 
 class Connection:
-    """One session's connection; closed at the end of its ``async with`` block."""
+    """One session's connection; closed at the end of its ``async with`` block.
 
-    def __init__(self, server: McpServer) -> None:
+    Args:
+        wire: carries the messages, in place of what the server's address or command makes.
+    """
+
+    def __init__(self, server: McpServer, wire: Wire | None = None) -> None:
         self._server = server
         self._stack = AsyncExitStack()
-        self._wire: _Wire | None = None
+        self._wire: Wire | None = wire
         self._number = 0
         self._new = False
 
@@ -145,8 +149,9 @@ class Connection:
             ResourceError: it does not speak MCP.
         """
         try:
-            wire = _Http(self._server) if self._server.url else _Pipe(self._server)
-            self._wire = await self._stack.enter_async_context(wire)
+            if self._wire is None:
+                wire = _Http(self._server) if self._server.url else _Pipe(self._server)
+                self._wire = await self._stack.enter_async_context(wire)
             await self._begin()
         except BaseException:
             await self._stack.aclose()

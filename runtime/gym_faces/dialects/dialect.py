@@ -46,6 +46,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         stream: the client wants the answer as events.
         include_usage: for a Chat stream: end with the usage.
         namespaces: the namespace and name of each function that has them; see `responses_api`.
+        computer: the computer tool that the client offers by itself; see `computer`.
     """
 
     call: ModelCall
@@ -53,6 +54,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool
     include_usage: bool = False
     namespaces: Mapping[str, tuple[str, str]] = {}
+    computer: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

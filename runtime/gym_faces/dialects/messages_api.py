@@ -7,6 +7,8 @@
     assistant: thinking, text, tool_use   reasoning, message, ``function_call``
     ====================================  ========================================================
 
+Anthropic's computer tools become the function ``computer``, a call of a toolset's member one of its actions.
+
 Hints that do not change the answer (cache marks, tiers, budgets of thinking) are ignored, and so is a
 result's ``is_error``, because its text says so. Sampling settings that the Responses API does not have
 (``top_k``, ``stop_sequences``) reach the engine through ``metadata.extra_body``.
@@ -37,7 +39,7 @@ from gym_runtime.messages import (
 )
 from msgspec import Meta, Raw
 
-from gym_faces.dialects import side_channel
+from gym_faces.dialects import computer, messages_engine, side_channel
 from gym_faces.dialects.dialect import (
     ERRORS,
     MAX_ITEMS,
@@ -81,6 +83,7 @@ class _Block(msgspec.Struct):
     name: str = ""
     input: Raw = Raw(b"{}")
     tool_use_id: str = ""
+    toolset_name: str | None = None
     content: str | list[_Block] | None = None
 
 
@@ -92,9 +95,14 @@ class _Message(msgspec.Struct):
 _Messages = Annotated[list[_Message], Meta(max_length=MAX_ITEMS)]
 
 
+class _Member(msgspec.Struct):
+    enabled: bool = True
+
+
 class _Tool(msgspec.Struct):
-    name: str
+    name: str = ""
     type: str | None = None
+    configs: dict[str, _Member] | None = None
     description: str | None = None
     input_schema: Raw = Raw(b"{}")
     strict: bool | None = None
@@ -129,6 +137,7 @@ def read_request(body: bytes) -> Asked:
     stream = fields.take("stream", bool, False)
     params: dict[str, Any] = {"max_output_tokens": fields.require("max_tokens", int)}
     params |= fields.take_raw("temperature", "top_p")
+    native = ""
     items = _system(fields.take("system", str | list[_Block]))
     for place, message in enumerate(fields.require("messages", _Messages)):
         try:
@@ -137,6 +146,7 @@ def read_request(body: bytes) -> Asked:
             raise TaskError(f"messages.{place}.{error}") from error
     if tools := fields.take("tools", list[_Tool]):
         params["tools"] = [_tool(tool) for tool in tools]
+        native = next((tool.type for tool in tools if tool.type in messages_engine.BETAS), "") or ""
     if (choice := fields.take("tool_choice", _Choice)) is not None:
         params |= _choice(choice)
     if (metadata := fields.take("metadata", _Metadata)) is not None and metadata.user_id:
@@ -150,7 +160,8 @@ def read_request(body: bytes) -> Asked:
     fields.take_raw(*_HINTS)
     fields.refuse(dict.fromkeys(fields.rest(), "this cannot be carried to the models here"))
     params |= side_channel.write({}, extra)
-    return Asked(call=ModelCall(params=Raw(encode(params)), input=items), model=model, stream=stream)
+    call = ModelCall(params=Raw(encode(params)), input=items)
+    return Asked(call=call, model=model, stream=stream, computer=native)
 
 
 def _system(system: str | list[_Block] | None) -> list[Raw]:
@@ -203,10 +214,11 @@ def _assistant(blocks: list[_Block]) -> list[Raw]:
                 items.append(reasoning_item(block.thinking))
             case "tool_use":
                 # Undecoded: the arguments must be the text that the model wrote.
-                arguments = bytes(block.input).decode()
-                items.append(
-                    item(type="function_call", call_id=block.id, name=block.name, arguments=arguments)
-                )
+                arguments, name = bytes(block.input).decode(), block.name
+                if block.toolset_name == computer.NAME:
+                    given = computer.decoded(arguments) or {}
+                    name, arguments = computer.NAME, encode({"action": name, **given}).decode()
+                items.append(item(type="function_call", call_id=block.id, name=name, arguments=arguments))
             case other:
                 raise TaskError(f"content: an assistant's block of type '{other}' cannot be carried")
     return items
@@ -237,8 +249,15 @@ def _part(block: _Block) -> dict[str, Any]:
 
 
 def _tool(tool: _Tool) -> dict[str, Any]:
+    if tool.type in messages_engine.BETAS:
+        configs = tool.configs or {}
+        return computer.function(
+            one for one in computer.ACTIONS if one not in configs or configs[one].enabled
+        )
     if tool.type not in (None, "custom"):
         raise TaskError(f"tools: the hosted tool '{tool.type}' is not available; define a tool with a schema")
+    if not tool.name:
+        raise TaskError("tools: a tool needs its name")
     return {
         "type": "function",
         "name": tool.name,
@@ -337,7 +356,10 @@ def _message(raw: Raw, asked: Asked) -> dict[str, Any]:
                     blocks.append({"type": "text", "text": text})
             case FunctionCall():
                 called = _arguments(one.arguments)
-                blocks.append({"type": "tool_use", "id": one.call_id, "name": one.name, "input": called})
+                used: dict[str, Any] = {"name": one.name, "input": called}
+                if one.name == computer.NAME and asked.computer == messages_engine.TOOLSET:
+                    used |= _member(called)
+                blocks.append({"type": "tool_use", "id": one.call_id, **used})
             case _:
                 raise ModelRefused(f"the Messages API cannot carry the model's {type(one).__name__}")
     return {
@@ -363,6 +385,14 @@ def _arguments(text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except UNREADABLE:
         return {"arguments": text}
+
+
+def _member(called: dict[str, Any]) -> dict[str, Any]:
+    """The member of Anthropic's toolset that a call of the function names."""
+    if called.get("action") not in computer.ACTIONS:
+        return {}
+    given = {name: value for name, value in called.items() if name != "action"}
+    return {"name": called["action"], "input": given, "toolset_name": computer.NAME}
 
 
 def _stop_reason(response: Response, blocks: list[dict[str, Any]]) -> str:

@@ -37,7 +37,7 @@ from gym_runtime.messages import (
 )
 from msgspec import Meta, Raw
 
-from gym_faces.dialects import side_channel
+from gym_faces.dialects import computer_items, side_channel
 from gym_faces.dialects.dialect import (
     MAX_ITEMS,
     ApiDialect,
@@ -122,7 +122,7 @@ def read_request(body: bytes) -> Asked:
     fields.take("stream_options", dict[str, Any])
     fields.take("client_metadata", dict[str, Any])  # Codex sends it, different in each turn
     said: str | list[Raw] = fields.require("input", str | Annotated[list[Raw], Meta(max_length=MAX_ITEMS)])
-    items = [user_message(said)] if isinstance(said, str) else said
+    items = [user_message(said)] if isinstance(said, str) else computer_items.read_items(said)
     for place, raw in enumerate(items):
         try:
             match decode_item(raw):
@@ -137,16 +137,20 @@ def read_request(body: bytes) -> Asked:
     metadata: dict[str, str] = fields.take("metadata", dict[str, str], {})
     params = fields.take_raw("include", *_REPEATED)
     names: _Names = {}
+    native = ""
     if (tools := fields.take("tools", list[Raw])) is not None:
         try:
             params["tools"], names = _flat(tools)
+            params["tools"], native = computer_items.offered(params["tools"])
         except UNREADABLE as error:
             raise TaskError(f"tools: {error}") from error
         if any(_decode_head(tool).type != "function" for tool in params["tools"]):
             metadata = {HOSTED_TOOLS: OPTIONAL, **metadata}
+    if native and bytes(params.get("tool_choice", b"")).startswith(b"{"):
+        params["tool_choice"] = computer_items.chosen(params["tool_choice"])
     params |= side_channel.write(metadata, fields.rest())
     call = ModelCall(params=Raw(encode(params)), input=items)
-    return Asked(call=call, model=model, stream=stream, namespaces=names)
+    return Asked(call=call, model=model, stream=stream, namespaces=names, computer=native)
 
 
 def write_request(call: ModelCall, model: str, extra_body: bytes) -> bytes:
@@ -314,6 +318,9 @@ def _fields(raw: Raw, asked: Asked) -> dict[str, Any]:
         items = _decode_items(fields["output"])
         fields["output"] = [_with_namespace(one, asked.namespaces) for one in items]
         fields["output"] = Raw(encode(fields["output"]))
+    if asked.computer:
+        shown = computer_items.write_items(_decode_items(fields["output"]), asked.computer)
+        fields["output"] = Raw(encode(shown))
     fields["created_at"] = int(float(bytes(encode(fields["created_at"]))))
     return fields
 

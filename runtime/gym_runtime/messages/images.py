@@ -25,12 +25,14 @@ class Image:
 
     Attributes:
         media_type: ``image/png`` and the like.
+        width: in pixels.
+        height: in pixels.
 
     Raises:
         ValueError: the data are no PNG, JPEG, GIF or WebP file, or the image is too large.
     """
 
-    __slots__ = ("data", "media_type")
+    __slots__ = ("data", "height", "media_type", "width")
 
     def __init__(self, data: bytes) -> None:
         if len(data) > MAX_BYTES:
@@ -41,7 +43,7 @@ class Image:
             raise ValueError("the image's size cannot be read: it is cut short") from None
         if not 0 < width * height <= MAX_PIXELS:
             raise ValueError(f"the image has {width}×{height} pixels; at most {MAX_PIXELS} are accepted")
-        self.data = data
+        self.data, self.width, self.height = data, width, height
 
     def part(self) -> dict[str, Any]:
         """The part of a message."""

@@ -18,11 +18,12 @@ OWN = Path(__file__).parent / "own"
 
 
 @asynccontextmanager
-async def guest(name: str, *turns: Turn, **roles: Engine) -> AsyncGenerator[SmallSystem]:
+async def guest(name: str, *turns: Turn | Engine, **roles: Engine) -> AsyncGenerator[SmallSystem]:
     """A system whose only environment is this guest, with models in roles."""
     async with small_system() as system:
         await system.add_resource(catalogue.environment(name))
-        await system.add_model(Engine(*turns))
+        (policy,) = turns if isinstance(turns[0], Engine) else [Engine(*turns)]
+        await system.add_model(policy)
         for role, engine in roles.items():
             await system.add_model(engine, name=f"model-{role}", pool=role)
         await system.add_agent({"step_loop": StepLoop(), "tool_loop": ToolLoop()})

@@ -14,13 +14,15 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, Truncated
 from gym_sandbox import bubblewrap
 from gym_sandbox.sandbox_errors import SetupError
-from gym_testing.small_system import Turn, answer, function_call
+from gym_testing.small_system import Engine, Turn, answer, function_call
 from resources.guests.guest_runs import guest, made, own_rows, result, said
 from resources.guests.harbor_folders import INSTRUCTION, SOLUTION, TESTS, TOML, task
+from resources.guests.mcp_servers import COUNTER
 from resources.judging import call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 NAME = "harbor:tasks?image=none"
+SERVER = '[[environment.mcp_servers]]\nname = "db"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def shell(command: str, call_id: str = "a") -> Turn:
     return answer(function_call("bash", json.dumps({"command": command}), call_id))
 
 
-async def ran(name: str, *turns: Turn) -> dict[str, RolloutRecord]:
+async def ran(name: str, *turns: Turn | Engine) -> dict[str, RolloutRecord]:
     """What became of each task of a guest, with these answers of the model."""
     async with guest(name, *turns) as system:
         records = await made(system, name, own_rows(name))
@@ -338,6 +340,54 @@ async def test_an_agent_whose_time_is_up_is_judged(folder: Path) -> None:
     assert result(record)["harbor_ended_by"] == "timeout"
 
 
+async def test_mcp_servers_and_skills_of_the_box_reach_the_model(folder: Path) -> None:
+    """A server that is ended by the agent is started again; skills are listed, and stay in the box."""
+    toml = TOML.replace("[environment]", '[environment]\nskills_dir = "skills"').replace(
+        "[agent]", f'{SERVER}transport = "stdio"\ncommand = "python3"\nargs = ["/app/server.py"]\n[agent]'
+    )
+    skill = "---\nname: lines\ndescription: How lines are counted.\n---\nUse wc -l.\n"
+    files = {"environment/server.py": COUNTER, "environment/skills/lines/SKILL.md": skill}
+    task(folder / "count", toml=toml, **files)
+    engine = Engine(
+        answer(function_call("db__count_add", '{"amount": 2}', "c1")),
+        answer(
+            function_call("db__count_add", '{"amount": 1}', "c2"),
+            function_call("bash", '{"command": "kill $(cat /tmp/.mcp-db/pid); echo 3 >out.txt"}', "c3"),
+            function_call("db__count_add", '{"amount": 5}', "c4"),
+            function_call("db__count_add", "[]", "c5"),
+            function_call("db__none", "{}", "c6"),
+        ),
+        answer("Done."),
+    )
+    (record,) = (await ran(NAME, engine)).values()
+    assert (record.reward, record.ending) == (1.0, "completed")
+    first, _, last = [call for call, _ in engine.calls.items]
+    offered = {one["name"] for one in json.loads(bytes(first.params))["tools"]}
+    assert offered == {"bash", "db__count_add"}
+    assert "lines: How lines are counted. (/app/skills/lines/SKILL.md)" in bytes(first.input[-1]).decode()
+    outputs = {one["call_id"]: one["output"] for one in map(json.loads, last.input) if "output" in one}
+    assert outputs["c1"].startswith("count 2")
+    assert outputs["c2"].startswith("count 3")
+    assert outputs["c4"].startswith("count 5")
+    assert "not a JSON object" in outputs["c5"]
+    assert outputs["c6"] == "There is one tool: bash."
+
+
+async def test_a_server_that_does_not_start_fails_the_rollout(folder: Path) -> None:
+    server = f'{SERVER}transport = "stdio"\ncommand = "sh"\nargs = ["-c", "echo no database >&2"]\n'
+    task(folder / "count", toml=TOML.replace("[agent]", f"{server}[agent]"))
+    (record,) = (await ran(NAME, answer("Done."))).values()
+    assert "the MCP server 'db' has ended: no database" in why(record)
+
+
+async def test_an_allowlist_is_no_network_unless_the_command_allows_one(folder: Path) -> None:
+    task(folder / "count", toml=TOML.replace("no-network", "allowlist"))
+    (record,) = (await ran(NAME, shell("echo 3 >out.txt"), answer("Done."))).values()
+    assert record.reward == 1.0
+    with pytest.raises(UsageError, match="allowlist; a box has all of a network or none"):
+        catalogue.environment(f"{NAME}&network=task")
+
+
 async def test_rows_belong_to_what_was_named(folder: Path) -> None:
     task(folder / "count")
     task(folder.parent / "other")
@@ -355,7 +405,8 @@ def test_what_a_task_asks_for_and_does_not_get_is_refused_by_name(folder: Path) 
     good = task(folder / "good")
     refused = {
         "windows": TOML.replace("[environment]", '[environment]\nos = "windows"'),
-        "allowlist": TOML.replace("no-network", "allowlist"),
+        "remote": TOML.replace("[agent]", f'{SERVER}transport = "http"\nurl = "http://db/mcp"\n[agent]'),
+        "twice": TOML.replace("[agent]", 2 * f'{SERVER}transport = "stdio"\ncommand = "x"\n' + "[agent]"),
         "user": TOML.replace("[agent]", '[agent]\nuser = "alice"'),
         "service": f'artifacts = [{{ source = "/db", service = "db" }}]\n{TOML}',
         "host": TOML.replace(":-none", ""),
@@ -369,7 +420,7 @@ def test_what_a_task_asks_for_and_does_not_get_is_refused_by_name(folder: Path) 
     with pytest.raises(UsageError) as raised:
         catalogue.environment(NAME)
     lines = raised.value.message.splitlines()
-    assert lines[0].startswith(f"{NAME}: 9 of 10 tasks do not run here; ?skip=true leaves these out")
+    assert lines[0].startswith(f"{NAME}: 10 of 11 tasks do not run here; ?skip=true leaves these out")
     assert sorted(line.split(":")[0].strip() for line in lines[1:]) == sorted(
         [*refused, "compose", "network"]
     )
