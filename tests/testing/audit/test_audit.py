@@ -114,9 +114,25 @@ def test_rows_of_a_data_set_need_no_gold(capsys: pytest.CaptureFixture[str]) -> 
     given = made["input"]
     assert (given["rows"], given["sampled"]) == (40, 10)
     assert made["rates"]["false_positive"]["found"] == made["rates"]["false_positive"]["rows"] == 10
+    assert made["duplicates"]["against"] == {}
     # Perfect rollouts and silence are judged on all rows.
     swept = [made["rates"][kind] for kind in ("gold_fails", "nop")]
     assert [(rate["found"], rate["rows"]) for rate in swept] == [(0, 40), (0, 40)]
+
+
+def test_prompts_are_looked_for_in_the_benchmarks_that_were_prepared(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("data/gsm8k").mkdir(parents=True)
+    Path("data/gsm8k/benchmark.jsonl").write_text(json.dumps(row("3")) + "\n")
+    made = audited(capsys, "--seconds", "3")["duplicates"]
+    assert made["against"] == {"gsm8k": {"contains": 3, "touches": 3, "rows": [1, 2, 3]}}
+    assert "gsm8k" not in made["not_compared"]
+    assert made["not_compared"]["math500"] == "its rows are not here: gym-runtime prepare math500"
+    assert main.run(["audit", "./sums.py", "--seconds", "3", "--repeats", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "against gsm8k: it has 3 of 3 prompts" in said
+    assert f"not compared with {len(made['not_compared'])} published benchmarks (aime24, " in said
 
 
 @pytest.mark.slow
