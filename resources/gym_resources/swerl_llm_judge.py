@@ -2,10 +2,10 @@
 
 The answer stands in the last ``<solution>`` tag. With ``grading_mode`` ``strict``, the default, the tag must
 hold one option's letter and nothing else; with ``lenient`` it may hold other words too, and the first letter
-of an option that stands alone among them counts (``Fix B, not A``), so that ``B, A`` and ``not B`` name B. Of
-the 5 example rows 2 are ``lenient``, and pay for such tags. With ``strict``, which NeMo Gym lacks, the tag of a
-``lenient`` row holds three words at most, no other option, and no *not* or *or*. The answer is compared with
-``expected_answer``.
+of an option that stands alone among them counts (``Fix B, not A``): so ``B, A`` and ``not B`` name B. Of
+the 5 example rows 2 are ``lenient``, and pay for such tags. With ``strict``, which NeMo Gym lacks, the tag of
+a ``lenient`` row holds three words at most, no other option, and no *not* or *or*. The answer is compared
+with ``expected_answer``.
 
 Rows and rewards are those of NeMo Gym's environment of this name. Source: the rule of NeMo Gym's
 ``swerl_llm_judge``, whose rows are made from SWE-Gym (github.com/SWE-Gym/SWE-Gym, MIT); the example rows are
@@ -20,7 +20,6 @@ from gym_runtime import Environment, Reply, Task, Verdict
 
 from gym_resources.extract import letters
 from gym_resources.extract.tagged import last_tagged
-
 
 FEW = 3
 """Words of a tag, by the strict rule."""
