@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from gym_runtime.cli import main
 from gym_runtime.environment import catalogue
 from gym_testing.audit.difficulty import measured_row, summarized
 from gym_testing.audit.intervals import wilson
-from gym_testing.audit.measuring import Auditor, Plan
+from gym_testing.audit.measuring import OWN, Auditor, Plan
+from gym_testing.audit.registry import makers, probes
+from gym_testing.audit.rows import read, targets
 from gym_view.badges import Badge, badge
 
 MODULE = '''"""An environment of the tests."""
@@ -250,6 +253,21 @@ def test_a_maker_that_raises_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().err
     assert "sums:magic_words made no replies to row 1: ZeroDivisionError('division by zero')" in said
     assert not Path("sums.audit.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_the_library_has_far_more_than_sixty_exploits() -> None:
+    kinds = "string_match mcqa math500 structured_outputs code_gen bird_sql xlam_fc arena_judge"
+    known, most = makers(*OWN), Counter[str]()
+    for name in kinds.split():
+        environment = catalogue.environment(name)
+        found, _, _ = await targets(environment, read(environment, None, 5, 0))
+        for target in found:
+            sources = (one.source for one in probes(target, known))
+            most |= Counter(one for one in sources if "exploits:" in one)
+    assert len(most) >= 25
+    assert most.total() >= 150
 
 
 def test_intervals_are_wilsons() -> None:
