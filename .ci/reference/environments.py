@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 
+import error_rates
 import msgspec
 from docstrings import fields_table, one_line, table, tidy
 from gym_runtime.environment import catalogue
@@ -64,6 +65,7 @@ def _section(one: LoadedEnvironment) -> str:
         else "",
         "asks besides the policy": ", ".join(f"`{getattr(role, 'name', role)}`" for role in roles),
         "rewards": "come from comparing the rollouts of a row with each other" if definition.compare else "",
+        "its verifier": error_rates.sentence(one.name, one.source.parent),
         "licence of the data": definition.data_license,
         "also known as": ", ".join(f"`{name}`" for name in definition.agent_refs),
         "files that are not shipped": ", ".join(f"`{asset.name}`" for asset in definition.assets),

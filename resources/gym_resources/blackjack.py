@@ -1,7 +1,9 @@
 """Blackjack against a dealer: one move a turn, until the player stands or is bust.
 
 The model moves by its first ``<action>hit</action>`` or ``<action>stand</action>``, in any case; an answer
-without such a tag stands. Winning is worth 1, a draw 0, losing -1; an unfinished game is worth 0. The dealer
+without such a tag stands, so that any text wins a hand that is good enough (4 of the 5 example rows pay for
+one). With ``strict``, which NeMo Gym lacks, an answer that does not name one move, and one only, loses the
+game. Winning is worth 1, a draw 0, losing -1; an unfinished game is worth 0. The dealer
 draws up to 17 or more; an ace counts 11 where it can, else 1; cards come from a deck that never runs out,
 each rank as often as the others.
 
@@ -35,6 +37,7 @@ class Deal(msgspec.Struct):
 
 class BlackjackTask(Task):
     verifier_metadata: Deal | None = None
+    strict: bool = False
 
 
 class Blackjack(Episode[BlackjackTask]):
@@ -55,6 +58,8 @@ class Blackjack(Episode[BlackjackTask]):
         return f"You hold {', '.join(map(name, self.player))}: {total(self.player)}."
 
     async def step(self, reply: Reply) -> Step:
+        if self.task.strict and not decided(reply):
+            return self.tell(reply, "That is not one move. You lose.", reward=-1.0, over=True)
         if chosen(reply) == "hit":
             self.player.append(self.draw())
             if total(self.player) <= BEST:
@@ -82,11 +87,23 @@ class Blackjack(Episode[BlackjackTask]):
 
 
 def chosen(reply: Reply) -> str:
-    """``hit`` or ``stand``: the first call's tool, if it is a move; else the first tag; else ``stand``."""
-    if reply.function_calls and reply.function_calls[0].name in ("hit", "stand"):
-        return reply.function_calls[0].name
-    move = _MOVE.search(reply.joined_text)
-    return move[1].lower() if move else "stand"
+    """The first move; without any, ``stand``."""
+    return next(iter(moves(reply)), "stand")
+
+
+def decided(reply: Reply) -> bool:
+    """Whether all calls, or all tags, are the same move."""
+    found = moves(reply)
+    tried = len(reply.function_calls) or reply.joined_text.casefold().count("<action>")
+    return len(set(found)) == 1 and len(found) == tried
+
+
+def moves(reply: Reply) -> list[str]:
+    """Each ``hit`` and ``stand``: of the calls if the first one is a move; else of the tags."""
+    calls = [call.name for call in reply.function_calls if call.name in ("hit", "stand")]
+    if calls and reply.function_calls[0].name == calls[0]:
+        return calls
+    return [move.lower() for move in _MOVE.findall(reply.joined_text)]
 
 
 def name(card: int) -> str:

@@ -6,7 +6,9 @@ it. The answer is the last ``\boxed{}`` of the last message that has one with so
 the last tool output that has one (in its ``stdout``, if it is a JSON object). The reward is 1 if it is the
 row's ``expected_result``: the same text, whatever the amount of its spaces and a pair of ``\(…\)``, of ``$``
 and of ``\text{…}`` around it, or a number that differs by less than a millionth of it, or of 1 if that is
-more; ``expected_code_contains`` is ignored.
+more; ``expected_code_contains`` is ignored. So ``\dfrac{1}{6}`` is not ``\frac{1}{6}`` (1 of the 5 example
+rows refuses its answer in such a form). With ``strict``, which NeMo Gym lacks, fractions of whole numbers are
+numbers: ``\frac``, ``\dfrac``, ``\tfrac`` and ``1/6``.
 
 Rows, tools and rewards are those of NeMo Gym's environment of this name. Here the session is a process in a
 sandbox; code may take 10 seconds, after which it is interrupted, or killed with all its variables if it will
@@ -16,6 +18,7 @@ Source: the rule of NeMo Gym's ``math_with_code``; the rows are our own.
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import Annotated
 
@@ -32,6 +35,7 @@ EXECUTION_LIMIT_S = 10.0
 TOLERANCE = 1e-6
 PACKAGES = ("numpy", "scipy", "pandas")
 ALIASES = {"np": "numpy", "numpy": "numpy", "scipy": "scipy", "pd": "pandas", "pandas": "pandas"}
+_FRACTION = re.compile(r"([-+]?)(?:\\[dt]?frac\{(\d{1,30})\}\{(\d{1,30})\}|(\d{1,30})/(\d{1,30}))", re.ASCII)
 AROUND = ((r"\(", r"\)"), ("$", "$"), (r"\text{", "}"))
 
 Code = Annotated[
@@ -41,6 +45,7 @@ Code = Annotated[
 
 class MathTask(Task):
     expected_result: str
+    strict: bool = False
 
 
 class MathSession(Session[MathTask]):
@@ -61,7 +66,7 @@ class MathSession(Session[MathTask]):
 
     async def verify(self, reply: Reply) -> Verdict:
         answer = last_answer(reply)
-        right = answer is not None and same(answer, self.task.expected_result)
+        right = answer is not None and same(answer, self.task.expected_result, strict=self.task.strict)
         return Verdict(float(right), fields={"extracted_answer": answer, "accuracy": float(right)})
 
     async def close(self) -> None:
@@ -90,8 +95,15 @@ def stdout(output: FunctionCallOutput) -> str:
     return output.output if found is None else jsons.decode(bytes(found.stdout), str) or ""
 
 
-def same(answer: str, expected: str) -> bool:
+def same(answer: str, expected: str, *, strict: bool = False) -> bool:
+    r"""Whether two answers are the same text, or numbers; a fraction is one by the strict rule only.
+
+    >>> same(r"\dfrac{1}{6}", "1/6", strict=True), same(r"\dfrac{1}{6}", "1/6"), same("1/0", "1", strict=True)
+    (True, False, False)
+    """
     ours, theirs = _normal(answer), _normal(expected)
+    if strict:
+        ours, theirs = _decimal(ours), _decimal(theirs)
     if ours == theirs:
         return True
     try:
@@ -99,6 +111,15 @@ def same(answer: str, expected: str) -> bool:
     except ValueError:
         return False
     return difference < TOLERANCE * max(1.0, wanted)
+
+
+def _decimal(text: str) -> str:
+    """A fraction of whole numbers as a decimal; another text as it is."""
+    found = _FRACTION.fullmatch("".join(text.split()))
+    if found is None:
+        return text
+    over, under = (int(found[place] or found[place + 2]) for place in (2, 3))
+    return f"{found[1]}{over / under!r}" if under else text
 
 
 def _normal(text: str) -> str:

@@ -2,8 +2,10 @@
 
 The answer stands in the last ``<solution>`` tag. With ``grading_mode`` ``strict``, the default, the tag must
 hold one option's letter and nothing else; with ``lenient`` it may hold other words too, and the first letter
-of an option that stands alone among them counts (``Fix B, not A``). The answer is compared with
-``expected_answer``.
+of an option that stands alone among them counts (``Fix B, not A``): so ``B, A`` and ``not B`` name B. Of
+the 5 example rows 2 are ``lenient``, and pay for such tags. With ``strict``, which NeMo Gym lacks, the tag of
+a ``lenient`` row holds three words at most, no other option, and no *not* or *or*. The answer is compared
+with ``expected_answer``.
 
 Rows and rewards are those of NeMo Gym's environment of this name. Source: the rule of NeMo Gym's
 ``swerl_llm_judge``, whose rows are made from SWE-Gym (github.com/SWE-Gym/SWE-Gym, MIT); the example rows are
@@ -19,11 +21,15 @@ from gym_runtime import Environment, Reply, Task, Verdict
 from gym_resources.extract import letters
 from gym_resources.extract.tagged import last_tagged
 
+FEW = 3
+"""Words of a tag, by the strict rule."""
+
 
 class SwerlTask(Task):
     options: list[dict[str, str]]
     expected_answer: str
     grading_mode: Literal["strict", "lenient"] | None = None
+    strict: bool = False
 
 
 async def verify(task: SwerlTask, reply: Reply) -> Verdict:
@@ -32,6 +38,8 @@ async def verify(task: SwerlTask, reply: Reply) -> Verdict:
     answer = tagged if tagged in options else None
     if task.grading_mode == "lenient":
         answer = letters.first_letter(tagged, options)
+        if task.strict and answer and not (len(tagged.split()) <= FEW and letters.alone(tagged, answer, {})):
+            answer = None
     return Verdict(float(answer == task.expected_answer.strip().upper()), fields={"extracted_answer": answer})
 
 

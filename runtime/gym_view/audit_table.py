@@ -45,6 +45,18 @@ class _Difficulty(msgspec.Struct):
     length_p95: float | None = None
 
 
+class _Overlap(msgspec.Struct):
+    contains: int
+    touches: int
+
+
+class _Duplicates(msgspec.Struct):
+    prompts: int
+    within: int
+    against: dict[str, _Overlap] = {}
+    not_compared: dict[str, str] = {}
+
+
 class _Input(msgspec.Struct):
     name: str
     rows: int
@@ -60,6 +72,7 @@ class _Audit(msgspec.Struct):
     judged: int = 0
     unobserved: list[str] = []
     difficulty: _Difficulty | None = None
+    duplicates: _Duplicates | None = None
 
 
 def replies_of(document: Path) -> Path:
@@ -110,6 +123,8 @@ def _notes(found: _Audit) -> Iterator[str]:
         yield f"{found.judged:,} replies were decided by a model in a role: nothing is said of them"
     if found.unobserved:
         yield f"unobserved: {', '.join(found.unobserved[:SHOWN_RATES])}"
+    if found.duplicates is not None:
+        yield from _overlaps(found.duplicates)
     hard = found.difficulty
     if hard is None:
         return
@@ -122,6 +137,15 @@ def _notes(found: _Audit) -> Iterator[str]:
     yield f"rows by pass rate, from: {', '.join(tenths)}"
     if hard.length_p50 is not None and hard.length_p95 is not None:
         yield f"half write at most {hard.length_p50:,.0f} tokens, 95 % at most {hard.length_p95:,.0f}"
+
+
+def _overlaps(found: _Duplicates) -> Iterator[str]:
+    if found.within:
+        yield f"{found.within:,} of {found.prompts:,} prompts have a near-duplicate"
+    for name, one in list(found.against.items())[:SHOWN_RATES]:
+        yield f"{name} has {one.contains:,} of {found.prompts:,} prompts, and parts of {one.touches:,}"
+    if found.not_compared:
+        yield f"not compared with {len(found.not_compared)} published benchmarks, whose rows were not here"
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -101,6 +101,26 @@ async def test_a_move_is_the_first_tag_and_no_tag_stands(items: list[Any], move:
     assert chosen(Reply.of(*items)) == move
 
 
+@pytest.mark.parametrize(
+    ("items", "reward"),
+    [
+        (["<action>stand</action>"], 1.0),
+        (["<action>stand</action> Yes: <action>Stand</action>"], 1.0),
+        (["I have won."], -1.0),
+        (["<action>stand</action> or <action>hit</action>"], -1.0),
+        (["<action>stand</action> or <action>split</action>"], -1.0),
+        ([call("stand", {}), call("hit", {})], -1.0),
+    ],
+)
+async def test_the_strict_rule_wants_one_move(items: list[Any], reward: float) -> None:
+    strict = row(verifier_metadata={"seed": 3}, strict=True)
+    async with session_of(RESOURCE, strict) as session:
+        assert isinstance(session, Blackjack)
+        session.player, session.dealer = [10, 10], [10, 9]
+        done = await RESOURCE.step(session, Reply.of(*items).raw)
+        assert (done.reward, done.terminated) == (reward, True)
+
+
 async def test_no_answer_takes_long() -> None:
     start_s = time.process_time()
     for text in ("<action>" * 125_000, "<action>" + " " * 1_000_000, "<action> hit " * 80_000):

@@ -175,3 +175,19 @@ async def test_closing_the_session_kills_what_it_started(isolation: None) -> Non
             while living() != 1:
                 await anyio.sleep(0.01)
     assert living() == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "equal"),
+    [
+        (r"\dfrac{1}{6}", r"\frac{1}{6}", True),
+        (r"- \tfrac{1}{6}", "-1/6", True),
+        ("0.5", r"\frac{1}{2}", True),
+        (r"\frac{1}{6}", r"\frac{1}{7}", False),
+        (r"\frac{x}{6}", r"\dfrac{x}{6}", False),
+        ("1/0", "1/0", True),
+    ],
+)
+def test_fractions_are_numbers_by_the_strict_rule(answer: str, expected: str, equal: bool) -> None:
+    assert same(answer, expected, strict=True) is equal
+    assert same(answer, expected) is (answer == expected)

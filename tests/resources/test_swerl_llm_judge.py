@@ -45,3 +45,22 @@ async def test_rows_in_nemo_gyms_format_are_won_by_their_letter() -> None:
             [letter] = option
             verdict = await judge("swerl_llm_judge", line, f"Since it is so.\n<solution>{letter}</solution>")
             assert verdict.reward == float(letter == task["expected_answer"])
+
+
+@pytest.mark.parametrize(
+    ("tag", "reward"),
+    [
+        ("B", 1),
+        ("Fix B", 1),
+        ("[B]", 1),
+        ("B, A", 0),
+        ("B or A", 0),
+        ("not B", 0),
+        ("of all words Fix B", 0),
+        ("A", 0),
+    ],
+)
+async def test_the_strict_rule_takes_one_option_and_few_words(tag: str, reward: float) -> None:
+    options = [{"A": "- bad\n+ worse"}, {"B": "- bad\n+ good"}]
+    task = row(options=options, expected_answer="B", grading_mode="lenient", strict=True)
+    assert (await judge("swerl_llm_judge", task, f"<solution>{tag}</solution>")).reward == reward

@@ -14,7 +14,9 @@ DOCUMENT = """{"environment": "mine", "audit": "2026.11", "made": "today", "judg
 "rates": {"nop": {"rows": 90, "found": 0, "low": 0.0, "high": 0.041, "tried": 90}},
 "difficulty": {"model": "openai/m", "tries": 8, "failed": 1, "signal": 20,
 "signal_rows": 50, "signal_low": 0.276, "signal_high": 0.538, "tenths": [30, 0, 0, 0, 0, 0, 0, 0, 0, 20],
-"pass_rate": 0.4, "low": 0.276, "high": 0.538, "length_p50": 1200.0, "length_p95": 4000.0}}"""
+"pass_rate": 0.4, "low": 0.276, "high": 0.538, "length_p50": 1200.0, "length_p95": 4000.0},
+"duplicates": {"prompts": 90, "within": 2, "against": {"gsm8k": {"contains": 3, "touches": 5, "rows": [1]}},
+"not_compared": {"math500": "it is not here"}}}"""
 
 
 def test_an_audit_is_opened_by_its_document(tmp_path: Path) -> None:
@@ -31,6 +33,9 @@ def test_an_audit_is_opened_by_its_document(tmp_path: Path) -> None:
         "50 of 90 rows of rows.jsonl; replies of version 2026.11",
         "made today",
         "7 replies were decided by a model in a role: nothing is said of them",
+        "2 of 90 prompts have a near-duplicate",
+        "gsm8k has 3 of 90 prompts, and parts of 5",
+        "not compared with 1 published benchmarks, whose rows were not here",
         "openai/m passes 40.0% (27.6% to 53.8%) of the rows, 8 tries each; 1 rollouts failed",
         "rewards differ in 20 of 50 rows (27.6% to 53.8%)",
         "rows by pass rate, from: 0 %: 30, 90 %: 20",

@@ -1,8 +1,12 @@
-"""How much a text has of a reference: ROUGE-L, chrF and the rate of wrong words."""
+"""How much a text has of a reference: ROUGE-L, chrF and the rate of wrong words.
+
+Letters that Unicode writes in two ways, such as é, are the same in both texts.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 
 _WORD = re.compile(r"[a-z0-9]+")
@@ -19,7 +23,7 @@ def rouge_l(text: str, reference: str) -> float:
     >>> round(rouge_l("The cat sat here.", "the cat sat"), 3), rouge_l("", "a")
     (0.857, 0.0)
     """
-    ours, theirs = (_WORD.findall(one.lower())[:MOST_WORDS] for one in (text, reference))
+    ours, theirs = (_WORD.findall(_composed(one).lower())[:MOST_WORDS] for one in (text, reference))
     row = [0] * (len(theirs) + 1)
     for word in ours:
         before = 0
@@ -54,10 +58,10 @@ def chrf(text: str, reference: str) -> float:
 
     Orders for which a side is too short do not count. Source: Popović 2015, 2016; sacreBLEU's defaults.
 
-    >>> chrf("Guten Tag", "Guten Tag"), chrf("", "a")
-    (1.0, 0.0)
+    >>> chrf("Guten Tag", "Guten Tag"), chrf("", "a"), chrf("e\u0301", "\u00e9")
+    (1.0, 0.0, 1.0)
     """
-    ours, theirs = ("".join(one.split()) for one in (text, reference))
+    ours, theirs = ("".join(_composed(one).split()) for one in (text, reference))
     precision = recall = 0.0
     orders = 0
     for order in range(1, ORDER + 1):
@@ -72,6 +76,10 @@ def chrf(text: str, reference: str) -> float:
         return 0.0
     precision, recall = precision / orders, recall / orders
     return (1 + BETA_SQUARED) * precision * recall / (BETA_SQUARED * precision + recall)
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 def _grams(text: str, order: int) -> Counter[str]:

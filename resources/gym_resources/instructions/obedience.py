@@ -58,6 +58,8 @@ def language(text: str, expected: str | list[str]) -> float:
 
     >>> language('It is {"language": "English"}.', ["english"]), language("{} {}", "x")
     (1.0, 0.0)
+    >>> language('{"language": ' + "[" * 99_999 + "}", "x")
+    0.0
     """
     if text.count("{") == 1 and "}" not in text:
         text += "}"
@@ -68,7 +70,7 @@ def language(text: str, expected: str | list[str]) -> float:
         start = text.find("{", end)
     try:
         found = _object(objects[0].replace("\n", " ")) if len(objects) == 1 else {}
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return 0.0
     said = found.get("language") if len(found) == 1 else None
     accepted = [expected] if isinstance(expected, str) else expected

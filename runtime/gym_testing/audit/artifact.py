@@ -19,6 +19,7 @@ from msgspec import Raw
 from gym_testing.audit.difficulty import Difficulty
 from gym_testing.audit.duplicates import Duplicates
 from gym_testing.audit.intervals import wilson
+from gym_testing.audit.judges import Agreement
 from gym_testing.audit.registry import Expect
 
 SCHEMA = 1
@@ -123,6 +124,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         environment_sha256: of the environment's module, by which a reader sees that it is another one by now.
+        agreement: of the judges that were named with themselves; None if none was, or none was asked.
         judged: replies that a model in a role decided, so that nothing can be said of them without one.
         duplicates: prompts that occur twice, of all rows of the file.
         difficulty: what a model made of the sampled rows, if one was named.
@@ -138,6 +140,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     input: Input
     rates: dict[str, Rate]
     stability: Stability
+    agreement: Agreement | None = None
     judged: int
     duplicates: Duplicates | None = None
     difficulty: Difficulty | None = None

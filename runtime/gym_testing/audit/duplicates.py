@@ -7,15 +7,17 @@ to chance: the sets are sorted with the rarest first, and two sets this alike sh
 these with more than `MOST` others, only so many are compared.
 
 A prompt contains another file's text if at least half of its sequences of 13 words occur there; of a prompt
-with fewer than 50 words sequences of 8, and of one with fewer than 8 the whole. Only hashes are kept.
+with fewer than 50 words sequences of 8, and of one with fewer than 8 the whole. Only hashes are kept. So each
+audit compares its prompts with the benchmarks of the catalogue whose rows are here, as far as the time goes.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
 import msgspec
@@ -53,13 +55,15 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
         prompts: that were compared.
         within: prompts with a near-duplicate in the file.
         pairs: the numbers of the rows of the first of these.
-        against: by the name of another file.
+        against: by the name of another file, or of a benchmark of the catalogue.
+        not_compared: why a benchmark of the catalogue was not compared, by its name.
     """
 
     prompts: int
     within: int
     pairs: list[list[int]]
     against: dict[str, Overlap] = {}
+    not_compared: dict[str, str] = {}
     method: str = METHOD
 
 
@@ -74,8 +78,19 @@ class _Row(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Row).decode
 
 
-def duplicates(path: Path, against: Sequence[Path] = ()) -> Duplicates:
+def duplicates(
+    path: Path,
+    against: Sequence[Path] = (),
+    *,
+    published: Mapping[str, Path] | None = None,
+    seconds: float = 60.0,
+) -> Duplicates:
     """The duplicates of a file's prompts.
+
+    Args:
+        against: files to compare with, each to its end.
+        published: where the rows of the catalogue's benchmarks are, by name; files may be missing.
+        seconds: how long to compare with these in all.
 
     Raises:
         UsageError: a file is missing, or has a line that is no row.
@@ -84,11 +99,30 @@ def duplicates(path: Path, against: Sequence[Path] = ()) -> Duplicates:
     pairs = list(alike([words for _, words in prompts]))
     numbers = [number for number, _ in prompts]
     found = {numbers[place] for pair in pairs for place in pair}
+    own = {gram for _, words in prompts for gram in _own_grams(words)}
+    overlaps = {str(other): _overlap(prompts, own, other) for other in against}
+    left_out: dict[str, str] = {}
+    ends_s = monotonic() + seconds
+    for name, other in (published or {}).items():
+        if other in against:
+            continue
+        try:
+            if not other.is_file():
+                left_out[name] = f"its rows are not here: gym-runtime prepare {name}"
+            elif other.samefile(path):
+                left_out[name] = "these are its rows"
+            else:
+                overlaps[name] = _overlap(prompts, own, other, ends_s)
+        except TimeoutError:
+            left_out[name] = f"the time was over: --against {name} compares with all of it"
+        except UsageError as error:
+            left_out[name] = error.message
     return Duplicates(
         prompts=len(prompts),
         within=len(found),
         pairs=[[numbers[one], numbers[other]] for one, other in sorted(pairs)[:SHOWN]],
-        against={str(other): _overlap(prompts, other) for other in against},
+        against=overlaps,
+        not_compared=left_out,
     )
 
 
@@ -114,20 +148,34 @@ def alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
                 yield other, place
 
 
-def _overlap(prompts: Sequence[tuple[int, list[str]]], path: Path) -> Overlap:
-    index: set[int] = set()
+def _overlap(
+    prompts: Sequence[tuple[int, list[str]]], own: set[int], path: Path, ends_s: float = float("inf")
+) -> Overlap:
+    """How much of some prompts a file has; ``own`` are the sequences of all of them.
+
+    Raises:
+        TimeoutError: the time was over before the file was.
+    """
+    there: set[int] = set()
     for _, words in _prompts(path):
+        if monotonic() > ends_s:
+            raise TimeoutError
         for size in (LONG, SHORT):
-            index.update(_grams(words, size))
+            there.update(own.intersection(_grams(words, size)))
     contains: list[int] = []
     touches = 0
     for number, words in prompts:
-        grams = _grams(words, SHORT if len(words) < SHORT_PROMPT else LONG)
-        share = sum(gram in index for gram in grams) / len(grams) if grams else 0.0
+        grams = _own_grams(words)
+        share = sum(gram in there for gram in grams) / len(grams) if grams else 0.0
         touches += share > 0
         if share >= CONTAINS:
             contains.append(number)
     return Overlap(contains=len(contains), touches=touches, rows=contains[:SHOWN])
+
+
+def _own_grams(words: Sequence[str]) -> list[int]:
+    """Those of a prompt that are looked for in another file."""
+    return _grams(words, SHORT if len(words) < SHORT_PROMPT else LONG)
 
 
 def _grams(words: Sequence[str], size: int) -> list[int]:

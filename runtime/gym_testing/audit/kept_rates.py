@@ -39,6 +39,7 @@ class KeptRates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rows: in the file that was measured.
         input_sha256: of that file.
         judged, unobserved: as in `Artifact`.
+        seconds: how long the audit took, on a machine that may have done other work.
     """
 
     environment: str
@@ -49,10 +50,11 @@ class KeptRates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rates: dict[str, KeptRate]
     judged: int = 0
     unobserved: list[str] = []
+    seconds: float | None = None
 
 
 def kept(made: Artifact) -> KeptRates:
-    """What of an artifact is kept; it does not depend on how long the audit took."""
+    """What of an artifact is kept."""
     return KeptRates(
         environment=made.environment,
         environment_sha256=made.environment_sha256,
@@ -62,6 +64,7 @@ def kept(made: Artifact) -> KeptRates:
         rates={name: _kept(one) for name, one in made.rates.items()},
         judged=made.judged,
         unobserved=made.unobserved,
+        seconds=made.cost.seconds,
     )
 
 

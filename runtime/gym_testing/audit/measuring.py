@@ -1,7 +1,8 @@
 """The measurement: every reply is played and judged as a worker does it, until the time is over.
 
-A verdict for which a model in a role was asked says nothing of the rule: it is counted as judged. A reward
-that does not come is no reward: for a wrong reply it is sound unless the verifier broke.
+A verdict for which a model in a role was asked says nothing of the rule: it is counted as judged, unless the
+model is named. A reward that does not come is no reward: for a wrong reply it is sound unless the verifier
+broke.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Literal
 import anyio
 import gym_runtime
 import msgspec
-from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements
+from gym_runtime.environment import Example, LoadedEnvironment, ScriptedAnswers, examples, requirements
 from gym_runtime.errors import (
     DeadlineExceeded,
     GymError,
@@ -45,6 +46,7 @@ from gym_testing.audit.artifact import (
 from gym_testing.audit.duplicates import duplicates
 from gym_testing.audit.elsewhere import judge_elsewhere
 from gym_testing.audit.interruption import interrupting
+from gym_testing.audit.judges import Agreement, NamedJudge, NamedJudges, agreement
 from gym_testing.audit.pairs import unfair
 from gym_testing.audit.registry import Expect, Probe, makers, probes
 from gym_testing.audit.rows import others, read, targets
@@ -57,6 +59,8 @@ OWN = [str(module.__file__) for module in (exploits, program_exploits, mutations
 SWEEP_SHARE = 0.4
 """Of the time, for the perfect rollouts and for silence on rows that were not drawn."""
 STABILITY_SHARE = 0.2
+OVERLAP_S, OVERLAP_SHARE = 5.0, 0.25
+"""How long prompts are compared with the catalogue's benchmarks, beyond the time: of it, and at least."""
 LOAD = 4
 """Times as many replies are judged again at once as there are processors."""
 SLOW_ROWS = 20
@@ -68,6 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         against: files of rows whose prompts are looked for in the input.
+        published: the files of the catalogue's benchmarks by name, for the same as far as the time goes.
         rows: at most so many are measured, drawn by ``seed``.
         seconds: no reply is judged after this time.
         repeats: how often the same replies are judged.
@@ -79,6 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     input: Path | None = None
     against: tuple[Path, ...] = ()
+    published: dict[str, Path] = {}
     rows: int = 200
     seconds: float = 60.0
     repeats: int = 20
@@ -94,12 +100,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
     Attributes:
         how: ``judged`` if a model in a role was asked for the verdict, or was needed to play the reply.
+        by_model: a model that was named decided.
     """
 
     how: Literal["reward", "refused", "broke", "slow", "judged"]
     reward: float | None
     response: bytes
     detail: str = ""
+    by_model: bool = False
 
 
 class _Row:
@@ -126,10 +134,19 @@ class Auditor:
 
     Args:
         name: as the user names it.
+        judges: models that answer in their roles, so that what they decide is measured, too.
     """
 
-    def __init__(self, name: str, environment: LoadedEnvironment, plan: Plan) -> None:
+    def __init__(
+        self,
+        name: str,
+        environment: LoadedEnvironment,
+        plan: Plan,
+        judges: Mapping[str, NamedJudge] | None = None,
+    ) -> None:
         self._name = name
+        self._judges = dict(judges or {})
+        self._again_rewards: dict[tuple[int, bytes], list[float]] = {}
         self._environment = environment
         self._plan = plan
         self._gold_reward = environment.definition.gold_reward
@@ -184,8 +201,14 @@ class Auditor:
             input=chosen.described(),
             rates=rates,
             stability=stability,
+            agreement=self._agreement(),
             judged=self._judged,
-            duplicates=duplicates(chosen.path, plan.against),
+            duplicates=duplicates(
+                chosen.path,
+                plan.against,
+                published=plan.published,
+                seconds=max(OVERLAP_S, plan.seconds * OVERLAP_SHARE),
+            ),
             findings=[reply.finding for reply in self.replies],
             unobserved=self._unobserved(rows, rates),
             cost=Cost(
@@ -249,7 +272,7 @@ class Auditor:
 
     async def _play(self, target: Target, turns: list[list[Any]]) -> Outcome:
         example = msgspec.structs.replace(target.example, turns=turns)
-        answers = example.answers()
+        answers = self._answers(example)
         try:
             response = await examples.play(self._environment.resource, example, answers)
         except (ModelUnavailable, UnusableAnswer) as error:
@@ -268,7 +291,8 @@ class Auditor:
         scripted: bool = False,
     ) -> Outcome:
         """Judge a response; ``asked_before`` are the questions to roles that playing it takes."""
-        example, answers = target.example, target.example.answers()
+        example = target.example
+        answers = example.answers() if scripted else self._answers(example)
         self._verifications += 1
         try:
             with anyio.fail_after(self._environment.definition.timeout_s):
@@ -284,10 +308,15 @@ class Auditor:
         except GymError as error:
             outcome = Outcome("refused", None, response, error.message)
         before, asked = asked_before or Counter[str](), Counter(role for role, _ in answers.asked)
-        if not scripted and any(asked[role] > before[role] for role in asked):
+        roles = {role for role in asked if asked[role] > before[role]}
+        if not scripted and not roles <= self._judges.keys():
             self._judged += 1
             return Outcome("judged", None, response)
-        return outcome
+        return msgspec.structs.replace(outcome, by_model=bool(roles) and not scripted)
+
+    def _answers(self, example: Example) -> ScriptedAnswers:
+        asked = {role: judge.ask for role, judge in self._judges.items()}
+        return NamedJudges(example.roles, asked) if asked else example.answers()
 
     # -- probes ----------------------------------------------------------------------------------------
 
@@ -385,7 +414,7 @@ class Auditor:
         ways = ["order", "load"]
         lines = [(row.target.example, one.response) for row, one in replies]
         elsewhere = None
-        if self._plan.elsewhere:
+        if self._plan.elsewhere and not self._judges:
             elsewhere = await judge_elsewhere(self._name, lines, max(10.0, self._left_s))
         if elsewhere is not None:
             ways += ["process", "TZ", "LC_ALL", "PYTHONHASHSEED"]
@@ -400,7 +429,17 @@ class Auditor:
         return Stability(replies=len(replies), repeats=repeats, ways=ways)
 
     async def _again(self, row: _Row, before: Outcome) -> None:
-        self._compare(row, before, await self._judge(row.target, before.response, scripted=True))
+        again = await self._judge(row.target, before.response, scripted=not self._judges)
+        self._compare(row, before, again)
+        if again.by_model and again.reward is not None:
+            key = (row.target.example.number, before.response)
+            self._again_rewards.setdefault(key, []).append(again.reward)
+
+    def _agreement(self) -> Agreement | None:
+        if not self._again_rewards:
+            return None
+        models = {role: judge.name for role, judge in self._judges.items()}
+        return agreement(models, self._again_rewards.values())
 
     def _compare(self, row: _Row, before: Outcome, again: Outcome) -> None:
         if again.reward is None or abs(again.reward - (before.reward or 0.0)) > TOLERANCE:
@@ -435,7 +474,7 @@ class Auditor:
 
     def _unobserved(self, rows: Sequence[_Row], rates: Mapping[str, Rate]) -> list[str]:
         found = ["difficulty", *(name for name, one in rates.items() if one.found is None)]
-        if self._environment.resource.roles:
+        if self._environment.resource.roles and not self._again_rewards:
             found.append("judge")
         if any(not row.has_gold for row in rows):
             found.append(f"golds of {sum(not row.has_gold for row in rows)} rows")

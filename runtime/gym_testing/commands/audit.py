@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -36,12 +37,15 @@ from gym_testing.audit import kept_rates, lint
 from gym_testing.audit.artifact import CLASSES, Artifact, Rate
 from gym_testing.audit.difficulty import Difficulty, difficulty
 from gym_testing.audit.duplicates import Duplicates
+from gym_testing.audit.judges import Agreement, NamedJudge
 from gym_testing.audit.measuring import Auditor, Plan
 from gym_testing.audit.rows import read
 from gym_testing.checks.contract import Subject
+from gym_testing.checks.reverification import asked_models
 
 SHOWN_FINDINGS = 20
 SHOWN_CHARS = 160
+SHOWN_NAMES = 3
 COLUMNS = {
     "gold fails": "gold_fails",
     "nop paid": "nop",
@@ -99,15 +103,16 @@ def audit(
     It judges perfect rollouts, empty replies, exploits, near misses and other forms of right answers, and the
     same replies many times. It writes NAME.audit.json with the rates and NAME.audit.replies.jsonl with the
     replies that show what was found. That needs no model, and what a judge decides is not measured. With
-    --model it also runs each row several times: pass rate by row, rows whose rewards differ, length.
+    --judge or --role it is, by that model, and how often the judge agrees with itself. With --model it also
+    runs each row several times: pass rate by row, rows whose rewards differ, length.
 
     Args:
         names: Environments, or paths of modules.
         everything: Measure every environment that can run here.
         input: Rows to measure in place of the examples, JSONL; a row without "gold" gets its perfect rollout
             from its answer's field, where the verifier pays for that.
-        against: Rows, such as those of a test, or a benchmark that was prepared here: which prompts
-            of the input they have is said; repeatable.
+        against: Rows, such as those of a test, or an environment whose rows were prepared here: which prompts
+            of the input they have is said; repeatable. Benchmarks that were prepared are always compared.
         output: Where the artifact goes; by default NAME.audit.json in this folder.
         replay: The id of a finding: judge its reply again and show it.
         rows: On how many rows to try all replies, drawn by the seed; perfect rollouts and empty replies are
@@ -136,7 +141,15 @@ def audit(
         for name in chosen:
             requirements.require(catalogue.environment(name))
     solver, judges = _models(model, model_url, roles)
-    plan = Plan(input=input, against=_files(against), rows=rows, seconds=seconds, repeats=repeats, seed=seed)
+    plan = Plan(
+        input=input,
+        against=_files(against),
+        published=_published(),
+        rows=rows,
+        seconds=seconds,
+        repeats=repeats,
+        seed=seed,
+    )
     found: list[Audited] = []
 
     async def measure() -> None:
@@ -145,15 +158,19 @@ def audit(
                 status.update(f"measuring {name}")
                 try:
                     environment = with_settings(catalogue.environment(name), settings)
-                    auditor = Auditor(name, environment, plan)
-                    made = await auditor.measure()
+                    roles_here = {role.name for role in environment.resource.roles}
+                    own = {role: settings for role, settings in judges.items() if role in roles_here}
+                    async with asked_models(own) as asked:
+                        named = {role: NamedJudge(_name(own[role]), ask) for role, ask in asked.items()}
+                        auditor = Auditor(name, environment, plan, named)
+                        made = await auditor.measure()
                 except GymError as error:
                     if not everything:
                         raise
                     found.append(Audited(environment=name, problem=error.message))
                     continue
                 if solver is not None:
-                    status.update(f"measuring {name} with {solver.provider}/{solver.name}")
+                    status.update(f"measuring {name} with {_name(solver)}")
                     chosen_rows = read(environment, plan.input, plan.rows, plan.seed)
                     found_hard = await difficulty(
                         environment, chosen_rows.examples, solver, tries=tries, roles=judges
@@ -182,20 +199,37 @@ def _models(
     """The model that tries the rows, and those in roles.
 
     Raises:
-        UsageError: an option is wrong, or models in roles are named without one.
+        UsageError: an option is wrong, or speaks of a model that is not named.
     """
-    named = parse_roles(roles)
-    if model is None:
-        if named or urls:
+    solver = ModelSettings.parse(model, urls=urls) if model is not None else None
+    judges: dict[str, ModelSettings] = {}
+    for role, settings in parse_roles(roles).items():
+        named = settings or solver
+        if named is None:
             raise UsageError(
-                "--role, --judge and --model-url are for a model that tries the rows: --model NAME"
+                f"role '{role}' is the model that tries the rows: name it, --model PROVIDER/NAME"
             )
-        return None, {}
-    solver = ModelSettings.parse(model, urls=urls)
-    judges = {role: settings or solver for role, settings in named.items()}
-    for one in (solver, *judges.values()):
+        judges[role] = named
+    if solver is None and urls:
+        raise UsageError("--model-url is of the model that tries the rows: name it, --model PROVIDER/NAME")
+    for one in (*((solver,) if solver else ()), *judges.values()):
         fetch_weights(one)
     return solver, judges
+
+
+def _name(model: ModelSettings) -> str:
+    return f"{model.provider}/{model.name}"
+
+
+def _published() -> dict[str, Path]:
+    """The benchmarks of the catalogue, and where their rows are if they were prepared here."""
+    found: dict[str, Path] = {}
+    for name in catalogue.names("environments"):
+        with suppress(UsageError):  # what it imports is not installed
+            definition, _ = catalogue.definition(name)
+            if any(one.split == "benchmark" for one in definition.datasets):
+                found[name] = DATA / name / "benchmark.jsonl"
+    return found
 
 
 def _files(against: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -318,12 +352,24 @@ def _show_findings(made: Artifact) -> None:
         console.print(
             f"{made.cost.not_reached:,} replies were not judged: the time was over (--seconds)", style="dim"
         )
+    if made.agreement is not None and made.agreement.low is not None and made.agreement.high is not None:
+        _show_agreement(made.agreement, made.agreement.low, made.agreement.high)
     if made.duplicates is not None:
         _show_duplicates(made.duplicates)
     if made.difficulty is not None:
         _show_difficulty(made.difficulty)
     if made.unobserved:
         console.print(f"unobserved: {', '.join(made.unobserved)}", style="dim", soft_wrap=True)
+
+
+def _show_agreement(found: Agreement, low: float, high: float) -> None:
+    models = ", ".join(f"{role} {model}" for role, model in found.models.items())
+    terminal.output().print(
+        f"{models} agrees with itself in {found.agreed / found.verdicts:.0%} ({low:.0%}–{high:.0%}) of "
+        f"{found.verdicts:,} verdicts; in all of them on {found.unanimous} of {found.replies} replies",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def _show_difficulty(found: Difficulty) -> None:
@@ -358,6 +404,14 @@ def _show_duplicates(found: Duplicates) -> None:
             f"against {name}: it has {one.contains} of {found.prompts} prompts, {one.touches} touch it{rows}",
             soft_wrap=True,
             markup=False,
+        )
+    if left := list(found.not_compared):
+        shown = ", ".join(left[:SHOWN_NAMES]) + (", …" if len(left) > SHOWN_NAMES else "")
+        console.print(
+            f"not compared with {len(left)} published benchmarks ({shown}): 'gym-runtime prepare NAME' "
+            "fetches one; the artifact says why",
+            soft_wrap=True,
+            style="dim",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from gym_runtime.cli import main
 from gym_runtime.environment import catalogue
 from gym_testing.audit.difficulty import measured_row, summarized
 from gym_testing.audit.intervals import wilson
-from gym_testing.audit.measuring import Auditor, Plan
+from gym_testing.audit.measuring import OWN, Auditor, Plan
+from gym_testing.audit.registry import makers, probes
+from gym_testing.audit.rows import read, targets
 from gym_view.badges import Badge, badge
 
 MODULE = '''"""An environment of the tests."""
@@ -114,9 +117,25 @@ def test_rows_of_a_data_set_need_no_gold(capsys: pytest.CaptureFixture[str]) -> 
     given = made["input"]
     assert (given["rows"], given["sampled"]) == (40, 10)
     assert made["rates"]["false_positive"]["found"] == made["rates"]["false_positive"]["rows"] == 10
+    assert made["duplicates"]["against"] == {}
     # Perfect rollouts and silence are judged on all rows.
     swept = [made["rates"][kind] for kind in ("gold_fails", "nop")]
     assert [(rate["found"], rate["rows"]) for rate in swept] == [(0, 40), (0, 40)]
+
+
+def test_prompts_are_looked_for_in_the_benchmarks_that_were_prepared(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("data/gsm8k").mkdir(parents=True)
+    Path("data/gsm8k/benchmark.jsonl").write_text(json.dumps(row("3")) + "\n")
+    made = audited(capsys, "--seconds", "3")["duplicates"]
+    assert made["against"] == {"gsm8k": {"contains": 3, "touches": 3, "rows": [1, 2, 3]}}
+    assert "gsm8k" not in made["not_compared"]
+    assert made["not_compared"]["math500"] == "its rows are not here: gym-runtime prepare math500"
+    assert main.run(["audit", "./sums.py", "--seconds", "3", "--repeats", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "against gsm8k: it has 3 of 3 prompts" in said
+    assert f"not compared with {len(made['not_compared'])} published benchmarks (aime24, " in said
 
 
 @pytest.mark.slow
@@ -234,6 +253,21 @@ def test_a_maker_that_raises_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().err
     assert "sums:magic_words made no replies to row 1: ZeroDivisionError('division by zero')" in said
     assert not Path("sums.audit.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_the_library_has_far_more_than_sixty_exploits() -> None:
+    kinds = "string_match mcqa math500 structured_outputs code_gen bird_sql xlam_fc arena_judge"
+    known, most = makers(*OWN), Counter[str]()
+    for name in kinds.split():
+        environment = catalogue.environment(name)
+        found, _, _ = await targets(environment, read(environment, None, 5, 0))
+        for target in found:
+            sources = (one.source for one in probes(target, known))
+            most |= Counter(one for one in sources if "exploits:" in one)
+    assert len(most) >= 25
+    assert most.total() >= 150
 
 
 def test_intervals_are_wilsons() -> None:

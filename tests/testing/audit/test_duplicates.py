@@ -55,6 +55,28 @@ def test_rows_that_another_file_has(tmp_path: Path) -> None:
     assert (overlap.contains, overlap.touches, overlap.rows) == (3, 3, [1, 2, 3])
 
 
+def test_the_benchmarks_of_the_catalogue_that_are_here_are_compared(tmp_path: Path) -> None:
+    chance = random.Random(2)
+    prompts: list[object] = [" ".join(chance.choices(WORDS, k=20)) for _ in range(4)]
+    rows = write(tmp_path / "rows.jsonl", prompts)
+    published = {
+        "has_two": write(tmp_path / "two.jsonl", [prompts[3], "Other.", prompts[0]]),
+        "has_none": write(tmp_path / "none.jsonl", ["Other."]),
+        "itself": rows,
+        "absent": tmp_path / "absent.jsonl",
+        "broken": tmp_path / "broken.jsonl",
+    }
+    published["broken"].write_text("{")
+    found = duplicates(rows, published=published)
+    assert {name: one.rows for name, one in found.against.items()} == {"has_two": [1, 4], "has_none": []}
+    assert found.not_compared["itself"] == "these are its rows"
+    assert found.not_compared["absent"] == "its rows are not here: gym-runtime prepare absent"
+    assert "broken.jsonl:1: not a row" in found.not_compared["broken"]
+    late = duplicates(rows, published=published, seconds=0)
+    assert not late.against
+    assert late.not_compared["has_two"].startswith("the time was over")
+
+
 @pytest.mark.slow
 def test_very_many_equal_prompts_take_no_square_of_time(tmp_path: Path) -> None:
     found = duplicates(write(tmp_path / "rows.jsonl", ["Say something, please, in a few words."] * 5_000))
