@@ -298,7 +298,7 @@ def assert_like_twin(disturbed: Played, twin: Played, count: int) -> None:
     for one, number in ((twin, 1), (disturbed, count)):
         outcomes = [record.outcome for record in one.records.values()]
         assert outcomes == [Completed()] * number
-        assert not one.asked_again()
+        assert not one.asked_again(), (one.asked, one.killed)
     assert len({turn for _, turn in disturbed.asked}) == len({turn for _, turn in twin.asked})
     assert set(disturbed.hashes().values()) == set(twin.hashes().values())
     assert len(set(twin.hashes().values())) == 1
