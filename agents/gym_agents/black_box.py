@@ -146,8 +146,8 @@ class Agent:
     async def _work(
         self, rollout: Rollout, calls: _Calls, said: Sequence[str], tasks: anyio.abc.TaskGroup
     ) -> None:
-        # Imported here because aiohttp is slow to import and no other agent needs it; in a thread first: on a
-        # busy machine it takes seconds, in which the worker could not say that it has this rollout, and another
+        # Here, because aiohttp is slow to import and no other agent needs it; and in a thread first: on a busy
+        # machine it takes seconds, in which the worker could not say that it has this rollout, and another
         # one would get it, too.
         await anyio.to_thread.run_sync(import_module, "gym_faces.gateway")
         from gym_faces.gateway import Admission, Gateway, ToolServer, serving
