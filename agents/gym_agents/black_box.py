@@ -146,7 +146,7 @@ class Agent:
     async def _work(
         self, rollout: Rollout, calls: _Calls, said: Sequence[str], tasks: anyio.abc.TaskGroup
     ) -> None:
-        # Here, because aiohttp is slow to import and no other agent needs it; and in a thread first: on a busy
+        # Here, because aiohttp is slow to import and no other agent needs it; in a thread first: on a busy
         # machine it takes seconds, in which the worker could not say that it has this rollout, and another
         # one would get it, too.
         await anyio.to_thread.run_sync(import_module, "gym_faces.gateway")
