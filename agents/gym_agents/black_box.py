@@ -47,6 +47,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 import anyio
@@ -145,7 +146,10 @@ class Agent:
     async def _work(
         self, rollout: Rollout, calls: _Calls, said: Sequence[str], tasks: anyio.abc.TaskGroup
     ) -> None:
-        # Imported here because aiohttp is slow to import and no other agent needs it.
+        # Here, because aiohttp is slow to import and no other agent needs it; in a thread first: on a busy
+        # machine it takes seconds, in which the worker could not say that it has this rollout, and another
+        # one would get it, too.
+        await anyio.to_thread.run_sync(import_module, "gym_faces.gateway")
         from gym_faces.gateway import Admission, Gateway, ToolServer, serving
 
         prompt, images = prompt_of(rollout)

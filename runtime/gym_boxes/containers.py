@@ -6,7 +6,7 @@ a shell that reads requests from its standard input (`gym_sandbox.container.SERV
 for each request, with the request as its input: providers run scripts to their end, and nothing else.
 
 Settings: `MOST`, `PER_S` and `ACCOUNT` for the budget that all workers share, `TEMPLATES` where a provider's
-templates are not named like images.
+templates are not named like images, `WARM` for boxes that wait.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -38,6 +39,8 @@ PER_S = "GYM_BOXES_PER_S"
 """The variable with how many boxes they may create in a second; 1 without it."""
 ACCOUNT = "GYM_BOXES_ACCOUNT"
 """The variable with the account's name; the provider's name without it."""
+WARM = "GYM_BOXES_WARM"
+"""The variable with how many boxes of which templates wait, made already, as a JSON object."""
 TEMPLATES = "GYM_BOXES_TEMPLATES"
 """The variable with templates by images, as a JSON object; others are asked for by the image's name."""
 TAKE_S = 900.0
@@ -53,6 +56,7 @@ answer=$(mktemp -p /dev/shm 2>/dev/null || mktemp) || exit 125
 if [ "$(wc -c <"$answer")" -le {shown} ]; then cat "$answer"; rm -f "$answer"; else echo "in $answer"; fi
 """
 READY = b"ready\n"
+T = TypeVar("T")
 
 
 class LeasedBoxes:
@@ -80,7 +84,8 @@ class LeasedBoxes:
         async with self._opening:
             if name not in self._leases:
                 self._leases[name] = await self._tasks.start(self._keep, name)
-        who, template = f"container-{secrets.token_hex(8)}", _templates().get(image, image)
+        who = f"container-{secrets.token_hex(8)}"
+        template = _object(TEMPLATES, dict[str, str]).get(image, image)
         deadline_s = clock.monotonic() + TAKE_S
         return await self._leases[name].take(who, template, deadline_s=deadline_s, internet=internet)
 
@@ -89,7 +94,12 @@ class LeasedBoxes:
         account = os.environ.get(ACCOUNT, name)
         try:
             async with Leases(
-                self._bus, boxes, account=account, most=int(_number(MOST, 16)), per_s=_number(PER_S, 1.0)
+                self._bus,
+                boxes,
+                account=account,
+                most=int(_number(MOST, 16)),
+                per_s=_number(PER_S, 1.0),
+                warm=_object(WARM, dict[str, int]),
             ) as leases:
                 task_status.started(leases)
                 await anyio.sleep_forever()
@@ -191,16 +201,15 @@ async def leased(bus: Bus) -> AsyncGenerator[None]:
         tasks.cancel_scope.cancel()
 
 
-def _templates() -> Mapping[str, str]:
+def _object(variable: str, kind: type[T]) -> T:
     """
     Raises:
-        UsageError: the variable is no JSON object of texts.
+        UsageError: the variable is no JSON object of this kind.
     """
-    said = os.environ.get(TEMPLATES, "{}")
     try:
-        return msgspec.json.decode(said, type=dict[str, str])
+        return msgspec.json.decode(os.environ.get(variable, "{}"), type=kind)
     except UNREADABLE as error:
-        raise UsageError(f"{TEMPLATES} must be a JSON object of templates by images: {error}") from error
+        raise UsageError(f"{variable} must be a JSON object by images or templates: {error}") from error
 
 
 def _number(variable: str, otherwise: float) -> float:

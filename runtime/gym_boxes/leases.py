@@ -19,7 +19,8 @@ counts.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Iterable, Sequence
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Literal
@@ -37,6 +38,10 @@ from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Provider,
 
 END_S = 30.0
 """How long ending a box may take when its block is left; the reaper does the rest."""
+WARM = "warm "
+"""How the names of boxes begin that wait for somebody who needs one."""
+WARM_LOOK_S = 2.0
+"""How often each worker looks whether a warm box is missing."""
 READ_AT_ONCE = 16
 """So many slots are read at a time."""
 
@@ -248,6 +253,8 @@ class Leases:
             its budget.
         most: how many boxes all workers of the account may have at a time.
         per_s: how many boxes they may create in a second.
+        warm: how many boxes of a template wait, made already, for `take`; of all workers together. They count
+            against the budget, and give way where a box of another template is needed.
     """
 
     def __init__(
@@ -258,12 +265,14 @@ class Leases:
         account: str,
         most: int,
         per_s: float,
+        warm: Mapping[str, int] | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.provider, self.pace = provider, pace or Pace()
         self.book = Book(bus, account, most)
         self.held: dict[int, Lease] = {}
         self._permits = Permits(bus, f"{self.book.subject}.permit", per_s)
+        self._warm = dict(warm or {})
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Leases:
@@ -271,6 +280,8 @@ class Leases:
 
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._renew)
+        if self._warm:
+            self._tasks.start_soon(self._keep_warm)
         self._tasks.start_soon(Reaper(self.book, self.provider, self.pace).run)
         return self
 
@@ -278,6 +289,7 @@ class Leases:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._tasks is not None
+        self._warm.clear()
         with anyio.CancelScope(shield=True):
             for lease in list(self.held.values()):
                 await lease.end()
@@ -314,7 +326,15 @@ class Leases:
             for number in mine:
                 if (lease := await self._resumed(number, slots[number])) is not None:
                     return lease
+            if not mine and not name.startswith(WARM):
+                for number in self._waiting(slots, template, internet):
+                    if (lease := await self._resumed(number, slots[number], name)) is not None:
+                        return lease
             free = [number for number in range(self.book.most) if slots[number].slot.state == "free"]
+            if not mine and not free and not name.startswith(WARM):
+                free = [number for number in slots if await self._gives_way(number, slots[number])][:1]
+                slots = await self.book.slots() if free else slots
+                free = [number for number in free if slots[number].slot.state == "free"]
             if not mine and free:
                 # At random, so that workers do not all try the same one.
                 number = random.choice(free)
@@ -337,15 +357,59 @@ class Leases:
             wait_s = min(2 * wait_s, 2.0)
         raise ServiceUnavailable(f"there is no box for '{name}': {why}", stage="box")
 
-    async def _resumed(self, number: int, seen: Seen) -> Lease | None:
-        """Take over a box that lives; one that does not, or is not known, is left to the reaper."""
+    def _waiting(self, slots: Mapping[int, Seen], template: str, internet: bool) -> list[int]:
+        """The slots of warm boxes that fit, in any order, so that workers do not all try the same one."""
+        fit = [
+            number
+            for number, seen in slots.items()
+            if seen.slot.state == "held" and seen.slot.name.startswith(WARM)
+            if (seen.slot.template, seen.slot.internet) == (template, internet)
+        ]
+        return random.sample(fit, len(fit))
+
+    async def _gives_way(self, number: int, seen: Seen) -> bool:
+        """Whether a slot has become free, because its box waited for somebody."""
+        slot = seen.slot
+        if slot.state != "held" or not slot.name.startswith(WARM):
+            return False
+        sequence = await self.book.store(number, replace(slot, state="ending"), seen.sequence)
+        if sequence is None:
+            return False
+        try:
+            await self.provider.end(slot.box)
+        except ServiceUnavailable:
+            return False
+        # As of a lease that ends: a second box may still appear after a lost answer, which the reaper ends.
+        return not slot.doubtful and (
+            await self.book.store(number, Slot(generation=slot.generation), sequence) is not None
+        )
+
+    async def _keep_warm(self) -> None:
+        while True:
+            await anyio.sleep(WARM_LOOK_S * random.uniform(0.5, 1.5))
+            with suppress(GymError):
+                slots = [seen.slot for seen in (await self.book.slots()).values()]
+                if not any(slot.state == "free" for slot in slots):
+                    continue
+                for template, count in self._warm.items():
+                    there = [one for one in slots if one.template == template and one.name.startswith(WARM)]
+                    if len([one for one in there if one.state in ("creating", "held")]) < count:
+                        name, until_s = f"{WARM}{secrets.token_hex(8)}", clock.monotonic() + END_S
+                        await self.take(name, template, deadline_s=until_s)
+
+    async def _resumed(self, number: int, seen: Seen, name: str = "") -> Lease | None:
+        """Take over a box that lives; one that does not, or is not known, is left to the reaper.
+
+        Args:
+            name: of the new owner of a warm box, whose files are the template's.
+        """
         slot = seen.slot
         if slot.state == "ending":
             return None
         if slot.state == "creating":
             await self.book.store(number, replace(slot, state="ending", doubtful=True), seen.sequence)
             return None
-        taken = replace(slot, beat=slot.beat + 1)
+        taken = replace(slot, beat=slot.beat + 1, name=name or slot.name)
         sequence = await self.book.store(number, taken, seen.sequence)
         if sequence is None:
             return None
@@ -356,7 +420,7 @@ class Leases:
             return None
         except ServiceUnavailable:
             return None
-        lease = self.held[number] = Lease(self, number, Seen(taken, sequence), resumed=True)
+        lease = self.held[number] = Lease(self, number, Seen(taken, sequence), resumed=not name)
         return lease
 
     async def _created(self, number: int, seen: Seen, deadline_s: float) -> tuple[Lease | None, str]:

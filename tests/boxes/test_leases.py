@@ -210,6 +210,43 @@ async def test_no_box_is_lost_and_the_budget_holds(seed: int) -> None:
     assert {seen.slot.state for seen in slots.values()} == {"free"}
 
 
+async def test_warm_boxes_wait_are_taken_made_again_and_give_way() -> None:
+    service, broker = Service(1, faults=0.0), MemoryBroker(seed=1)
+
+    def leases(bus: MemoryBus, warm: dict[str, int]) -> Leases:
+        return Leases(bus, Wire(service), account=ACCOUNT, most=4, per_s=10.0, warm=warm)
+
+    async def warm_ones(one: Leases) -> list[str]:
+        slots = [seen.slot for seen in (await one.book.slots()).values()]
+        return sorted(
+            slot.template for slot in slots if slot.state == "held" and slot.name.startswith("warm ")
+        )
+
+    async with broker.connect() as bus, broker.connect() as other_bus:
+        async with leases(bus, {"t": 2}) as one, leases(other_bus, {}) as other:
+            await anyio.sleep(30)
+            assert await warm_ones(one) == ["t", "t"]
+            made = service.made
+            taken = await other.take("r1", "t", deadline_s=clock.monotonic() + 60)
+            assert (service.made, taken.resumed) == (made, False), "nothing was made for it"
+            await anyio.sleep(PACE.renew_s + 1)  # its maker has noticed
+            await taken.exec("true", timeout_s=5)
+            await taken.renew()
+            await anyio.sleep(30)
+            assert await warm_ones(one) == ["t", "t"], "another one was made"
+            connected = await other.take("r2", "t", deadline_s=clock.monotonic() + 60, internet=True)
+            assert await warm_ones(one) == ["t", "t"], "warm ones have no internet"
+            # The budget of four is spent. One gives way.
+            await other.take("r3", "u", deadline_s=clock.monotonic() + 60)
+            assert await warm_ones(one) == ["t"]
+            await anyio.sleep(60)
+            assert (await warm_ones(one), service.most) == (["t"], 4)
+            await connected.end()
+            await anyio.sleep(30)
+            assert await warm_ones(one) == ["t", "t"]
+        assert service.alive() == {}, "a worker that ends, ends those that it has made"
+
+
 def clock_jump(by_s: float) -> None:
     import asyncio
 

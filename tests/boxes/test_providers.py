@@ -56,15 +56,11 @@ async def made(
             yield pods, "python:3.12"
             await pods.aclose()
         return
-    engine = images.engine("podman")
-    if engine.refusal:
-        pytest.skip(engine.refusal)
-    for name, value in engine.variables.items():
-        monkeypatch.setenv(name, value)
-    podman = Engine("podman")
-    yield podman, images.NAME
-    for one in await podman.list(f"t{os.getpid()}."):
-        await podman.end(one.box)
+    with images.used("podman", monkeypatch):
+        podman = Engine("podman")
+        yield podman, images.NAME
+        for one in await podman.list(f"t{os.getpid()}."):
+            await podman.end(one.box)
 
 
 async def test_a_box_lives_is_snapshot_forked_found_and_ended(made: tuple[Provider, str]) -> None:

@@ -8,8 +8,13 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+import pytest
+from gym_sandbox import container_engines
 
 NAME = f"localhost/gym-runtime-test-{os.getpid()}"
 """Of this process, which removes it at its end: another test run may use the same engine."""
@@ -105,6 +110,27 @@ def engine(name: str) -> Engine:
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
     return Engine(name, refusal=f"{name} does not work here: {problem}") if problem else found
+
+
+@contextmanager
+def used(name: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Engine]:
+    """An engine for the containers of this process, of which none is left; skipped where it does not work."""
+    found = engine(name)
+    if found.refusal:
+        pytest.skip(found.refusal)
+    for variable, value in {**found.variables, container_engines.SETTING: name}.items():
+        monkeypatch.setenv(variable, value)
+    container_engines.counts.cache_clear()
+    before = containers(found)
+    yield found
+    container_engines.counts.cache_clear()
+    assert containers(found) <= before
+
+
+def containers(found: Engine) -> set[str]:
+    """Those that this process has made; other processes may run the same tests."""
+    names = found.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
+    return {one for one in names if one.startswith(f"gym-{os.getpid()}-")}
 
 
 def _prepared(found: Engine) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,7 +9,7 @@ from contextlib import suppress
 import anyio
 import psutil
 import pytest
-from gym_sandbox import Container, container_engines
+from gym_sandbox import Container
 from gym_sandbox.processes import disturbances
 from gym_sandbox.sandbox_errors import Interrupted
 from sandbox import images
@@ -21,22 +20,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[images.Engine]:
     """Podman, if it works here; what docker runs is no part of the worker's processes."""
-    engine = images.engine("podman")
-    if engine.refusal:
-        pytest.skip(engine.refusal)
-    for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
-        monkeypatch.setenv(name, value)
-    container_engines.counts.cache_clear()
-    before = containers(engine)
-    yield engine
-    container_engines.counts.cache_clear()
-    assert containers(engine) <= before
-
-
-def containers(engine: images.Engine) -> set[str]:
-    """Those that this process has made; other processes may run the same tests."""
-    names = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
-    return {name for name in names if name.startswith(f"gym-{os.getpid()}-")}
+    with images.used("podman", monkeypatch) as engine:
+        yield engine
 
 
 def monitor_of(*words: str) -> psutil.Process | None:

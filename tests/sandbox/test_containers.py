@@ -42,16 +42,8 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         pytest.skip(
             "apptainer has no image of this machine's programs; see test_container_engines for its command"
         )
-    engine = images.engine(request.param)
-    if engine.refusal:
-        pytest.skip(engine.refusal)
-    for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
-        monkeypatch.setenv(name, value)
-    container_engines.counts.cache_clear()
-    yield images.NAME
-    container_engines.counts.cache_clear()
-    left = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
-    assert not [name for name in left if name.startswith(f"gym-{os.getpid()}-")]
+    with images.used(request.param, monkeypatch):
+        yield images.NAME
 
 
 def container(image: str | None, limits: Limits = SMALL) -> Container:
@@ -252,19 +244,11 @@ async def test_further_folders_can_be_written_and_share_the_disk(monkeypatch: py
 @pytest.fixture
 def podman(monkeypatch: pytest.MonkeyPatch) -> Iterator[images.Engine]:
     """Podman with an image in which there are two users; skipped with the reason where it does not work."""
-    engine = images.engine("podman")
-    if engine.refusal:
-        pytest.skip(engine.refusal)
-    for name, value in {**engine.variables, container_engines.SETTING: engine.name}.items():
-        monkeypatch.setenv(name, value)
-    container_engines.counts.cache_clear()
-    before = set(engine.run("images", "--format", "{{.Repository}}").stdout.split())
-    yield engine
-    container_engines.counts.cache_clear()
-    container_engines.remove_images()
-    left = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
-    assert not [name for name in left if name.startswith(f"gym-{os.getpid()}-")]
-    kept = set(engine.run("images", "--format", "{{.Repository}}").stdout.split())
+    with images.used("podman", monkeypatch) as engine:
+        before = set(engine.run("images", "--format", "{{.Repository}}").stdout.split())
+        yield engine
+        container_engines.remove_images()
+        kept = set(engine.run("images", "--format", "{{.Repository}}").stdout.split())
     assert not [name for name in kept - before if str(os.getpid()) in name and name != images.NAME]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from gym_runtime import Reply, SessionLost
+from gym_runtime import Reply, ResourceError, SessionLost
 from gym_runtime.errors import UNREADABLE
-from gym_sandbox import Container, Result
+from gym_sandbox import Container, Result, StartError
 from gym_sandbox.saved_files import SavedFiles, Store
 
 from gym_resources.swe.instances import Instance
@@ -17,6 +18,8 @@ from gym_resources.swe.patches import MAX_BYTES
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SHOWN_CHARS = 10_000
+CONTAINERS = 3
+"""How many are tried where something else than the model ends them."""
 TOOL: dict[str, Any] = {
     "type": "function",
     "name": "bash",
@@ -141,15 +144,14 @@ class Shell:
 
         Raises:
             StartError: the container could not be started.
-            SessionLost: it ended while its files were saved.
+            SessionLost: it ended before, and its files are not saved.
         """
         if command.problem:
             return Executed(command.problem)
         await self._prepare()
         if "\0" in command.script:
             return Executed("A command must not hold NUL characters.")
-        if self._container.ended and not self._ended_by_command:
-            raise SessionLost(self._container.ended, stage="sandbox")
+        self._require_its_files()
         done = await self._container.run(command.script, timeout_s=timeout_s)
         if self._container.ended and not self._ended_by_command:
             if await self._replaced():
@@ -169,8 +171,13 @@ class Shell:
         return done.stdout.decode(errors="replace")
 
     async def save(self) -> dict[str, Any] | None:
-        """The state of its files; None if they are not saved."""
+        """The state of its files; None if they are not saved.
+
+        Raises:
+            SessionLost: the container has ended, and what was done since the last state is gone.
+        """
         files = await self._files.save() if self._base else None
+        self._require_its_files()
         self._state = files and {"files": files, "base": self._base}
         self._unsaved = 0 if files else self._unsaved
         return self._state
@@ -181,22 +188,40 @@ class Shell:
         Raises:
             StartError: the container cannot be started, or not with these files.
         """
-        await self._files.begin(saved["files"])
+        await self._whatever_ends(lambda: self._files.begin(saved["files"]))
         self._base, self._state = saved["base"], saved
 
     async def close(self) -> None:
         """Remove the container."""
         await self._container.close()
 
+    def _require_its_files(self) -> None:
+        if self._container.ended and not self._ended_by_command:
+            raise SessionLost(self._container.ended, stage="sandbox")
+
     async def _replaced(self) -> bool:
         """Whether a new container has the files that the ended one had before its last command."""
         if self._unsaved:
             return False
+        await self._renew()
+        await (self.restore(self._state) if self._state else self._prepare())
+        return True
+
+    async def _renew(self) -> None:
         await self._container.close()
         self._container = self._instance.container(self._image)
         self._files, self._base = SavedFiles(self._container, self._store), ""
-        await (self.restore(self._state) if self._state else self._prepare())
-        return True
+
+    async def _whatever_ends(self, steps: Callable[[], Awaitable[None]]) -> None:
+        """Do what no command of the model's has a part in; again in a new container if this one ends."""
+        for left in reversed(range(CONTAINERS)):
+            try:
+                await steps()
+                break
+            except (StartError, ResourceError):
+                if not left or not self._container.ended:
+                    raise
+                await self._renew()
 
     async def _prepare(self) -> None:
         """Before the model's first command: write a local repository, or remove what an image's repository
@@ -204,10 +229,14 @@ class Shell:
         """
         if self._base:
             return
-        await self._files.begin()
-        if not self._instance.local:
-            await remove_later_history(self._container, self._instance.instance_id)
-        self._base = await prepare(self._container, self._instance, history=True)
+
+        async def steps() -> None:
+            await self._files.begin()
+            if not self._instance.local:
+                await remove_later_history(self._container, self._instance.instance_id)
+            self._base = await prepare(self._container, self._instance, history=True)
+
+        await self._whatever_ends(steps)
 
 
 def shown(done: Result, timeout_s: float) -> str:

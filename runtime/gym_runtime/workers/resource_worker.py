@@ -24,7 +24,7 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models, models_of
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import Pending, Verdict
-from gym_runtime.errors import GymError, RuntimeFault
+from gym_runtime.errors import GymError, RuntimeFault, SessionLost
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Comparison
@@ -326,10 +326,16 @@ class ResourceWorker:
 
 
 async def _saved(resource: Resource, session: Session[Any]) -> Raw:
-    """What a session has saved; without it, a lost session is rebuilt from an older state."""
+    """What a session has saved; without it, a lost session is rebuilt from an older state.
+
+    Raises:
+        SessionLost: what the call has done is gone, so it is made again.
+    """
     try:
         saved = await resource.saved(session)
         return saved if session.store is None else await keep_state(session.store, saved)
+    except SessionLost:
+        raise
     except GymError as error:
         logger().warning("a session was not saved", error=str(error))
         return NULL

@@ -90,13 +90,32 @@ async def test_a_command_that_ends_its_container_is_told_so() -> None:
         await shell.close()
 
 
+async def test_one_that_is_killed_while_it_is_prepared_or_restored_is_made_again() -> None:
+    shell = Shell(TASK, TASK.image, Kept())
+    try:
+        await shell.start()
+        kill_boxes()
+        await said(shell, "echo 1 >>log")
+        saved = await shell.save()
+        assert saved is not None
+        await shell._renew()  # pyright: ignore[reportPrivateUsage] - as in a new session
+        await shell.start()
+        kill_boxes()
+        await shell.restore(saved)
+        assert "\n1\n" in await said(shell, "cat log")
+    finally:
+        await shell.close()
+
+
 async def test_without_its_files_the_session_is_lost() -> None:
     """A container that ends while they are saved."""
     shell = Shell(TASK, TASK.image, Kept())
     try:
         await said(shell, "true")
         kill_boxes()
-        assert await shell.save() is None
+        for _ in range(2):
+            with pytest.raises(SessionLost):
+                await shell.save()
         with pytest.raises(SessionLost):
             await said(shell, "true")
     finally:

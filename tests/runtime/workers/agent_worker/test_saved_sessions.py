@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
-from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
+from gym_runtime import Environment, Reply, Session, SessionLost, Task, Verdict, tool
 from gym_runtime.adapters import Rollout
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages.outcomes import Completed
@@ -131,6 +131,37 @@ async def test_only_the_calls_after_the_last_state_are_repeated(
         with anyio.fail_after(60):
             while kept(folder):
                 await anyio.sleep(1)
+
+
+class Perishable(Log):
+    """What its third call has done is lost when it is saved, once."""
+
+    done: ClassVar[list[str]] = []
+
+    async def save(self) -> Any:
+        if len(self.lines) == 3 and "lost" not in self.done:
+            self.done.append("lost")
+            raise SessionLost("the files of this call are gone")
+        return await super().save()
+
+
+class Writer:
+    """An agent that calls a tool four times."""
+
+    async def run(self, rollout: Rollout) -> None:
+        for _ in range(4):
+            turn = await rollout.respond()
+            await rollout.call_tools(turn.function_calls)
+
+
+async def test_a_call_whose_effects_are_lost_while_they_are_saved_is_made_again(system: SmallSystem) -> None:
+    await system.add_resource(
+        environment(Environment(resource=Perishable, description="a log"), "sample"), name="resource-1"
+    )
+    await system.add_agent({"writer": Writer()})
+    (record,) = await system.make(rollout_spec(row(), agent="writer"))
+    assert (record.outcome, record.reward, record.attempt) == (Completed(), 4.0, 1)
+    assert Perishable.done == ["write", "write", "write", "lost", "restore", "write", "write"]
 
 
 async def test_both_workers_die_and_the_journal_knows_the_state(system: SmallSystem) -> None:
