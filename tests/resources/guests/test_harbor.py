@@ -333,8 +333,8 @@ async def test_a_low_reward_counts_if_the_tests_work_here(folder: Path) -> None:
 
 
 async def test_an_agent_whose_time_is_up_is_judged(folder: Path) -> None:
-    task(folder / "count", toml=TOML.replace("timeout_sec = 60.0", "timeout_sec = 1.0"))
-    (record,) = (await ran(NAME, shell("echo 3 >out.txt; sleep 30"), answer("Done."))).values()
+    task(folder / "count", toml=TOML.replace("timeout_sec = 60.0", "timeout_sec = 8.0"))
+    (record,) = (await ran(NAME, shell("echo 3 >out.txt; sleep 60"), answer("Done."))).values()
     assert isinstance(record.outcome, Truncated)
     assert record.reward == 1.0
     assert result(record)["harbor_ended_by"] == "timeout"
