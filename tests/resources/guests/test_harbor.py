@@ -365,7 +365,8 @@ async def test_mcp_servers_and_skills_of_the_box_reach_the_model(folder: Path) -
     offered = {one["name"] for one in json.loads(bytes(first.params))["tools"]}
     assert offered == {"bash", "db__count_add"}
     assert "lines: How lines are counted. (/app/skills/lines/SKILL.md)" in bytes(first.input[-1]).decode()
-    outputs = {one["call_id"]: one["output"] for one in map(json.loads, last.input) if "output" in one}
+    items = [json.loads(bytes(raw)) for raw in last.input]
+    outputs = {one["call_id"]: one["output"] for one in items if "output" in one}
     assert outputs["c1"].startswith("count 2")
     assert outputs["c2"].startswith("count 3")
     assert outputs["c4"].startswith("count 5")
