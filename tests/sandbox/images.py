@@ -93,6 +93,7 @@ def engine(name: str) -> Engine:
         return Engine(name, refusal=f"{name} is not installed: apt-get install {name}")
     found = Engine(name)
     try:
+        _remove_left(found)
         problem = _prepared(found)
         if problem and name == "podman" and os.geteuid() == 0:
             folder = Path(tempfile.mkdtemp(prefix="gym-podman-"))
@@ -133,6 +134,15 @@ def containers(found: Engine) -> set[str]:
     return {one for one in names if one.startswith(f"gym-{os.getpid()}-")}
 
 
+def _remove_left(found: Engine) -> None:
+    """Remove images of test runs that were killed; those that a container uses stay."""
+    own = re.escape(NAME.removesuffix(str(os.getpid())))
+    for name in found.run("images", "--format", "{{.Repository}}").stdout.split():
+        run = re.match(rf"{own}(\d+)", name)
+        if run and not Path(f"/proc/{run[1]}").exists():
+            found.run("rmi", name)
+
+
 def _prepared(found: Engine) -> str:
     """Import the image and try it; the problem, or ""."""
     if problem := imported(found, NAME):
@@ -143,6 +153,7 @@ def _prepared(found: Engine) -> str:
 
 def imported(found: Engine, name: str, further: Path | None = None) -> str:
     """Make an image of these programs and a folder's files, removed at exit; the problem, or ""."""
+    found.run("rmi", "--force", name)  # else an earlier one of this name stays, as <none>
     with tempfile.TemporaryDirectory(prefix="gym-image-") as folder:
         done = found.run("import", str(_root(Path(folder), further)), name)
     if done.returncode == 0:

@@ -22,8 +22,8 @@ async def guest(name: str, *turns: Turn | Engine, **roles: Engine) -> AsyncGener
     """A system whose only environment is this guest, with models in roles."""
     async with small_system() as system:
         await system.add_resource(catalogue.environment(name))
-        (policy,) = turns if isinstance(turns[0], Engine) else [Engine(*turns)]
-        await system.add_model(policy)
+        engines = [one for one in turns if isinstance(one, Engine)]
+        await system.add_model(engines[0] if engines else Engine(*turns))
         for role, engine in roles.items():
             await system.add_model(engine, name=f"model-{role}", pool=role)
         await system.add_agent({"step_loop": StepLoop(), "tool_loop": ToolLoop()})
