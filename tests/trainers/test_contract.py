@@ -115,7 +115,8 @@ async def grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: An
         trainer = trl_trainer()
         trainer.rollout_func = lambda *_: columns
         trainer.model.train()
-        scored = trainer._generate_and_score_completions([dict(trainer.train_dataset[0])] * size)
+        inputs = [dict(trainer.train_dataset[0]) for _ in range(size)]
+        scored = trainer._generate_and_score_completions(inputs)
         told = [
             scored[name].tolist() for name in ("completion_ids", "tool_mask", "completion_mask", "advantages")
         ]
@@ -368,16 +369,14 @@ async def test_of_one_sequence_it_is_the_main_one(
     assert side.trained == calls[4].ids
 
 
-@each(lacks="weights")
-async def test_a_weight_that_a_trainer_cannot_take_is_refused(row: Row, tree: Any) -> None:
-    with pytest.raises(UsageError, match=r"takes no weight for a sequence; give each kind 0 or 1"):
-        await row.take([tree[1]], credit={"main": 1, "subagent": 0.5})
-
-
-@each("weights")
-async def test_a_weight_is_a_factor_of_the_advantage(row: Row, tree: Any) -> None:
-    _, taken = await row.take([tree[1], replace(tree[1], reward=0.0)], credit={"main": 1, "subagent": 0.5})
-    assert [one.reward for one in taken] == pytest.approx([1.0, 0.5, -1.0, -0.5])
+@each()
+async def test_a_weight_is_a_factor_of_the_advantage_or_refused(row: Row, tree: Any) -> None:
+    taken = row.take([tree[1], replace(tree[1], reward=0.0)], credit={"main": 1, "subagent": 0.5})
+    if "weights" in row.can:
+        assert [one.reward for one in (await taken)[1]] == pytest.approx([1.0, 0.5, -1.0, -0.5])
+    else:
+        with pytest.raises(UsageError, match=r"takes no weight for a sequence; give each kind 0 or 1"):
+            await taken
 
 
 async def test_skyrls_steps_are_those_of_one_trajectory(tree: Any) -> None:
@@ -401,19 +400,11 @@ async def played(row: Row, **asked: Any) -> list[tuple[list[int], float]]:
 
 
 @each(lacks="seats")
-async def test_trainers_of_one_seat_refuse_several_with_the_remedy(row: Row) -> None:
+async def test_of_several_seats_the_one_that_is_named_is_trained_with_its_own_reward(row: Row) -> None:
     said = r"in nim the policy is trained in the seats first, second, and .* name one with seat='first'"
     with pytest.raises(UsageError, match=said):
         await played(row)
-
-
-@each(lacks="seats")
-async def test_the_seat_that_is_named_is_trained_with_its_own_reward(row: Row) -> None:
     assert await played(row, seat="second") == [(SECOND, -1.0), (SECOND, 1.0)]
-
-
-@each(lacks="seats")
-async def test_a_seat_that_the_policy_has_not_is_refused(row: Row) -> None:
     with pytest.raises(UsageError, match=r"seat='third': in nim the policy is trained in first, second"):
         await played(row, seat="third")
     with pytest.raises(UsageError, match=r"seat='second': in nim the policy is trained in first$"):
