@@ -10,228 +10,37 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cache, partial
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from importlib.metadata import version
-from itertools import chain, cycle, islice
+from itertools import chain
 from pathlib import Path
-from tempfile import mkdtemp
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from faces.gym_server.running_server import choice_row, response, running_server
 from faces.gym_server.test_real_clients import CLIENTS
 from faces.gym_server.test_real_clients import run as run_program
 from gym_runtime import Environment, GymError, Reply, Task, Verdict
 from gym_runtime.client import SyncClient
-from gym_runtime.errors import UsageError, leaf
+from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import RolloutRecord, encode_record, read_record
-from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_testing.small_system import environment, message
-from gym_trainers.rollout_source import RolloutSource
-from gym_trainers.trl import GymSpec
-from gym_trainers.trl_async import sample_fields
 from gym_trainers.trl_environment import TrlEnvironment
 from msgspec import Raw
 from msgspec.structs import replace
 from runtime.messages.call_trees import Drawn, call, record
-from trainers import test_openrlhf, test_skyrl, test_trl, test_verl
+from trainers import test_openrlhf, test_skyrl, test_verl
+from trainers.takes import Take, async_grpo, grpo, openrlhf, skyrl, verl
 from trainers.test_seats import game
 from trainers.trainer_stubs import installed
 from trainers.trainers_engine import CALL, END, END_ID, Servers, TurnEngine, counter_row, experts_of
 
-np = pytest.importorskip("numpy")
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 TOO_LONG = counter_row() | {"responses_create_params": {"input": "x" * 800}}
-
-
-class Taken(NamedTuple):
-    """One sequence as its trainer got it, over the prompt and all that came after it."""
-
-    ids: list[int]
-    mask: list[int]
-    log_probs: list[float]
-    reward: float
-    experts: Any = None
-
-    @property
-    def trained(self) -> list[int]:
-        return [one for one, kept in zip(self.ids, self.mask, strict=True) if kept]
-
-
-Rollouts = Sequence[RolloutRecord] | Sequence[dict[str, Any]]
-"""Records that every source gives; or rows, whose rollouts the trainer's own engine samples."""
-Take = Callable[..., Coroutine[Any, Any, tuple[Any, list[Taken | None]]]]
-
-
-@contextmanager
-def rows_of(rollouts: Rollouts) -> Iterator[list[dict[str, Any]]]:
-    records = [one for one in rollouts if isinstance(one, RolloutRecord)]
-    waiting = cycle(records)
-
-    async def one(*_: Any, **__: Any) -> Any:
-        return next(waiting)
-
-    async def each(_: Any, rows: list[str], *__: Any) -> Any:
-        return list(islice(waiting, len(rows)))
-
-    with pytest.MonkeyPatch.context() as patch:
-        if records:
-            patch.setenv("GYM_NATS_URL", "nats://nowhere")
-            patch.setattr(RolloutSource, "rollout", one)
-            patch.setattr(RolloutSource, "rollouts", each)
-        yield [counter_row() for _ in records] or [one for one in rollouts if isinstance(one, dict)]
-
-
-# -- the trainers -------------------------------------------------------------------------------------------
-
-
-@cache
-def trl_trainer() -> Any:
-    """TRL's own, with a tiny model."""
-    from trainers.test_trl_trainer import trainer_of
-
-    spec: Any = SimpleNamespace(
-        train_dataset=GymSpec(None, [counter_row()]).train_dataset,  # pyright: ignore[reportArgumentType]
-        rollout_func=None,
-        reward_funcs=GymSpec.reward_funcs.fget(None),
-    )
-    return trainer_of(spec, Path(mkdtemp()))
-
-
-async def grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: Any) -> tuple[Any, Any]:
-    size = 4
-    gym: Any = SimpleNamespace(
-        groups=lambda *_, **__: [SimpleNamespace(key=0, rollouts=list(islice(cycle(rollouts), size)))]
-    )
-    spec = GymSpec(gym, [counter_row()], settings=RolloutSettings(roles=roles or {}), **asked)
-    columns = spec.rollout_func([json.dumps(counter_row())] * size, test_trl.FakeTrainer(size))
-    names = ("prompt_ids", "completion_ids", "env_mask", "logprobs", "gym_reward")
-    found = list(zip(*(columns[name] for name in names), strict=True))
-    if installed("trl"):
-        trainer = trl_trainer()
-        trainer.rollout_func = lambda *_: columns
-        trainer.model.train()
-        scored = trainer._generate_and_score_completions([dict(trainer.train_dataset[0])] * size)
-        told = [
-            scored[name].tolist() for name in ("completion_ids", "tool_mask", "completion_mask", "advantages")
-        ]
-        rewards = [reward for *_, reward in found]
-        assert told[3] == pytest.approx(_normed(rewards), abs=1e-3)
-        for place, (ids, mask, real, _) in enumerate(zip(*told, strict=True)):
-            prompt, _, _, log_probs, reward = found[place]
-            kept = [one for one, here in zip(ids, real, strict=True) if here]
-            found[place] = (prompt, kept, mask[: len(kept)], log_probs, reward)
-    taken = [Taken(p + c, [0] * len(p) + m, [0.0] * len(p) + v, r) for p, c, m, v, r in found]
-    return None, taken[: len(rollouts)]
-
-
-def _normed(rewards: list[float]) -> list[float]:
-    spread = np.std(rewards, ddof=1)
-    return [(one - np.mean(rewards)) / (spread + 1e-4) for one in rewards]
-
-
-async def async_grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: Any) -> tuple[Any, Any]:
-    samples = sample_fields(rollouts, group=0, version=0, apart=set(roles or ()), **asked)
-    names = ("input_ids", "completion_mask", "old_log_probs", "advantage")
-    if installed("trl"):
-        from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
-
-        samples = [{name: getattr(RolloutSample(**one), name) for name in names} for one in samples]
-    lists = [[np.asarray(one[name]).tolist() for name in names] for one in samples]
-    return None, [Taken(ids, mask, logs, round(value, 6)) for ids, mask, logs, value in lists]
-
-
-async def openrlhf(rollouts: Rollouts, roles: Any = None, experts: int = 0, **asked: Any) -> Any:
-    actor = test_openrlhf.Actor()
-    made = test_openrlhf.executor(settings={"roles": roles or {}}, **asked)
-    with rows_of(rollouts) as rows, pytest.MonkeyPatch.context() as patch:
-        try:
-            answers = await test_openrlhf.group(made, actor, *rows)
-        except ExceptionGroup as error:
-            raise leaf(error) from error
-        if installed("openrlhf"):
-            generator = test_openrlhf.samples_generator(patch)
-            real = [generator._process_response_into_experience(one, max_len=4096) for one in answers]
-            masks = [[0, *one.action_mask[0].tolist()] for one in real]
-            logs = [[0.0, *one.rollout_log_probs[0].tolist()] for one in real]
-            found = [(one.sequences[0].tolist(), float(one.rewards)) for one in real]
-        else:
-            spans = [set(chain(*(range(*span) for span in one["action_ranges"]))) for one in answers]
-            found = [(one["observation_tokens"], one["reward"]) for one in answers]
-            lengths = [range(len(ids)) for ids, _ in found]
-            masks = [[int(at in kept) for at in all_] for all_, kept in zip(lengths, spans, strict=True)]
-            logs = [one["rollout_log_probs"] for one in answers]
-    lists = zip(found, masks, logs, strict=True)
-    return actor.engine, [Taken(ids, mask, values, reward) for (ids, reward), mask, values in lists]
-
-
-async def verl(
-    rollouts: Rollouts,
-    roles: Any = None,
-    columns: Any = test_verl.V1,
-    experts: int = 0,
-    replays: bool = False,
-    **asked: Any,
-) -> Any:
-    servers, found = Servers(experts), list[Taken | None]()
-    with rows_of(rollouts) as rows:
-        for row in rows:
-            told: dict[str, Any] = {**asked, "settings": {"roles": roles or {}}, "replays": replays}
-            try:
-                made = await test_verl.run(servers, row, columns, **told)
-            except GymError as error:
-                if isinstance(error, UsageError) or len(rows) == 1:
-                    raise
-                found.append(None)  # so verl leaves it out
-                continue
-            for one in made if isinstance(made, list) else [made]:
-                found.append(_of_verl(one))
-    return servers.engine, found
-
-
-def _of_verl(one: Any) -> Taken:
-    prompt, ids, mask = one.prompt_ids, one.response_ids, one.response_mask
-    logs, reward, experts = one.response_logprobs, one.reward_score, one.routed_experts
-    if installed("verl"):
-        given = one.as_dict()
-        names = ("prompts", "responses", "response_mask", "rollout_log_probs", "rm_scores")
-        prompt, ids, mask, logs, scores = (given[name].tolist() for name in names)
-        reward = sum(scores)
-        experts = None if experts is None else given["routed_experts"].numpy()[: len(prompt + ids) - 1]
-    before = len(prompt)
-    return Taken(prompt + ids, [0] * before + mask, [0.0] * before + logs, reward, experts)
-
-
-async def skyrl(
-    rollouts: Rollouts,
-    roles: Any = None,
-    experts: int = 0,
-    names: str = "",
-    steps: bool = False,
-    **asked: Any,
-) -> Any:
-    client = test_skyrl.InferenceClient(experts)
-    with rows_of(rollouts) as rows:
-        names = "a" * len(rows) if isinstance(rollouts[0], RolloutRecord) else "abc"[: len(rows)]
-        given, settings = test_skyrl.batch(*rows, names=names), {"roles": roles or {}}
-        output = await test_skyrl.generated(client, given, by_steps=steps, settings=settings, **asked)
-    if installed("skyrl"):
-        from skyrl.train.utils.trainer_utils import validate_generator_output
-
-        replays = {"routes_expected": asked.get("replays", False)}
-        validate_generator_output(len(rows), output, step_wise=steps, **replays)
-    keys = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards")
-    told = output["rollout_expert_indices"] or [None] * len(output["rewards"])
-    found = [
-        Taken(prompt + ids, [0] * len(prompt) + mask, [0.0] * len(prompt) + logs, reward, routed)
-        for prompt, ids, mask, logs, reward, routed in zip(*(output[key] for key in keys), told, strict=True)
-    ]
-    client.engine.output = output
-    return client.engine, found
 
 
 class Row(NamedTuple):
@@ -368,16 +177,14 @@ async def test_of_one_sequence_it_is_the_main_one(
     assert side.trained == calls[4].ids
 
 
-@each(lacks="weights")
-async def test_a_weight_that_a_trainer_cannot_take_is_refused(row: Row, tree: Any) -> None:
-    with pytest.raises(UsageError, match=r"takes no weight for a sequence; give each kind 0 or 1"):
-        await row.take([tree[1]], credit={"main": 1, "subagent": 0.5})
-
-
-@each("weights")
-async def test_a_weight_is_a_factor_of_the_advantage(row: Row, tree: Any) -> None:
-    _, taken = await row.take([tree[1], replace(tree[1], reward=0.0)], credit={"main": 1, "subagent": 0.5})
-    assert [one.reward for one in taken] == pytest.approx([1.0, 0.5, -1.0, -0.5])
+@each()
+async def test_a_weight_is_a_factor_of_the_advantage_or_refused(row: Row, tree: Any) -> None:
+    taken = row.take([tree[1], replace(tree[1], reward=0.0)], credit={"main": 1, "subagent": 0.5})
+    if "weights" in row.can:
+        assert [one.reward for one in (await taken)[1]] == pytest.approx([1.0, 0.5, -1.0, -0.5])
+    else:
+        with pytest.raises(UsageError, match=r"takes no weight for a sequence; give each kind 0 or 1"):
+            await taken
 
 
 async def test_skyrls_steps_are_those_of_one_trajectory(tree: Any) -> None:
@@ -401,19 +208,11 @@ async def played(row: Row, **asked: Any) -> list[tuple[list[int], float]]:
 
 
 @each(lacks="seats")
-async def test_trainers_of_one_seat_refuse_several_with_the_remedy(row: Row) -> None:
+async def test_of_several_seats_the_one_that_is_named_is_trained_with_its_own_reward(row: Row) -> None:
     said = r"in nim the policy is trained in the seats first, second, and .* name one with seat='first'"
     with pytest.raises(UsageError, match=said):
         await played(row)
-
-
-@each(lacks="seats")
-async def test_the_seat_that_is_named_is_trained_with_its_own_reward(row: Row) -> None:
     assert await played(row, seat="second") == [(SECOND, -1.0), (SECOND, 1.0)]
-
-
-@each(lacks="seats")
-async def test_a_seat_that_the_policy_has_not_is_refused(row: Row) -> None:
     with pytest.raises(UsageError, match=r"seat='third': in nim the policy is trained in first, second"):
         await played(row, seat="third")
     with pytest.raises(UsageError, match=r"seat='second': in nim the policy is trained in first$"):

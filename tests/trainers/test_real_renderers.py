@@ -148,7 +148,7 @@ def url(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 async def test_auto_goes_on_at_a_real_server(tokenizer: Any, url: str) -> None:
     thinks = {"structured_outputs": {"regex": "<think>\n[a-z ]{5,20}\n</think>\n\n[A-Z][a-z]{3,10}\\."}}
     asked: dict[str, Any] = {"metadata": {"extra_body": json.dumps(thinks)}, "max_output_tokens": 60}
@@ -159,7 +159,7 @@ async def test_auto_goes_on_at_a_real_server(tokenizer: Any, url: str) -> None:
         async with Adapter(served) as adapter:
             call, answers = model_call(return_tokens=True, **asked), list[Any]()
             for _ in range(3):
-                answers.append(await adapter.respond(call, context(limit_s=120)))
+                answers.append(await adapter.respond(call, context(limit_s=400)))
                 assert [item["type"] for item in output(answers[-1])] == ["reasoning", "message"]
                 call = continued(call, answers[-1], SURE)
         assert goes_on(answers) == [expected] * 2

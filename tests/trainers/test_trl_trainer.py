@@ -134,6 +134,18 @@ def test_what_trl_gets_is_what_the_engine_sampled(gym: Any, tmp_path: Path) -> N
         assert len(logprobs) == len(mask) == len(completion)
 
 
+def test_steps_on_one_seat_of_a_game(tmp_path: Path) -> None:
+    moves, params = tmp_path / "moves.jsonl", {"input": "You play Nim."}
+    moves.write_text('["<take>1 1</take>"]\n["<take>2 1</take>"]\n')
+    games = [{"responses_create_params": params, "heaps": heaps} for heaps in ([2, 1], [2, 2])]
+    with gym_runtime.connect_sync(model=f"scripted/{moves}", environments=["nim"]) as gym:
+        with pytest.raises(gym_runtime.errors.UsageError, match="name one with seat='first'"):
+            trainer_of(GymSpec(gym, games, environment="nim"), tmp_path).train()
+        trainer = trainer_of(GymSpec(gym, games, environment="nim", seat="second"), tmp_path)
+        trainer.train()
+    assert [log["reward"] for log in trainer.state.log_history if "reward" in log] == [0.5] * 3
+
+
 def test_a_failed_rollout_leaves_its_groups_mean_alone_and_advantages_are_trls(
     gym: Any, tmp_path: Path
 ) -> None:
