@@ -10,7 +10,7 @@ authors' libraries are listed in their ``requirements-eval.txt``. Newer versions
 fail some published tests; NeMo Gym keeps an environment with theirs. Tests that need the network fail.
 
 Rows and rewards are those of NeMo Gym's environment of this name. The tests replace what the program calls,
-so they share its process: a program made to search that process could forge a result.
+so they share its process: a program that returns what equals everything, or searches that process, may pass.
 Source: Zhuo et al. 2024, arXiv:2406.15877 (Apache-2.0), v0.1.4; the example rows are our own.
 """
 

@@ -13,7 +13,9 @@ result; one that ends it, or prints anything, has none.
 
 from __future__ import annotations
 
+import builtins
 import json
+import math
 import os
 import sys
 import types
@@ -21,6 +23,8 @@ import unittest
 from typing import Any
 
 ERROR_CHARACTERS = 500
+PATCHED = (builtins, math, json, unittest.case, unittest.TestCase, unittest.TestResult, unittest.TestLoader)
+"""What a program may have changed is put back before the tests."""
 
 
 def main() -> None:
@@ -42,7 +46,12 @@ def main() -> None:
             names: dict[str, Any] = {}
             exec(compile(given["setup"], "<setup>", "exec", dont_inherit=True), names)
             targets = names.get("targets", targets)
+        kept = [(owner, dict(vars(owner))) for owner in PATCHED]
         exec(compile(given["code"], "<program>", "exec", dont_inherit=True), module.__dict__)
+        for owner, names in kept:
+            for name, value in names.items():
+                if vars(owner).get(name) is not value:
+                    setattr(owner, name, value)
         if given["unittest"]:
             passed, ran, error = _cases(given["tests"][0], module)
         else:

@@ -124,13 +124,21 @@ def read_answer(body: bytes, params: bytes) -> Raw:
         raise ForeignAnswer(f"no completion: {error}") from error
     message = {"role": "assistant", "content": choice.text}
     as_chat = {
-        "choices": [{"message": message, "finish_reason": choice.finish_reason}],
+        "choices": [
+            {"message": message, "finish_reason": "stop" if _silent(params) else choice.finish_reason}
+        ],
         "created": found.created,
         "model": found.model,
         "usage": found.usage,
     }
     completion = chat_answer.read_answer(encode(as_chat))
     return chat_answer.response(completion, responses_api.echo(params), encode(_shown(choice.logprobs)))
+
+
+@lru_cache(maxsize=256)
+def _silent(params: bytes) -> bool:
+    """Whether the engine was to write nothing: then an answer that ends at its limit is whole."""
+    return side_channel.take(present(params)).get("max_tokens") == 0
 
 
 def _shown(logprobs: _Logprobs | None) -> list[dict[str, Any]] | None:

@@ -201,6 +201,12 @@ def library(_: str) -> list[dict[str, Any]]:
 
 PUBLISHED |= {
     "bigcodebench": library,
+    "base_choice": {
+        f"all/{split}-00000-of-00001.parquet": [
+            {"question": "Q?", "choices": ["a", "b"], "answer": 1, "subject": "anatomy"}
+        ]
+        for split in ("test", "dev")
+    },
     "scicode": {
         "problems_test.jsonl": [
             {
