@@ -68,7 +68,7 @@ REASONS: dict[str, str] = {
     "ruler2": GRADED,
     "structeval": GRADED,
     "tau2_airline": "by the authors' rule: a look-up that changes nothing may be another one",
-    "ugphysics_judge": OLDER,
+    "ugphysics_judge": "`1.0`, a word of a verdict, is right on two rows, and no box is demanded",
     "wmt_translation": GRADED,
     "xstest": "by a rule without a judge, a text that answers another question answers",
 }
