@@ -42,10 +42,14 @@ what the rule is for.
 """
 GRADED = "graded: a reply is paid for the part that it has, so any text with a part of the answer has some"
 FORM = "judged by its form only: any text that keeps the form is right"
+UNBOXED = "by Math-Verify, an answer without its box counts, where the text says it before the box"
+OLDER = "found with older replies, and not looked at again"
 REASONS: dict[str, str] = {
+    "aime24": UNBOXED,
     "circle_count": "`00` in the box is the number 0, which is right",
     "citation_if": f"an answer that must cite nothing is {FORM}",
     "code_fim": "a piece in the midst of an expression, with a comment before it, is another program",
+    "code_gen": "numbers are compared as numbers: a program that prints `2.5` for `2.50` is right",
     "equivalence_rule": GRADED,
     "example_multi_turn_gymnasium": "an example of a conversation: the answer need only occur in the text",
     "example_single_tool_call": "an example of a tool call: the reward is always 1",
@@ -55,12 +59,16 @@ REASONS: dict[str, str] = {
     "iheval": "by the authors' rules: a reply that gives nothing away obeys, whatever else it says",
     "instruction_following": FORM,
     "livecodebench_x": "two rows are the same problem in two languages, so the other's program is right",
+    "math500": OLDER,
+    "math_with_judge": UNBOXED,
     "mrcr": GRADED,
+    "reasoning_gym": f"by the library's scorers; the rule with `{STRICT}` is not measured",
     "rolemrc": GRADED,
     "ruler": GRADED,
     "ruler2": GRADED,
     "structeval": GRADED,
     "tau2_airline": "by the authors' rule: a look-up that changes nothing may be another one",
+    "ugphysics_judge": "`1.0`, a word of a verdict, is right on two rows, and no box is demanded",
     "wmt_translation": GRADED,
     "xstest": "by a rule without a judge, a text that answers another question answers",
 }

@@ -13,6 +13,8 @@ string is never parsed further, whatever the format. Nothing is executed.
 
 XML and CSV have no types, so texts are converted to the schema's types. An XML document is an object
 with its root as the only key, CSV a list of records, TOML a table; a schema of another shape is never met.
+Any line is the first one of a CSV without records, so any short text is paid where the schema does not ask
+for one (1 of the 5 example rows). With ``strict``, which NeMo Gym lacks, a CSV has a record.
 
 Rows of v1, v3 and v4 and rewards are those of NeMo Gym's environment of this name. Two things differ: a row
 whose schema is invalid, which no answer can satisfy, is refused; and a record of CSV with too few or too many
@@ -39,6 +41,7 @@ class StructuredTask(Task):
     response_mode: Literal["text", "tool_call"] | None = None
     tool_name: str | None = None
     tool_payload_key: str | None = None
+    strict: bool = False
 
     def __post_init__(self) -> None:
         strict_schema(self.schema_str)
@@ -73,6 +76,8 @@ async def verify(task: StructuredTask, reply: Reply) -> Verdict:
             value = read(reply.joined_text, task.schema_type, schema)
     except Malformed as error:
         return failed("parse_error", str(error))
+    if task.strict and task.schema_type == "csv" and value == []:
+        return failed("schema_error", "the CSV has no records")
     try:
         problem = violation(value, schema)
     except ValueError as error:

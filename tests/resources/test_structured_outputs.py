@@ -224,3 +224,15 @@ async def test_data_that_meet_the_schema_score_full_on_rows_in_nemo_gyms_format(
             verdict = await rejudge(ENVIRONMENT.resource, line, bytes(Reply.of(item).raw))
             # Their row in CSV cannot be won: its schema is an object's, with lists in it.
             assert verdict.reward == float(row["schema_type"] != "csv"), f"{path}:{number}: {verdict.fields}"
+
+
+@pytest.mark.parametrize(
+    ("text", "reward", "strictly"), [("city\nVell", 1, 1), ("true", 1, 0), ("a,b", 1, 0)]
+)
+async def test_the_strict_rule_wants_a_record_of_csv(text: str, reward: float, strictly: float) -> None:
+    schema = json.dumps(
+        {"type": "array", "items": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    )
+    for set_strict, wanted in ((False, reward), (True, strictly)):
+        verdict = await judge(text, schema_str=schema, schema_type="csv", strict=set_strict)
+        assert verdict.reward == wanted

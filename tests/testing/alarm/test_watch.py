@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
+import anyio
+import psutil
 import pytest
 from gym_runtime import connect_sync
 from gym_runtime.adapters import ModelSettings
@@ -182,6 +186,34 @@ async def test_an_auditor_is_a_model_of_the_process_that_looks() -> None:
     async with watching({"sums": "./sums.py"}, share=1.0, auditor=judge, tell=said.append) as watch:
         watch.add(record)
     assert (watch.looks, watch.missing, said) == (1, 0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_auto_takes_three_percent_of_the_processors() -> None:
+    began_s, spent_s = time.monotonic(), 0.0
+    async with watching({"sums": "./sums.py"}, second="./strict_sums.py", tell=print) as watch:
+        while (ran_s := time.monotonic() - began_s) < 8 or (not watch.looks and ran_s < 60):
+            for number in range(64):
+                watch.add(
+                    RolloutRecord(
+                        run="run",
+                        task_index=0,
+                        rollout_index=number,
+                        environment="sums",
+                        outcome=Completed(),
+                        reward=1.0,
+                        row=row_of("12"),
+                    )
+                )
+            await anyio.sleep(0.005)
+        for child in psutil.Process().children():
+            if "gym_testing.alarm.looking" in child.cmdline():
+                times = child.cpu_times()
+                spent_s += times.user + times.system
+    assert watch.looks >= 1
+    # A second is free, for the start of the process.
+    assert 0 < spent_s <= 0.03 * ran_s * (os.cpu_count() or 1) + 1.5
 
 
 @pytest.mark.anyio
