@@ -19,8 +19,9 @@ HEAVY = {
     for name in NAMES
     if (definition := catalogue.environment(name).definition).isolated or definition.extra
 }
-LONG = {"miniwob"}
-"""Takes a minute: a browser for each session. `tests/resources/test_screens.py` looks at it, too."""
+LONG = {"miniwob", "tales"}
+"""Take minutes: a browser, or a Java, for each session. `tests/resources/test_screens.py` and `test_tales.py`
+look at them, too."""
 
 
 @pytest.mark.parametrize("name", NAMES)

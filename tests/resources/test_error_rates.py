@@ -20,8 +20,8 @@ from gym_view.badges import badge
 NAMES = catalogue.names("environments")
 A_DAY = 2
 PLAN = Plan(seconds=8.0, repeats=1, elsewhere=False)
-UNMEASURED = ("aviary_remote", "math_formal_lean", "minif2f", "mobench", "proofnet", "putnam_bench")
-"""They need a server and Lean."""
+UNMEASURED = ("aviary_remote", "math_formal_lean", "minif2f", "mobench", "proofnet", "putnam_bench", "tales")
+"""They need a server, Lean, or a Java for each reply."""
 COMPARED = ("gold_fails", "nop", "false_positive", "partial", "false_negative")
 
 

@@ -19,7 +19,7 @@ from gym_runtime.environment.tools import ToolPack, tools_of
 from gym_runtime.errors import UsageError
 
 SANDBOXED = frozenset(
-    {"coolprop", "miniwob", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "verifiers"}
+    {"coolprop", "miniwob", "notebook", "radioactive", "sandbox", "search", "skyrl-gym", "tales", "verifiers"}
 )
 """The extras of environments and tool packs that run programs, libraries or parsers in the sandbox."""
 
