@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages import ROOT
 from gym_resources.harbor_tasks import task_folder
 from gym_runtime.cli.main import run
 from gym_runtime.errors import UsageError
 from gym_view import harbor_export
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from resources.guests.test_harbor_images import theirs
-from sandbox import images
 
 ASKED = "What costs 3 euros? A: an apple, B: a pear."
 OPTIONS = {"options": [{"A": "apple"}, {"B": "pear"}], "expected_answer": "B"}
@@ -120,66 +113,3 @@ def test_what_cannot_be_one_is_said(tmp_path: Path) -> None:
             harbor_export.export([file], tmp_path / "tasks", image="localhost/gym-runtime")
     with pytest.raises(UsageError, match="no name of an image"):
         harbor_export.export([file], tmp_path / "tasks", image="a\nRUN id")
-
-
-def closure(*names: str) -> set[str]:
-    """Distributions that these need, without extras."""
-    found: set[str] = set()
-    waiting = [*names]
-    while waiting:
-        name = canonicalize_name(waiting.pop())
-        if name in found:
-            continue
-        found.add(name)
-        needs = map(Requirement, distribution(name).requires or ())
-        waiting += [one.name for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})]
-    return found
-
-
-def packed(folder: Path) -> None:
-    """The file system of an image with this package besides the programs of `images`."""
-    site = folder / "usr/local/lib/python3.11/dist-packages"
-    for path in (ROOT / part for part in ("runtime", "agents", "resources", "models", "deploy")):
-        for package in path.glob("gym_*"):
-            if package.is_dir():
-                shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in closure("gym-runtime"):
-        for file in distribution(name).files or ():
-            target = (site / file).resolve()
-            if "__pycache__" in file.parts or "_editable_impl" in str(file):
-                continue
-            if ".." in file.parts:
-                target = folder / "usr/local/bin" / file.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(str(file.locate()), target)
-    (folder / "usr/local/bin").mkdir(parents=True, exist_ok=True)
-    script = "#!/usr/bin/python3\nimport sys\nfrom gym_runtime.cli.main import main\nsys.exit(main())\n"
-    (folder / "usr/local/bin/gym-runtime").write_text(script)
-    (folder / "usr/local/bin/gym-runtime").chmod(0o755)
-    for module in Path("/usr/lib/python3.11/lib-dynload").glob("*.so"):
-        listed = subprocess.run(["ldd", str(module)], capture_output=True, text=True, check=False).stdout
-        for path in re.findall(r"(/\S+\.so\S*)", listed):
-            target = folder / "usr" / path.removeprefix("/usr").lstrip("/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(os.path.realpath(path), target)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_harbors_own_runner_runs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Oracle 1, nop 0: judged by this package in an image, without a network."""
-    if shutil.which("harbor") is None or sys.version_info[:2] != (3, 11):
-        pytest.skip("needs harbor on the PATH, and Python 3.11 as this machine's")
-    engine = images.engine("podman")
-    if engine.refusal:
-        pytest.skip(engine.refusal)
-    for name, value in engine.variables.items():
-        monkeypatch.setenv(name, value)
-    image = f"{images.NAME}-package"
-    packed(tmp_path / "root")
-    assert images.imported(engine, image, tmp_path / "root") == ""
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row(n, 1.0, "\\boxed{B}")) + "\n" for n in range(2)))
-    harbor_export.export([file], tmp_path / "tasks", image=image)
-    assert theirs(tmp_path / "tasks", "oracle", tmp_path / "jobs") == {"mcqa-00000": 1.0, "mcqa-00001": 1.0}
-    assert theirs(tmp_path / "tasks", "nop", tmp_path / "jobs") == {"mcqa-00000": 0.0, "mcqa-00001": 0.0}
