@@ -46,6 +46,7 @@ UNBOXED = "by Math-Verify, an answer without its box counts, where the text says
 OLDER = "found with older replies, and not looked at again"
 REASONS: dict[str, str] = {
     "aime24": UNBOXED,
+    "base_choice": "an answer that does not end with its option is a failure, and no reward",
     "circle_count": "`00` in the box is the number 0, which is right",
     "citation_if": f"an answer that must cite nothing is {FORM}",
     "code_fim": "a piece in the midst of an expression, with a comment before it, is another program",
@@ -68,6 +69,7 @@ REASONS: dict[str, str] = {
     "ruler2": GRADED,
     "structeval": GRADED,
     "tau2_airline": "by the authors' rule: a look-up that changes nothing may be another one",
+    "toolsandbox": "the state at the end counts: look-ups that change nothing may be others",
     "ugphysics_judge": "`1.0`, a word of a verdict, is right on two rows, and no box is demanded",
     "wmt_translation": GRADED,
     "xstest": "by a rule without a judge, a text that answers another question answers",
