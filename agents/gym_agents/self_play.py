@@ -1,7 +1,7 @@
 """Two or more trained seats that move in turn, such as the players of a game.
 
 For step-by-step environments (`gym_runtime.Episode`): each answer is a step, and the observation that follows
-is shown to the seat that moves next. Each seat has a conversation of its own: the row's input, the
+is shown to the seat that moves next. Each seat has its own conversation: the row's input, the
 observations that were shown to it, and its own answers. No seat sees another's words, unless the
 environment tells them. The first seat moves first and is the main one (`gym_runtime.adapters.Seat`).
 

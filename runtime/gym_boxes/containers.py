@@ -109,7 +109,7 @@ class LeasedBoxes:
 
 
 class LeasedShell:
-    """A shell in a box of its own: `gym_sandbox.elsewhere.Shell`."""
+    """A shell in its own box: `gym_sandbox.elsewhere.Shell`."""
 
     def __init__(
         self, boxes: LeasedBoxes, provider: str, image: str, program: Sequence[str], *, internet: bool

@@ -1,6 +1,6 @@
 """Boxes on this machine: sandboxes of bubblewrap whose folder ``/box`` is a stack of layers on disk.
 
-A box has an upper folder of its own over the layers of its template. A snapshot makes the upper folder one
+A box has its own upper folder over the layers of its template. A snapshot makes the upper folder one
 more layer, by a rename; a fork is one more box over the same layers. So neither copies a file. A template is
 the list of its layers. ``/box`` is what stays and what a snapshot has; ``/tmp`` is in memory, and processes
 end with a snapshot, and with the worker.

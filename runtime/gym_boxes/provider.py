@@ -1,7 +1,7 @@
 """What a provider of boxes does, and how its calls fail.
 
 A provider is a plugin: an entry point of the group ``gym_runtime.boxes`` names a function without arguments
-that makes one, from environment variables of its own. It knows nothing of leases: it makes boxes with a
+that makes one, from its own environment variables. It knows nothing of leases: it makes boxes with a
 label, and lists those whose label begins in a certain way, so that no box is ever lost.
 """
 

@@ -43,7 +43,7 @@ class TaskPool:
         self._closed = False
 
     def start_soon(self, work: Work, *arguments: Any) -> None:
-        """Do ``work(*arguments)`` concurrently. As with a task of its own, a cancellation before its first
+        """Do ``work(*arguments)`` concurrently. As with its own task, a cancellation before its first
         step leaves it undone.
         """
         self._start((work, arguments, False))

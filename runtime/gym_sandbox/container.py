@@ -40,7 +40,7 @@ from gym_sandbox.sandbox_errors import Interrupted, SetupError, StartError
 # Beyond a command's own limit, which is enforced within the container.
 GRACE_S = 10.0
 ELSEWHERE_GRACE_S = 90.0
-"""The same where requests go over a network, each with a limit of its own."""
+"""The same where requests go over a network, each with its own limit."""
 START_LIMIT_S = 1800.0
 """How long an image may take to be pulled and started."""
 LAST_WORDS_BYTES = 2000

@@ -162,7 +162,7 @@ def start(
     """
     engine = chosen()
     if (network != "none" or user) and engine == "apptainer":
-        what = "users of an image need" if user else "a network of its own needs"
+        what = "users of an image need" if user else "a separate network needs"
         raise SetupError(f"{what} podman or docker, not {engine}: set {SETTING}")
     # The random part: where process ids come again, an earlier worker may have left one behind.
     name = f"gym-{os.getpid()}-{secrets.token_hex(4)}"

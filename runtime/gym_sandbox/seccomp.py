@@ -81,7 +81,7 @@ FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)  # the last is 
 # All flags of clone(2) that make a namespace, CLONE_NEWNS to CLONE_NEWNET.
 NEW_NAMESPACES = 0x7E020000
 SHARED, ANONYMOUS = 0x01, 0x20  # of the flags of a mapping
-# The x32 calls of x86-64 have numbers of their own, which would pass a filter of the others.
+# The x32 calls of x86-64 have their own numbers, which would pass a filter of the others.
 FIRST_OF_X32 = 0x40000000
 
 # Opcodes of classic BPF: a load of a word, jumps that compare with a constant, a return.

@@ -5,7 +5,7 @@
        └───────────────────settings─────────────────────────────────────────┘         │
        ◀───────────────────exit code──────────────────────────────────────────────────┘
 
-A script, which imports nothing but the standard library. It runs in a sandbox of its own, which shows it
+A script, which imports nothing but the standard library. It runs in its own sandbox, which shows it
 what programs may see (`gym_sandbox.bubblewrap.arguments`). It reads nothing of a program, so that no fork
 finds what another was told. Programs cannot reach it: it is outside of their pid namespaces, not dumpable,
 and the descriptors that it has are closed before they start.

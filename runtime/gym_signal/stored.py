@@ -108,7 +108,7 @@ class StoredCurriculum:
         if sequence is None:
             raise UsageError(
                 f"another trainer uses the curriculum '{self._subject.rpartition('.')[2]}' now: give each "
-                "training run a name of its own"
+                "training run its own name"
             )
         self._sequence = sequence
         await self._bus.forget(f"{self._subject}.*")

@@ -73,7 +73,7 @@ class SeatBaselines:
     """Role-conditioned advantage estimation: the difference from a moving mean of the seat's rewards.
 
     It works for groups of one, and suits games in which one policy plays against itself. Each
-    environment's seats have baselines of their own, which begin at 0. A rollout is compared first and counted
+    environment's seats have their own baselines, which begin at 0. A rollout is compared first and counted
     then, so the order of the groups decides the numbers: give them in the order of their ``task_index`` to
     repeat a run.
 
@@ -135,7 +135,7 @@ class SeatBaselines:
         sequence = await gym.driver.bus.append(_subject(name), payload, expect=self._sequence)
         if sequence is None:
             what = f"another trainer uses the seats' baselines {name!r} now"
-            raise UsageError(f"{what}: load them first, or give each training run a name of its own")
+            raise UsageError(f"{what}: load them first, or give each training run its own name")
         self._sequence = sequence
 
     def advantage(self, environment: str, seat: str, reward: float) -> float:

@@ -157,7 +157,7 @@ def sole_reward(verdict: Verdict, remedy: str) -> float:
     """
     if len(verdict.rewards) > 1:
         seats = ", ".join(verdict.rewards)
-        what = f"the environment trains the seats {seats}, each with a conversation of its own"
+        what = f"the environment trains the seats {seats}, each with its own conversation"
         raise UsageError(f"{what}: {remedy}")
     return verdict.reward
 

@@ -134,7 +134,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def _alarms(path: Path) -> Iterator[dict[str, Any]]:
-    """What the page says of each alarm, and the clearest rollouts as they stand in its addresses."""
+    """What the page says of each alarm, and the clearest rollouts as they are in its addresses."""
     try:
         lines = path.read_bytes().splitlines() if path.stat().st_size < 2**20 else []
     except OSError:

@@ -413,7 +413,7 @@ async def serve(
 async def _indexer() -> AsyncGenerator[Indexer]:
     command = [sys.executable, "-m", "gym_view.indexing"]
     async with (
-        # In a session of its own: a terminal's Ctrl-C is for this process, which then ends the indexer.
+        # In its own session: a terminal's Ctrl-C is for this process, which then ends the indexer.
         await anyio.open_process(command, stderr=None, start_new_session=True) as process,
         anyio.create_task_group() as group,
     ):

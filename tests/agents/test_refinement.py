@@ -1,4 +1,4 @@
-"""The refinement agent: each answer in a conversation of its own, until the environment is content."""
+"""The refinement agent: each answer in its own conversation, until the environment is content."""
 
 from __future__ import annotations
 

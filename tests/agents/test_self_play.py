@@ -104,7 +104,7 @@ async def test_a_game_goes_on_where_its_worker_died() -> None:
 
 async def test_seats_that_are_none_are_refused() -> None:
     for names in ((), ("a", "a"), ("A",), ("a b",), ("a/x",)):
-        with pytest.raises(UsageError, match="give each trained seat a name of its own"):
+        with pytest.raises(UsageError, match="give each trained seat its own name"):
             checked_names(names)
     assert checked_names(("solver/1", "solver/2", "proposer")) == ("solver/1", "solver/2", "proposer")
     record = await play(Exact(FIRST), agent_options={"seats": ["first", "first"]})

@@ -36,7 +36,7 @@ WINDOW_S = 1.2
 
 
 class Agents:
-    """Agent workers, each with a supervisor of its own, as on machines of their own."""
+    """Agent workers, each with its own supervisor, as on machines of their own."""
 
     def __init__(self, url: str, gym: Client) -> None:
         self._url = url

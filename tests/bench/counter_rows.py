@@ -1,4 +1,4 @@
-"""Rows of two turns for `example_session_state_mgmt`, each of which is a task of its own by its number."""
+"""Rows of two turns for `example_session_state_mgmt`, each of which is its own task by its number."""
 
 from __future__ import annotations
 

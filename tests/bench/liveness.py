@@ -80,7 +80,7 @@ async def _live(url: str, workers: list[Heartbeat], shares: dict[str, list[str]]
         for agent in agents:
             tasks.start_soon(agent.run)
         await anyio.to_thread.run_sync(barrier.wait)
-        # Hundreds of orderly departures would be a measurement of their own.
+        # Hundreds of orderly departures would be their own measurement.
         os._exit(0)
 
 

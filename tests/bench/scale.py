@@ -1,8 +1,8 @@
 """How large a system may be: clients, sessions, agent workers, rollouts in flight; and run after run.
 
-    python tests/bench/scale.py clients --count 50       # each with a run of its own, at the same time
+    python tests/bench/scale.py clients --count 50       # each with its own run, at the same time
     python tests/bench/scale.py sessions --count 10000   # open at the same time, each asked twice
-    python tests/bench/scale.py agents --count 500       # workers, each with a connection of its own
+    python tests/bench/scale.py agents --count 500       # workers, each with its own connection
     python tests/bench/scale.py held --count 70000       # tasks of one queue that workers hold and keep alive
     python tests/bench/scale.py in-flight --count 70000  # rollouts of one agent: needs a quiet machine
     python tests/bench/scale.py runs --count 60          # one after another, a third of them cancelled

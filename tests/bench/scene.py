@@ -73,7 +73,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(*pools: PoolSpec) -> AsyncGenerator[Scene]:
-    """A system of these workers on a broker of its own."""
+    """A system of these workers on its own broker."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "broker"
         broker = Broker(store)

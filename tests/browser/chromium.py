@@ -65,7 +65,7 @@ class Chromium:
 
     @asynccontextmanager
     async def page(self, width: int = 1280, height: int = 900, *, dark: bool = False) -> AsyncIterator[Page]:
-        """A page in a context of its own, without cookies."""
+        """A page in its own context, without cookies."""
         async with (
             aiohttp.ClientSession() as session,
             session.ws_connect(self.url, max_msg_size=0) as socket,

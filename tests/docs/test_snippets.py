@@ -39,7 +39,7 @@ RUN = {"bash", "python", "json", "toml", "text"}
 
 
 class Reader:
-    """Somebody who follows a page in a folder of their own."""
+    """Somebody who follows a page in their own folder."""
 
     def __init__(self, folder: Path, engines: Mapping[str, str], stack: ExitStack) -> None:
         self._folder = folder

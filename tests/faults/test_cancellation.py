@@ -1,6 +1,6 @@
 """Whoever stops what: within two seconds the engine is at rest, sandboxes are gone, sessions are closed.
 
-A real system with an engine that would answer in a minute, and clients in processes of their own, which are
+A real system with an engine that would answer in a minute, and clients in their own processes, which are
 interrupted, killed, or cancel by the command line.
 """
 

@@ -1,7 +1,7 @@
 """Planted keys are nowhere after a run: arguments, logs, rows, errors, traces, what the broker stores.
 
 The run has everything that might tell: an engine that repeats the key in its errors, logs at their most
-verbose, a collector of traces, a failed rollout, and a broker with a password of its own.
+verbose, a collector of traces, a failed rollout, and a broker with its own password.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """No reply blocks or bloats a worker: every environment judges a megabyte of every shape, wherever it stands.
 
 What is measured is the processor time of the thread that the event loop runs in, and how much this process's
-memory grows. What an environment does in processes of its own is bounded there
+memory grows. What an environment does in its own processes is bounded there
 (`gym_runtime.environment.isolated`), and has to come to a verdict in time all the same. Which reward it is
 does not matter here, but it has to be one: by a failure a reply would escape its 0.
 """
@@ -52,7 +52,7 @@ ISOLATED = {
     "terminal_multi_harness": "similarity takes quadratic time",
     "terminus_judge": "similarity takes quadratic time",
 }
-"""What is judged in processes of its own, and why. Besides, `mcqa`, `gpqa_diamond` and
+"""What is judged in its own processes, and why. Besides, `mcqa`, `gpqa_diamond` and
 `instruction_following` read long texts, and search for expressions of a row, in such processes; and what runs
 code has its sandbox."""
 QUESTIONS = 64

@@ -302,7 +302,7 @@ async def test_what_a_test_changes_is_undone_before_the_next(isolation: None) ->
 
 
 async def test_what_cannot_be_undone_fails_no_test(isolation: None) -> None:
-    """Each test that sees what one before it left is repeated in a process of its own."""
+    """Each test that sees what one before it left is repeated in its own process."""
     assert await run(SEES, *[("", "False")] * 8) == Outcome(passed=8, status="passed")
     leaves = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     assert await run(f"{leaves}print(threading.active_count())", *[("", "2")] * 3) == Outcome(

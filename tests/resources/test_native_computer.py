@@ -1,4 +1,4 @@
-"""Models with a computer tool of their own do a task of MiniWoB++: a real server, adapter and Chromium.
+"""Models with their own computer tool do a task of MiniWoB++: a real server, adapter and Chromium.
 
 The server replies in each provider's published format, and what it is asked is held against the provider's
 own client where that is installed.

@@ -261,7 +261,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_a_name_that_moved_says_where_to_look() -> None:
-    # In a process of its own: another test may have loaded the name.
+    # In its own process: another test may have loaded the name.
     program = "import gym_runtime\ntry: gym_runtime.Adapter\nexcept AttributeError as error: print(error)"
     assert "look in gym_runtime.adapters" in run(program)
 

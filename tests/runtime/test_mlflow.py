@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.timeout(240),
     pytest.mark.skipif(
-        not MLFLOW, reason="set MLFLOW_COMMAND to the path of 'mlflow', in an environment of its own"
+        not MLFLOW, reason="set MLFLOW_COMMAND to the path of 'mlflow', in its own environment"
     ),
 ]
 

@@ -55,7 +55,7 @@ PROGRAMS = (
     *("python3", "mount", "dd", "nohup", "mv"),
 )
 _HYBRID = """#!/bin/sh
-# Podman refuses control groups of both versions together; in a mount namespace of its own there is one only.
+# Podman refuses control groups of both versions together; in its own mount namespace there is one only.
 exec unshare -m sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec {podman} "$@"' sh "$@"
 """
 _CONFIGURATION = (

@@ -65,7 +65,7 @@ async def once(image: str, folder: Path) -> bytes:
 
 async def test_an_image_is_pulled_once_and_removed_when_it_is_long_unused(fake: Fake) -> None:
     if container_engines.chosen() == "apptainer":
-        pytest.skip("apptainer keeps images in a cache of its own")
+        pytest.skip("apptainer keeps images in its own cache")
     for number in (0, 0, 1, 2, 3, 4):
         assert await once(f"a/image{number}", fake.folder) == b"on\n"
     assert len([line for line in fake.told if " pull " in line]) == 5
@@ -77,7 +77,7 @@ async def test_an_image_is_pulled_once_and_removed_when_it_is_long_unused(fake: 
 
 async def test_an_image_that_was_there_before_stays(fake: Fake) -> None:
     if container_engines.chosen() == "apptainer":
-        pytest.skip("apptainer keeps images in a cache of its own")
+        pytest.skip("apptainer keeps images in its own cache")
     (fake.folder / "images/a_mine").touch()
     await once("a/mine", fake.folder)
     container_engines.remove_images()
@@ -122,7 +122,7 @@ async def test_what_a_container_may_have_is_told_to_the_engine(fake: Fake) -> No
         await box.close()
         with pytest.raises(SetupError, match="an image is built by podman or docker"):
             await container_images.build(str(fake.folder), "one", limit_s=20)
-        with pytest.raises(SetupError, match="a network of its own needs podman or docker"):
+        with pytest.raises(SetupError, match="a separate network needs podman or docker"):
             await Container("a/image", directory="/", network="public").start()
         return
     variables = {"TOKEN": "secret words"}

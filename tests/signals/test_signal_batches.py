@@ -76,7 +76,7 @@ class Running:
 
     @asynccontextmanager
     async def another(self) -> AsyncGenerator[Client]:
-        """A client with a connection of its own."""
+        """A client with its own connection."""
         async with self.system.broker.connect() as bus, hosting() as tasks:
             yield Client(bus, tasks)
 

@@ -1,4 +1,4 @@
-"""The Aviary library's own server with its own simplest environment, in a process of its own.
+"""The Aviary library's own server with its own simplest environment, in its own process.
 
 Run as a script, with the descriptor of a listening socket and a key, it serves until it is killed.
 """

@@ -212,7 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 class StubEngine:
-    """A stub engine in a process of its own, seen from the outside.
+    """A stub engine in its own process, seen from the outside.
 
     Attributes:
         url: its base URL, such as ``http://127.0.0.1:41234/v1``.

@@ -73,7 +73,7 @@ def executor(**members: Any) -> Any:
 async def group(made: Any, actor: Actor, *rows: Any, **params: Any) -> list[Any]:
     """What OpenRLHF's actor makes of a prompt: all samples get the same parameters, at the same time.
 
-    Here each sample has a row of its own, so that their ends differ.
+    Here each sample has its own row, so that their ends differ.
     """
     shared, found = Params(**params), [{} for _ in rows]
 

@@ -84,7 +84,7 @@ def test_a_worker_that_cannot_go_on_says_so_to_the_trainer(system: SyncClient) -
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 def test_trl_takes_samples_and_sends_weights(system: SyncClient, tmp_path: Path) -> None:
-    pytest.importorskip("trl", reason="needs pip install 'gym-runtime[trl]', in an environment of its own")
+    pytest.importorskip("trl", reason="needs pip install 'gym-runtime[trl]', in its own environment")
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
     from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
 

@@ -17,9 +17,7 @@ import gym_runtime
 import pytest
 from gym_trainers.trl import GymSpec
 
-trl: Any = pytest.importorskip(
-    "trl", reason="needs pip install 'gym-runtime[trl]', in an environment of its own"
-)
+trl: Any = pytest.importorskip("trl", reason="needs pip install 'gym-runtime[trl]', in its own environment")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 NAME = "example_session_state_mgmt"
 COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}

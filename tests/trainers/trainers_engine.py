@@ -136,7 +136,7 @@ class TurnEngine:
 
     @staticmethod
     def log_probs(ids: list[int]) -> list[float]:
-        """A number of its own for each token."""
+        """Its own number for each token."""
         return [-1 / (1 + one) for one in ids]
 
 

@@ -153,7 +153,7 @@ def generate_request(rendering: Rendering, prompt: list[int], features: Raw | No
 def moved_features(
     rendering: Rendering, prompt: Sequence[int], so_far: Sequence[int], history: Sequence[int]
 ) -> Raw | None:
-    """The images' placeholders where they stand in the prompt; None if that is unknown."""
+    """The images' placeholders where they are in the prompt; None if that is unknown."""
     fields = pieces.decode_fields(rendering.features)
     shift = len(prompt) - len(rendering.token_ids)
     places = msgspec.json.decode(rendering.features, type=_Features).mm_placeholders

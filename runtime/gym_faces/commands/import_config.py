@@ -25,7 +25,7 @@ def import_config(
     """Read YAML configurations of NeMo Gym into files and commands here.
 
     Writes DIR/models.toml with the policy and the judges, and DIR/SERVER.toml for each resources server with
-    settings of its own; prints the commands that run the configuration, and a line for each part that could
+    its own settings; prints the commands that run the configuration, and a line for each part that could
     not be carried over. Keys are not copied.
 
     Args:

@@ -2,7 +2,7 @@
 
 The prompt is a row's input as it is written: one user's message, behind one of the system if there is one,
 with an empty line between; no template is laid on. The answer is a message with the text. Log-probabilities
-stand in its text part, as in the Responses API: ``top_logprobs`` asks for so many alternatives of each token;
+are in its text part, as in the Responses API: ``top_logprobs`` asks for so many alternatives of each token;
 ``metadata.extra_body`` may hold ``echo``, so that the prompt and its tokens come first (the first of them has
 ``logprob`` null, as nothing is before it), ``max_tokens`` 0 to sample nothing, ``stop``, ``seed`` and
 whatever the engine knows.

@@ -108,7 +108,7 @@ def of_verdict(verdict: Verdict, asked: Mapping[str, Raw]) -> Answer:
     """
     if len(verdict.rewards) > 1:
         seats = ", ".join(verdict.rewards)
-        what = f"the environment trains the seats {seats}, each with a conversation of its own"
+        what = f"the environment trains the seats {seats}, each with its own conversation"
         raise TaskError(f"{what}: run its agent, with POST /run")
     said = {name: value for name, value in asked.items() if name in NUMBERS or not is_mark(name)}
     fields = {name: value for name, value in verdict.fields.items() if not is_own(name)}

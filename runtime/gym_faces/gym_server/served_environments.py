@@ -68,7 +68,7 @@ class Served:
         found = self._named(ref) if environment is None else self.get(environment)
         given = {name: value for name, value in fields.items() if name != "response"}
         if ref is None or _whose(ref, [*self.environments, *catalogue.names("environments")]) != found.name:
-            # Workers know no other agents' names. A name of its own stays: settings can depend on it.
+            # Workers know no other agents' names. Its own name stays: settings can depend on it.
             given["agent_ref"] = Raw(_encode({"name": found.name}))
         return Asked(environment=found, fields=fields, row=_encode(given))
 

@@ -50,8 +50,8 @@ class CallFacts(msgspec.Struct):
         conversation: equal for calls with the same conversation.
         asked: how many answers had come when it was asked.
         said: what its answer says; its arguments' texts are ``spawned``.
-        quotes: the calls whose answers stand in its new messages, and those whose items it repeats.
-        reports: the calls whose answers stand in its new tools' outputs.
+        quotes: the calls whose answers are in its new messages, and those whose items it repeats.
+        reports: the calls whose answers are in its new tools' outputs.
         started_by: the calls whose arguments' texts stand at the beginning of its conversation.
     """
 

@@ -65,7 +65,7 @@ Role = Literal["client", "agent", "resource", "model"]
 
 
 class Link:
-    """A connection that comes back by itself: `dial`, then `run` in a task of its own, at the end `close`.
+    """A connection that comes back by itself: `dial`, then `run` in its own task, at the end `close`.
 
     Args:
         inbox: the root of our reply subjects.

@@ -318,7 +318,7 @@ async def connect(
     given = [url] if isinstance(url, str) else list(url)
     if len(given) == 1 and names_file(given[0]):
         join = read_join(Path(given[0]))
-        # The file itself serves as the credentials: its key stands in the same block as in .creds files.
+        # The file itself serves as the credentials: its key is in the same block as in .creds files.
         where, credentials, tls = parse(join.urls), Path(given[0]), join.trust()
     else:
         where = parse(url)

@@ -217,7 +217,7 @@ Result = RawAnswer | BrokerError | ConnectionLost | DeadlineExceeded | Stopped
 
 
 class Wait(NamedTuple):
-    """One request in flight; without a timer of its own it is looked at together with others."""
+    """One request in flight; without its own timer it is looked at together with others."""
 
     subject: str
     future: asyncio.Future[Result]

@@ -191,7 +191,7 @@ ROLE_POOLS = RolePoolOptions()
 
 _Settings = Annotated[
     RolloutSettings,
-    # The sampling, the roles, the agent's options and the repeats have flags of their own.
+    # The sampling, the roles, the agent's options and the repeats have their own flags.
     Parameter(
         name="*",
         group=ROLLOUTS_GROUP,

@@ -339,7 +339,7 @@ class Client:
                 `gym_runtime.rollout.groups`.
             in_flight: rollouts published and not yet settled, at most.
             ordered: yield in the order of the rows instead; a group that overtook others waits in memory.
-            keys: your name for each row, of any type: each row is a group of its own, whatever its text, and
+            keys: your name for each row, of any type: each row is its own group, whatever its text, and
                 its `Group.key` is this name.
             progress: as in `rollouts`.
             tree: the rollouts of each row are forked, and a group has its forks, too, after them. A fork that

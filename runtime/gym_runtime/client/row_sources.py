@@ -74,7 +74,7 @@ class RowSources:
 
     Attributes:
         listed: all rows are known from the start.
-        apart: each row is a task of its own.
+        apart: each row is its own task.
     """
 
     def __init__(

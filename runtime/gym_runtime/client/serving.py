@@ -22,7 +22,7 @@ from gym_runtime.workers.adapter import Adapter
 from gym_runtime.workers.model_worker import ModelWorker
 
 CAPACITY = 4096
-"""Calls in flight; the engine has a queue of its own."""
+"""Calls in flight; the engine has its own queue."""
 
 
 @asynccontextmanager

@@ -209,7 +209,7 @@ async def queues(bus: Bus, workers: Iterable[Heartbeat], runs: Iterable[RunInfo]
     if len(names) > QUEUES:
         leave_out("task.>", f"{len(names):,} agents are announced; the queues of {QUEUES} are counted")
     depths = {name: await bus.depth(f"agent-{token(name, 'agent')}") for name in sorted(names[:QUEUES])}
-    # Runs with a queue of their own; a paused one waits for nothing.
+    # Runs with their own queue; a paused one waits for nothing.
     going_on = [control.run for control in (await read_controls(bus)).values() if not control.paused]
     for run in going_on[:QUEUES]:
         for name, depth in depths.items():

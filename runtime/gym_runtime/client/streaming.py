@@ -83,7 +83,7 @@ class ResultStream(Generic[T]):
 
 
 class Lifetime:
-    """Holds a context open in a task of its own, from `open` to `close`.
+    """Holds a context open in its own task, from `open` to `close`.
 
     A context with a task group must be left by the task that entered it.
     """

@@ -10,7 +10,7 @@ There are two kinds of names, with separate functions:
 - Names from the user, on the command line, in a configuration file or in Python: `load`, `load_class` and
   `environment`. Such a name may also be the path of a ``.py`` file, or mean ``NAME.py`` in the working
   directory if nothing of that name is installed; an environment's may be the path of a ``.toml`` file, which
-  serves another one under its own name with settings of its own. From then on this process knows the file
+  serves another one under its own name with its own settings. From then on this process knows the file
   by its stem.
 - Names from data (a dataset's row, a file of results, a message): `resolve_agent_ref` and
   `known_environment`. Such a name is looked up among the installed modules and the files that the user has

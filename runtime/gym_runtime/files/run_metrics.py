@@ -23,7 +23,7 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.statistics import Clusters, Total, deviation, mean
 
 SUBSETS = 200
-"""So many subsets have figures of their own: rows of a foreign file may name any number."""
+"""So many subsets have their own figures: rows of a foreign file may name any number."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Table(msgspec.Struct, frozen=True):
     subsets: dict[str, array[int]] = msgspec.field(default_factory=dict[str, "array[int]"])
 
     def rewards_at(self, positions: Sequence[int]) -> Table:
-        """The rewards of some rollouts, as a table of their own."""
+        """The rewards of some rollouts, as their own table."""
         return Table(
             array("q", (self.task_indices[position] for position in positions)),
             array("i", (self.rollout_indices[position] for position in positions)),

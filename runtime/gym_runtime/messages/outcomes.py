@@ -117,7 +117,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """The record as plain Python that JSON can hold: its attributes, with the ``row`` decoded.
 
         Left out is what only the runtime reads: ``group``, ``waiting``, ``comparison``, and ``tokens``, which
-        stand in the row, too.
+        are in the row, too.
 
         Raises:
             TaskError: its row is damaged.

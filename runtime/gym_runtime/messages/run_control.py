@@ -2,7 +2,7 @@
 
 It is stored under ``runs.<run>.control``, so it outlives every process, and announced by an empty
 ``cancel.<run>.control``, on which agent workers look again; workers of earlier versions ignore both. From
-then on the run has a queue of its own for each agent, ``task.=.<agent>.<run>.>``: what waits in the agent's
+then on the run has its own queue for each agent, ``task.=.<agent>.<run>.>``: what waits in the agent's
 queue is moved there by the workers that get it. So a paused run costs nothing, because nothing is pulled from
 its queue, and the broker itself limits how many of its rollouts are in progress.
 """
@@ -38,7 +38,7 @@ class RunControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         share: its weight among runs: agent workers divide their slots among runs that have a queue of their
             own, and all others together, which have the weight 1; None for 1.
         priority: no rollout of a lower priority starts where one of a higher waits; None for 0, which runs
-            without a queue of their own have.
+            without their own queue have.
         by, at_s: who set it last and when, as in `gym_runtime.messages.stored_records.Asked`.
     """
 

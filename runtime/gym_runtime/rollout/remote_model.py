@@ -116,7 +116,7 @@ class RemoteModel:
     _storing: anyio.Lock = field(default_factory=anyio.Lock)  # each record names the one before it
 
     def another(self, pool: str, name: str) -> RemoteModel:
-        """Another model of this attempt, whose conversation workers keep under a name of its own."""
+        """Another model of this attempt, whose conversation workers keep under its own name."""
         task, conversation = replace(self._task, model=pool), f"{self._conversation}.{name}"
         return RemoteModel(task, conversation, self._actors, self._budget, self._journal, self._envelope)
 

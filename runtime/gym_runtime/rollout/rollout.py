@@ -68,7 +68,7 @@ class Rollout:
             A prompt may leave out the tokens of the previous call; `Turn.tokens` has the whole prompt.
         truncated: which limit ended the rollout, or None.
         seat: the main one of several; empty if there is one.
-        branches: what the row says of the calls; an agent that keeps conversations of its own replaces it.
+        branches: what the row says of the calls; an agent that keeps its own conversations replaces it.
         notes: texts by name, for the response's ``metadata``.
         drifted_calls: calls that got a recorded answer although their tools' outputs or instructions differ.
         weight_versions: the versions of the weights that gave the answers, if the engine reports them; not

@@ -1,9 +1,9 @@
 """Seats: the trained models of one rollout, such as the two players of a game.
 
-Each seat has a conversation of its own, which its agent keeps, and sequences of tokens of its own. The pool
+Each seat has its own conversation, which its agent keeps, and sequences of tokens of its own. The pool
 that serves the role of its name (of ``solver/1``: ``solver``) samples for it, with the role's sampling
 settings; without such a role the policy does, so that several seats may be one policy. The first seat is
-the main one: its answers are the transcript, and the reward is its own. Others' tokens stand in the row's
+the main one: its answers are the transcript, and the reward is its own. Others' tokens are in the row's
 ``_gym.calls``.
 """
 
@@ -57,7 +57,7 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
     """
     if not names or len({*names}) < len(names) or not all(map(_NAME.fullmatch, names)):
         raise UsageError(
-            f"seats={tuple(names)!r}: give each trained seat a name of its own, a word in lower case, or "
+            f"seats={tuple(names)!r}: give each trained seat its own name, a word in lower case, or "
             "several of one name numbers: 'solver/1', 'solver/2'",
             stage="agent",
         )

@@ -1,6 +1,6 @@
 """Model adapters: how the runtime talks to one kind of inference engine.
 
-An adapter is a class `Adapter` in a module of its own; a model worker enters it, calls `respond`
+An adapter is a class `Adapter` in its own module; a model worker enters it, calls `respond`
 concurrently for as many calls as are in flight, and leaves it. Adapters do not retry: the class of the error
 that they raise says whether a retry may help, and the worker retries within the rollout's deadline
 (`gym_runtime.workers.model_worker`).

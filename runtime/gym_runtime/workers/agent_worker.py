@@ -128,7 +128,7 @@ class AgentWorker:
             tasks.cancel_scope.cancel()
 
     async def _serve(self) -> None:
-        self.serving = True  # in a task of its own: agents may keep the group from ending
+        self.serving = True  # in its own task: agents may keep the group from ending
         try:
             await self._stop.wait()
         finally:

@@ -1,4 +1,4 @@
-"""``python -m gym_testing.alarm.looking``: second looks at rewarded rollouts, in a process of its own.
+"""``python -m gym_testing.alarm.looking``: second looks at rewarded rollouts, in its own process.
 
 It reads lines with an environment and a result row, and writes for each what the second look says. What a
 model wrote is judged here as on a worker, isolated where the environment says so; a hang costs one look.

@@ -1,4 +1,4 @@
-"""``python -m gym_testing.audit.elsewhere NAME``: judges replies in a process of its own.
+"""``python -m gym_testing.audit.elsewhere NAME``: judges replies in its own process.
 
 It reads lines with a row and a response from its standard input, and writes their rewards as one JSON list,
 null for an error.

@@ -1,4 +1,4 @@
-"""A row as the makers of replies see it: its perfect rollout, and where the answer stands in it.
+"""A row as the makers of replies see it: its perfect rollout, and where the answer is in it.
 
 The answer is looked for in the last text of the perfect rollout: a box, a tag, ``Answer: …``, a fenced block,
 or the value of a field of the row. Prose in which no answer is found has none, and gets no near misses.
@@ -43,7 +43,7 @@ _decode_params = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Where the answer stands in a text.
+    """Where the answer is in a text.
 
     Attributes:
         form: ``boxed``, ``tag``, ``line``, ``code``, ``sql``, ``json``, ``patch``, ``field`` or ``whole``.
@@ -85,7 +85,7 @@ class Target:
 
     @cached_property
     def span(self) -> Span | None:
-        """Where the answer stands in `text`; None if there is none to be found."""
+        """Where the answer is in `text`; None if there is none to be found."""
         return _span(self.text, self.row) if self.text else None
 
     @property
@@ -315,7 +315,7 @@ def _whole(text: str, form: str) -> Span:
 
 
 def _of_a_field(text: str, row: Mapping[str, Any]) -> Span | None:
-    """The last place of a field's value, as words of their own."""
+    """The last place of a field's value, as their own words."""
     values = [value for value in row.values() if isinstance(value, str) and value == text.strip()]
     if values:
         return _whole(text, "whole")

@@ -1,7 +1,7 @@
 """The contract of agents: what each keeps in any environment, checked in a small system in this process.
 
 The environment has no tools, and ends an episode at the first answer with a message. The model's answers are
-given. An agent that asks models in roles needs a test of its own (`gym_testing.small_system`).
+given. An agent that asks models in roles needs its own test (`gym_testing.small_system`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class CpuMeter(NamedTuple):
 
 @contextmanager
 def cpu_meter() -> Generator[CpuMeter]:
-    """A meter; what is started before is not counted by a group of its own."""
+    """A meter; what is started before is not counted by its own group."""
     if folder := _version_1():
         with _joined(folder) as group, open(group / "cpuacct.usage", "rb") as file:
             yield CpuMeter("a control group", lambda: _others_ns(file.fileno(), int))

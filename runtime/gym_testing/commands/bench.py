@@ -167,7 +167,7 @@ def _show(found: list[Measured]) -> None:
         console.print(table)
     if any(one.throughput is not None and one.throughput.isolated for one in found):
         console.print(
-            f"* judged in processes of their own, {os.cpu_count()} at once; a verdict includes its session",
+            f"* judged in their own processes, {os.cpu_count()} at once; a verdict includes its session",
             style="dim",
         )
     if any(one.throughput is not None and one.throughput.counted_by == "samples" for one in found):

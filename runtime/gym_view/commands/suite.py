@@ -80,7 +80,7 @@ def suite(
 ) -> int:
     """Run several environments with several models, and show one table of their scores.
 
-    Each pair is a run of its own, in DIR/MODEL/ENVIRONMENT.jsonl. The same command again continues what was
+    Each pair is its own run, in DIR/MODEL/ENVIRONMENT.jsonl. The same command again continues what was
     interrupted and keeps what is complete. A run that fails does not stop the others, and the exit status is
     then 1. Intervals are of 95 %, over tasks, where the score's first figure is the mean reward.
 

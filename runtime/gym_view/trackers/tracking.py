@@ -1,4 +1,4 @@
-"""Tells a tracker of a run, from a thread of its own, so that no tracker can hold up a run or break it.
+"""Tells a tracker of a run, from its own thread, so that no tracker can hold up a run or break it.
 
 Records are counted where they arrive (`curves`, `examples`); every `TRACK_EVERY_S` a snapshot is handed to
 the thread. While the tracker is busy with one, further ones are skipped.

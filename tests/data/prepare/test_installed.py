@@ -15,7 +15,7 @@ SOURCE = DatasetSource(repo_id="own-numbers", installed=True, file="own_numbers/
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A distribution that is installed in a folder of its own."""
+    """A distribution that is installed in its own folder."""
     (tmp_path / "own_numbers").mkdir()
     (tmp_path / "own_numbers/a.json").write_text("{}")
     described = tmp_path / "own_numbers-3.1.dist-info"

@@ -43,7 +43,7 @@ def row(number: int, size_bytes: int = 0) -> dict[str, Any]:
 
 
 class Command:
-    """``gym-runtime run`` as a process of its own."""
+    """``gym-runtime run`` as its own process."""
 
     def __init__(self, folder: Path, *, rollouts: int = ROLLOUTS, row_bytes: int = 0) -> None:
         self.rollouts = rollouts

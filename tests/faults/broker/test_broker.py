@@ -91,7 +91,7 @@ async def test_a_run_goes_on_after_the_network_let_nothing_pass(command: Command
 
 @contextmanager
 def namespace() -> Generator[tuple[str, str, Callable[[str], None]]]:
-    """A network of its own; yields its name, our address in it, and what sets the cable up or down."""
+    """Its own network; yields its name, our address in it, and what sets the cable up or down."""
     name = f"gym{os.getpid() % 100000}"
     here, there = "10.213.77.1", "10.213.77.2"
 

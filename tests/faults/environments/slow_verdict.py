@@ -6,7 +6,7 @@ from gym_runtime import Environment, Reply, Task, Verdict
 
 
 async def verify(task: Task, reply: Reply) -> Verdict:
-    time.sleep(1)  # noqa: ASYNC251 - in a process of its own
+    time.sleep(1)  # noqa: ASYNC251 - in its own process
     return Verdict(float(reply.text == "done"))
 
 

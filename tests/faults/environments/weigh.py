@@ -1,4 +1,4 @@
-"""A verifier that runs in a process of its own."""
+"""A verifier that runs in its own process."""
 
 from gym_runtime import Environment, Reply, Task, Verdict
 

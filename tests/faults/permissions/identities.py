@@ -27,7 +27,7 @@ def identities(folder: Path) -> Path:
 
 @contextmanager
 def serving(folder: Path, *changes: tuple[str, str], log_name: str = "broker.log") -> Generator[str]:
-    """The broker with that configuration on a port of its own; yields its URL."""
+    """The broker with that configuration on its own port; yields its URL."""
     text = (folder / "server.conf").read_text()
     for old, new in [("0.0.0.0:4222", "127.0.0.1:-1"), ("127.0.0.1:8222", "127.0.0.1:-1"), *changes]:
         assert old in text

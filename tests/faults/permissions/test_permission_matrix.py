@@ -61,7 +61,7 @@ SUBJECTS = (
 
 
 def read(stream: str) -> list[str]:
-    """The verbs with which a role reads a stream through a consumer of its own."""
+    """The verbs with which a role reads a stream through its own consumer."""
     return [
         f"CONSUMER.{verb}"
         for verb in (f"CREATE.{stream}.c.FILTER", f"MSG.NEXT.{stream}.c", f"DELETE.{stream}.c")

@@ -96,7 +96,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.slow
 def test_a_hostile_query_ends_soon_and_takes_little(name: str) -> None:
-    """In a process of its own: what SQLite took stands in that one's size.
+    """In its own process: what SQLite took stands in that one's size.
 
     `ru_maxrss` would not do: a process inherits it from the one that started it.
     """

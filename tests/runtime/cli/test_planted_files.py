@@ -42,7 +42,7 @@ def index_beside(rows: Path, records: bytes) -> None:
 
 
 def snapshot(folder: Path) -> dict[str, object]:
-    """What stands in a folder; a pipe has no content to read."""
+    """What is in a folder; a pipe has no content to read."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()

@@ -74,7 +74,7 @@ async def test_the_calls_of_shared_turns_are_not_made_again(system: SmallSystem,
     (again,) = await forks(system, record, 3)
     assert (again.reward, done(sessions)) == (4.0, ["restore", "write"])
     assert gym(again)["saved"]["origins"] == [record.rollout_id, stored.rollout_id]
-    # At a turn without a state of its own, the calls after the newest one are made.
+    # At a turn without its own state, the calls after the newest one are made.
     (zero,) = await forks(system, record, 0)
     assert (zero.reward, "restored_turns" in gym(zero)["fork"]) == (1.0, False)
 

@@ -60,7 +60,7 @@ def test_a_frame_of_each_library(library: str, monkeypatch: pytest.MonkeyPatch) 
     assert found.shape == (202, 12 + 3)
     assert found["reward"].mean() == 0.75
     assert list(found["outcome"])[-3:] == ["failed", "truncated", "completed"]
-    assert list(found["turns"])[-1] == 3  # the record's own, whatever the row calls a number of its own
+    assert list(found["turns"])[-1] == 3  # the record's own, whatever the row calls its own number
     assert list(found["format"])[-2:] == [0.5, 0.5]
     assert found["late"].sum() == 500
     assert "failed: down" in list(found["ending"])

@@ -30,7 +30,7 @@ ROW = b'{"responses_create_params": {"input": "go"}}'
 
 
 def answer(name: str, text: str) -> bytes:
-    """A response as engines give it: with names of its own."""
+    """A response as engines give it: with its own names."""
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
     return msgspec.json.encode({"id": f"resp_{name}", "created_at": len(name), "output": [item]})
 

@@ -51,7 +51,7 @@ OUTCOMES: dict[str, Outcome] = {
 }
 Key = tuple[int, int]
 LOST_BYTES = st.sampled_from((0, 1, 2)) | st.integers(0, 1500)
-"""A lost newline alone is a case of its own."""
+"""A lost newline alone is its own case."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

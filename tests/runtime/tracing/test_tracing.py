@@ -19,7 +19,7 @@ ROW = {"responses_create_params": {"input": "count"}, "initial_count": 3, "expec
 
 
 async def make(collector: Collector, count: int) -> list[RolloutRecord]:
-    """Rollouts by worker processes of their own, which have ended when this returns."""
+    """Rollouts by worker their own processes, which have ended when this returns."""
     model = ModelSettings(provider="openai", name="stub", urls=(f"{collector.url}/v1",), api="responses")
     async with connect(model=model, environments=[NAME]) as gym:
         rows = [{**ROW, "number": number} for number in range(count)]

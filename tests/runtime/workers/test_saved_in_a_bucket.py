@@ -1,4 +1,4 @@
-"""What sessions save, in an object store that speaks S3: moto's server, a process of its own."""
+"""What sessions save, in an object store that speaks S3: moto's server, its own process."""
 
 from __future__ import annotations
 

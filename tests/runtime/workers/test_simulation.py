@@ -1,6 +1,6 @@
 """Whole systems in virtual time with faults by chance: every rollout ends once, and nothing is left.
 
-Every seed is a schedule of its own (`runtime.workers.simulation`), and all cores play: about two thousand
+Every seed is its own schedule (`runtime.workers.simulation`), and all cores play: about two thousand
 seeds a minute on each. A failure names its seed::
 
     python -m pytest tests/runtime/workers/test_simulation.py --seeds 5000

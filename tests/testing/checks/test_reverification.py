@@ -245,7 +245,7 @@ def genrm_row(text: str, index: int, task: int = 0, **own: Any) -> bytes:
 
 
 async def recorded_group() -> list[bytes]:
-    """Two rows of a group; what the judge answered stands in the first."""
+    """Two rows of a group; what the judge answered is in the first."""
     answers = [await answered("A", "B", scored(5, 2)), await answered("B", "A", scored(1, 4))]
     return [genrm_row("A", 0, role_answers=answers), genrm_row("B", 1)]
 

@@ -129,7 +129,7 @@ def test_work_of_a_process_that_goes_on_is_counted(others_ns: Callable[[], int])
     assert meter.cost().cpu_us > 90_000
 
 
-ISOLATED = '''"""Judged in a process of its own."""
+ISOLATED = '''"""Judged in its own process."""
 from gym_runtime import Environment, Reply, Task, Verdict
 
 

@@ -1,4 +1,4 @@
-"""A taskset for verifiers 0.4 that brings a harness of its own, which is not played here."""
+"""A taskset for verifiers 0.4 that brings its own harness, which is not played here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A taskset for verifiers 0.4 with an Env of its own: a game over turns, and a seat that is not trained."""
+"""A taskset for verifiers 0.4 with its own Env: a game over turns, and a seat that is not trained."""
 
 from __future__ import annotations
 

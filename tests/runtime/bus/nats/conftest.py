@@ -1,4 +1,4 @@
-"""A broker of its own and a prefix for each test."""
+"""Its own broker and a prefix for each test."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def test_a_blob_of_many_chunks_is_stored_once_for_each_run(broker_url: str
         await bus.append("journal.r1.2", large)
         await bus.publish("x", large, run="r1")
         assert await stored() == first
-        # A message that may live longer, or of another run, has a blob of its own.
+        # A message that may live longer, or of another run, has its own blob.
         await bus.enqueue("task.agent.environment.r1", large)
         await bus.append("journal.r2.1", large)
         assert len(await stored()) == 15

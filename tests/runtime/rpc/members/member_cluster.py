@@ -33,7 +33,7 @@ class Traffic:
 
 
 class Cluster:
-    """Followers and workers, each on a connection of its own."""
+    """Followers and workers, each on its own connection."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.traffic = Traffic()

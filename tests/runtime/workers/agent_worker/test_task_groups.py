@@ -1,4 +1,4 @@
-"""What an agent raises in a task group of its own."""
+"""What an agent raises in its own task group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models in roles cost stands in the row of a rollout that fails after they have answered."""
+"""What models in roles cost is in the row of a rollout that fails after they have answered."""
 
 from __future__ import annotations
 

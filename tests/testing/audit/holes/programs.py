@@ -1,5 +1,5 @@
 # ruff: noqa: E501, SIM201, SIM202, PT009 - a hole a line; which comparison is asked for matters
-"""Verifiers of programs: a function is run on cases. One module by itself, as it runs in a process of its own.
+"""Verifiers of programs: a function is run on cases. One module by itself, as it runs in its own process.
 
 A harness is five choices (`Harness`); a hole is one of them replaced, as in `rules`.
 """

@@ -156,7 +156,7 @@ def matches(pattern: str) -> Callable[[str], list[str]]:
 
 
 def boxes(text: str) -> list[str]:
-    """What stands in boxes; braces within one are matched."""
+    """What is in boxes; braces within one are matched."""
     found: list[str] = []
     for part in re.split(r"\\boxed\{", text)[1:]:
         depth = 1
