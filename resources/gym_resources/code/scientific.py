@@ -39,7 +39,7 @@ def targets_file() -> Path:
         UsageError: what reads it is not installed.
     """
     if find_spec("h5py") is None:
-        raise UsageError("scicode's targets are read with h5py: pip install h5py")
+        raise UsageError('scicode\'s targets are read with h5py: pip install "gym-runtime[sandbox]"')
     [path] = find(TARGETS, "scicode", FILE)
     return path
 
