@@ -24,6 +24,18 @@ if [ "$(cat /app/out.txt)" = 3 ]; then echo 1; else echo 0; fi >/logs/verifier/r
 echo "graded in $(pwd)"
 """
 SOLUTION = '#!/bin/sh\necho "$ANSWER" >out.txt\n'
+STEPS = """
+[[steps]]
+name = "first"
+min_reward = 1.0
+[steps.verifier]
+env = { WANTED = "one" }
+[[steps]]
+name = "second"
+agent = { timeout_sec = 30.0 }
+[steps.verifier]
+env = { WANTED = "one two" }
+"""
 
 
 def task(

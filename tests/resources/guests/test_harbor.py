@@ -15,7 +15,7 @@ from gym_sandbox import bubblewrap
 from gym_sandbox.sandbox_errors import SetupError
 from gym_testing.small_system import Engine, Turn, answer, function_call
 from resources.guests.guest_runs import guest, made, own_rows, result, said
-from resources.guests.harbor_folders import SOLUTION, TESTS, TOML, task
+from resources.guests.harbor_folders import SOLUTION, STEPS, TESTS, TOML, task
 from resources.guests.mcp_servers import COUNTER
 from resources.judging import call
 
@@ -98,20 +98,6 @@ async def test_a_separate_verifier_gets_the_artifacts_only(folder: Path) -> None
     assert {"/app/logs/a b", "/logs/artifacts/state"} <= found
     assert not {"/app/logs/b.tmp", "/tmp/other"} & found
     assert result(record)["harbor_failed_hooks"] == ["exit 3"]
-
-
-STEPS = """
-[[steps]]
-name = "first"
-min_reward = 1.0
-[steps.verifier]
-env = { WANTED = "one" }
-[[steps]]
-name = "second"
-agent = { timeout_sec = 30.0 }
-[steps.verifier]
-env = { WANTED = "one two" }
-"""
 
 
 def steps(folder: Path, toml: str = STEPS) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gym_resources.harbor_tasks import grading, task_file, task_folder
 from gym_runtime.errors import UsageError
-from resources.guests.harbor_folders import INSTRUCTION, task
+from resources.guests.harbor_folders import INSTRUCTION, STEPS, TOML, task
 
 READ = (
     TOML,
