@@ -50,6 +50,7 @@ async def signal_batches(
     partial: bool = False,
     in_flight: int = 1024,
     oversampling: int | None = OVERSAMPLING,
+    draw_seed: int = 0,
     environment: str | None = None,
     **keywords: Unpack[GroupKeywords],
 ) -> AsyncGenerator[SignalBatches]:
@@ -79,6 +80,7 @@ async def signal_batches(
         in_flight: groups in progress at most.
         oversampling: `SignalBatches.next` raises an error when more than so many groups were sampled for each
             group of the batch. None for no bound.
+        draw_seed: of the random choices of a curriculum that is named, and of bets.
         environment: for rows without an ``agent_ref``.
         keywords: as in `Client.rollouts`.
 
@@ -97,7 +99,7 @@ async def signal_batches(
             f"repeats is {repeats}: a group needs 2 rollouts to have signal; or give signal=False"
         )
     await gym.check(rows, settings, environment=environment, **keywords)
-    named = made_curriculum(curriculum, len(rows), repeats)
+    named = made_curriculum(curriculum, len(rows), repeats, draw_seed)
     stored = StoredCurriculum(named, gym.driver.bus, name) if name else None
     if stored is not None:
         await stored.load()
@@ -111,6 +113,7 @@ async def signal_batches(
         in_flight=in_flight,
         staleness=staleness,
         ahead=ahead,
+        seed=draw_seed,
     )
     most = None if oversampling is None else oversampling * want
     # The run ends first, so that its rollouts are cancelled together.

@@ -16,7 +16,7 @@ Tasks are numbers from 0. A curriculum that is restored continues exactly as it 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from statistics import fmean
 from typing import Literal, Protocol, get_args
@@ -344,22 +344,21 @@ def kind_of(state: bytes) -> tuple[str, int, int]:
     return saved.kind, saved.tasks, saved.version
 
 
-def made_curriculum(chosen: CurriculumName | Curriculum, tasks: int, size: int) -> Curriculum:
+def made_curriculum(chosen: CurriculumName | Curriculum, tasks: int, size: int, seed: int = 0) -> Curriculum:
     """A curriculum of the box, by its name; one of the caller's own is returned as it is.
 
     Args:
         size: rollouts in a group.
+        seed: of its random choices, if it is one of the box.
 
     Raises:
         UsageError: there is no such curriculum, or there are no tasks.
     """
     if not isinstance(chosen, str):
         return chosen
-    makers: dict[str, Callable[[int, int], Curriculum]] = {
-        made.kind: made for made in (Uniform, Filter, Posterior)
-    }
+    makers = {made.kind: made for made in (Uniform, Filter, Posterior)}
     if chosen not in makers:
         raise UsageError(
             f"there is no curriculum '{chosen}': use one of {', '.join(get_args(CurriculumName))}"
         )
-    return makers[chosen](tasks, size)
+    return makers[chosen](tasks, size, seed=seed)

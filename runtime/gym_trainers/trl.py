@@ -235,6 +235,7 @@ class GymSpec:
     def _with_signal(self, options: Mapping[str, Any], count: int, trainer: Any) -> Columns:
         size = trainer.num_generations
         if self._steps is None:
+            options = {"draw_seed": int(getattr(trainer.args, "seed", 0)), **options}
             self._steps = SignalSteps(self._gym, self._rows, options, self._environment)
         if count % size:
             raise UsageError(

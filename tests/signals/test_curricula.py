@@ -12,7 +12,7 @@ import pytest
 from gym_runtime import UsageError
 from gym_runtime.files import has_signal
 from gym_signal import Curriculum, Filter, Posterior, Seen, Uniform
-from gym_signal.curricula import differing, made_curriculum
+from gym_signal.curricula import CurriculumName, differing, made_curriculum
 
 MAKERS: list[Callable[[int], Curriculum]] = [Uniform, Filter, Posterior]
 
@@ -117,6 +117,13 @@ def test_a_mean_that_moves_is_no_variance() -> None:
         rewards = [(0.01 if task == 0 else 0.1) * place / 8 for place in range(size)]
         tasks.observe(Seen(task=task, rewards=rewards, version=version))
     assert first[1] >= 19
+
+
+@pytest.mark.parametrize("name", ["uniform", "filter", "posterior"])
+def test_another_seed_draws_in_another_order(name: CurriculumName) -> None:
+    first, same, other = (made_curriculum(name, 100, 8, seed).next(20) for seed in (1, 1, 2))
+    assert first == same
+    assert first != other
 
 
 def test_a_million_tasks_are_drawn_from_without_delay() -> None:
