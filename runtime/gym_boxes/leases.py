@@ -332,9 +332,7 @@ class Leases:
                         return lease
             free = [number for number in range(self.book.most) if slots[number].slot.state == "free"]
             if not mine and not free and not name.startswith(WARM):
-                free = [number for number in slots if await self._gives_way(number, slots[number])][:1]
-                slots = await self.book.slots() if free else slots
-                free = [number for number in free if slots[number].slot.state == "free"]
+                slots, free = await self._given_way(slots)
             if not mine and free:
                 # At random, so that workers do not all try the same one.
                 number = random.choice(free)
@@ -366,6 +364,14 @@ class Leases:
             if (seen.slot.template, seen.slot.internet) == (template, internet)
         ]
         return random.sample(fit, len(fit))
+
+    async def _given_way(self, slots: Mapping[int, Seen]) -> tuple[Mapping[int, Seen], list[int]]:
+        """One warm box gives way, if there is one: all slots as they are then, and the free one."""
+        for number, seen in slots.items():
+            if await self._gives_way(number, seen):
+                slots = await self.book.slots()
+                return slots, [number] if slots[number].slot.state == "free" else []
+        return slots, []
 
     async def _gives_way(self, number: int, seen: Seen) -> bool:
         """Whether a slot has become free, because its box waited for somebody."""

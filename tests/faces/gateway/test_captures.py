@@ -93,7 +93,7 @@ async def test_a_rollouts_next_call_shows_the_model_its_own_history() -> None:
             await stand.post(f"{stand.at('r')}/v1/messages", {**ANTHROPIC, "messages": messages})
             await stand.post(f"{stand.at('other')}/v1/messages", {**ANTHROPIC, "messages": messages})
     calls = [call for call, asked in engine.calls.items if asked.rollout == "r"]
-    assert [call.prefix for call in calls] == [None, Prefix(ids=b"\1\0\0\0\2\0\0\0", items=3)]
+    assert [call.prefix for call in calls] == [None, Prefix(ids=b"\1\0\0\0\2\0\0\0", items=3, completion=1)]
     assert [bytes(raw) for raw in calls[1].input[1:3]] == [
         bytes(raw) for raw in decode_response(first.response).output
     ]
