@@ -158,8 +158,8 @@ def field_alike(value: Any, wanted: Any, how: How) -> float:
 def paired(scores: Sequence[Sequence[float]]) -> float:
     """The largest sum of scores of pairs, each row with a column of its own; as many rows as columns.
 
-    >>> paired([[1.0, 0.9], [0.8, 0.0]])
-    1.7
+    >>> paired([[1.0, 0.75], [0.5, 0.0]])
+    1.25
     """
     best = {0: 0.0}  # of the columns that are taken, as bits
     for row in scores:
