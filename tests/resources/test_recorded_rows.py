@@ -71,6 +71,10 @@ def recorded(environment: LoadedEnvironment, row: bytes, output: list[dict[str, 
     ).encode()
 
 
+WITHOUT_A_CALL = {"openair_congestion": -1.0}
+"""What a step without a call costs, where an agent that takes no step gets another reward."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str, tmp_path: Path) -> None:
     environment = load(name)
@@ -87,10 +91,11 @@ async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name:
             rewards = [row.reward for row in rows if isinstance(row, ReverifiedRow)]
             assert rewards == [definition.gold_reward, definition.silence_reward]
         return
+    silence = WITHOUT_A_CALL.get(name, definition.silence_reward)
     for output, reward in (
         ([THOUGHT, *gold], definition.gold_reward),
-        ([THOUGHT], definition.silence_reward),
-        ([THOUGHT, EMPTY], definition.silence_reward),
+        ([THOUGHT], silence),
+        ([THOUGHT, EMPTY], silence),
     ):
         models = dict.fromkeys(example.roles, example.answers())
         row = await Reverifier(models=models).judge(recorded(environment, example.row, output))

@@ -82,6 +82,10 @@ def test_every_score_takes_rollouts_of_the_environments_own_rows(name: str, tmp_
         "follow_instruction_list": [True], "follow_instruction_list_loose": [True, False],
         "arena_verdicts": [0.75, None], "field": "general", "answer_f1": 0.5, "grade_off": 1, "kind": "safe",
         "points_share": 0.5, "predicted": True, "expected": True, "is_partial": False, "is_abstained": False,
+        "right": True, "right_by_length": False, "num_steps_passed": 1, "num_steps_total": 2,
+        "knowledge_range": 1.0, "style_compliance": 0.0, "nested_instruction": None,
+        "multi_turn_instruction": None, "instruction_priority": None,
+        "languages": "en-de", "bleu_counts": [4, 3, 2, 1, 4, 3, 2, 1, 4, 4],
     }  # fmt: skip
     examples = [json.loads(line) for line in catalogue.environment(name).examples.read_bytes().splitlines()]
     path = tmp_path / "rows.jsonl"

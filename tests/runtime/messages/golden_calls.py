@@ -117,6 +117,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"params":null,"input":[],"conversation":"c","known":3,"brief":true,"mark":7}',
     ),
     (decoder(Prefix), Prefix(ids=b"", items=0), b'{"ids":"","items":0}'),
+    (decoder(Prefix), Prefix(ids=b"", items=0, completion=3), b'{"ids":"","items":0,"completion":3}'),
     (calls.decode_control, Control(op="pause"), b'{"op":"pause"}'),
     (
         calls.decode_control,
