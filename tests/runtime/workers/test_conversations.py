@@ -100,7 +100,7 @@ async def test_whoever_lacks_the_conversation_gets_all_of_it_and_its_tokens() ->
     assert record.outcome == Completed()
     ((call, _),) = second.calls.items
     assert (call.known, len(call.input)) == (0, 3)
-    assert call.prefix == calls.Prefix(ids=int32(1, 2, 3), items=2)
+    assert call.prefix == calls.Prefix(ids=int32(1, 2, 3), items=2, completion=1)
 
 
 async def test_the_adapter_is_given_the_tokens_of_the_turns_before() -> None:
@@ -110,7 +110,7 @@ async def test_the_adapter_is_given_the_tokens_of_the_turns_before() -> None:
         await system.add_model(engine)
         await system.make(rollout_spec(row(), return_tokens=True))
     prefixes = [call.prefix for call, _ in engine.calls.items]
-    assert prefixes == [None, None, calls.Prefix(ids=int32(0, 1, 2, 3), items=4)]
+    assert prefixes == [None, None, calls.Prefix(ids=int32(0, 1, 2, 3), items=4, completion=1)]
 
 
 def test_what_is_kept_is_bounded_and_what_is_dropped_is_asked_for() -> None:
@@ -250,4 +250,4 @@ async def test_an_agent_that_resumes_reads_short_prompts_of_its_predecessor() ->
     assert about(record)["resumed_turns"] == 3
     output = msgspec.json.decode(record.row)["response"]["output"]
     assert [one["prompt_token_ids"] for one in output if "prompt_token_ids" in one] == prompts
-    assert engine.calls.items[-1][0].prefix == calls.Prefix(ids=int32(*prompts[2], 12), items=6)
+    assert engine.calls.items[-1][0].prefix == calls.Prefix(ids=int32(*prompts[2], 12), items=6, completion=1)
