@@ -1,5 +1,7 @@
 """The curves of the recorded runs, and a table: python plot.py > ../../docs/images/grpo-cpu.svg
 
+A folder of other runs may be named: python plot.py figures/signal > ../../docs/images/grpo-cpu-signal.svg
+
 Above the held-out reward, with its standard error; below the mean difference between the log-probabilities of
 trainer and engine, and the length of an answer in tokens.
 """
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FIGURES = Path(__file__).with_name("figures")
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f6000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f6000", "#56b4e9")
 WIDTH, LEFT, RIGHT = 760, 60, 190
 STYLE = (
     "text{font:12px sans-serif;fill:#444}.title{font-weight:bold}.end{text-anchor:end}"
@@ -120,6 +122,6 @@ def table(found: dict[str, list[Line]]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    recorded = runs(FIGURES)
+    recorded = runs(Path(sys.argv[1]) if len(sys.argv) > 1 else FIGURES)
     print("\n".join(table(recorded)), file=sys.stderr)
     sys.stdout.write(drawing(recorded))

@@ -25,16 +25,19 @@ def drawn_by(script: str) -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("script", "picture", "page"),
+    ("script", "figures", "picture", "page"),
     [
-        ("grpo_cpu/plot.py", "grpo-cpu.svg", "explanation/a-run-that-learns.md"),
-        ("self_play_cpu/curve.py", "self-play.svg", "how-to/several-seats.md"),
-        ("signal_cpu/curves.py", "signal-cpu.svg", "how-to/signal.md"),
+        ("grpo_cpu/plot.py", "figures", "grpo-cpu.svg", "explanation/a-run-that-learns.md"),
+        ("grpo_cpu/plot.py", "figures/signal", "grpo-cpu-signal.svg", "explanation/a-run-that-learns.md"),
+        ("self_play_cpu/curve.py", "figures", "self-play.svg", "how-to/several-seats.md"),
+        ("signal_cpu/curves.py", "figures", "signal-cpu.svg", "how-to/signal.md"),
     ],
 )
-def test_the_curve_and_the_table_are_those_of_the_recorded_runs(script: str, picture: str, page: str) -> None:
+def test_the_curve_and_the_table_are_those_of_the_recorded_runs(
+    script: str, figures: str, picture: str, page: str
+) -> None:
     drawn = drawn_by(script)
-    recorded = drawn.runs((EXAMPLES / script).parent / "figures")
+    recorded = drawn.runs((EXAMPLES / script).parent / figures)
     assert (DOCS / "images" / picture).read_text() == drawn.drawing(recorded)
     text = (DOCS / page).read_text()
     for line in drawn.table(recorded):

@@ -20,8 +20,13 @@ from gym_view.badges import badge
 NAMES = catalogue.names("environments")
 A_DAY = 2
 PLAN = Plan(seconds=8.0, repeats=1, elsewhere=False)
-UNMEASURED = ("aviary_remote", "math_formal_lean", "minif2f", "mobench", "proofnet", "putnam_bench", "tales")
-"""They need a server, Lean, or a Java for each reply."""
+LONG = ("bigcodebench", "competitive_coding_challenges", "scicode")
+"""To run their programs takes longer than an audit had."""
+UNMEASURED = (
+    *("aviary_remote", "math_formal_lean", "minif2f", "mobench", "proofnet", "putnam_bench", "tales"),
+    *LONG,
+)
+"""The others need a server, Lean, or a Java for each reply."""
 COMPARED = ("gold_fails", "nop", "false_positive", "partial", "false_negative")
 
 
