@@ -337,13 +337,8 @@ class Leases:
                 # At random, so that workers do not all try the same one.
                 number = random.choice(free)
                 before = slots[number]
-                slot = Slot(
-                    state="creating",
-                    generation=before.slot.generation + 1,
-                    name=name,
-                    template=template,
-                    internet=internet,
-                )
+                asked = Slot(name=name, template=template, internet=internet)
+                slot = replace(asked, state="creating", generation=before.slot.generation + 1)
                 sequence = await self.book.store(number, slot, before.sequence)
                 if sequence is None:
                     continue
@@ -366,11 +361,11 @@ class Leases:
         return random.sample(fit, len(fit))
 
     async def _given_way(self, slots: Mapping[int, Seen]) -> tuple[Mapping[int, Seen], list[int]]:
-        """One warm box gives way, if there is one: all slots as they are then, and the free one."""
+        """One warm box gives way: all slots as they are then, and the free one."""
         for number, seen in slots.items():
             if await self._gives_way(number, seen):
-                slots = await self.book.slots()
-                return slots, [number] if slots[number].slot.state == "free" else []
+                after = await self.book.slots()
+                return after, [one for one in (number,) if after[one].slot.state == "free"]
         return slots, []
 
     async def _gives_way(self, number: int, seen: Seen) -> bool:
