@@ -49,7 +49,7 @@ SHOWN_BYTES = 256 << 10
 """A longer answer is fetched as a file: providers keep the beginning of an output only."""
 
 # What is asked comes by the input; what is answered goes by a file if it is long. In memory if possible,
-# where it is none of the container's files, which are saved.
+# because files of the container are saved, and this is not one to save.
 _ONCE = """
 answer=$(mktemp -p /dev/shm 2>/dev/null || mktemp) || exit 125
 {program} >"$answer"
@@ -79,7 +79,7 @@ class LeasedBoxes:
         """A new box of a provider.
 
         Raises:
-            GymError: there is none, within `TAKE_S`.
+            GymError: no box was free within `TAKE_S`.
         """
         async with self._opening:
             if name not in self._leases:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import os
-import re
 import shlex
 import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -24,7 +23,7 @@ import msgspec
 from gym_runtime import ResourceError, UsageError
 from gym_runtime.escapes import shown
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
 
 CALL_S = 30.0
 CREATE_S = 60.0
@@ -307,8 +306,7 @@ async def _refuse(answer: Any, file: str) -> None:
     if status in (401, 403):
         raise UsageError(f"the service of boxes refuses the key: {said}; set E2B_API_KEY", stage="box")
     if status in (409, 429):
-        after = answer.headers.get("Retry-After", "")
-        after_s = float(after) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", after) else None
+        after_s = seconds_after(answer.headers)
         raise BoxRefused(f"the service of boxes refuses: {said}", after_s=after_s)
     if status == 400:
         raise UsageError(f"the service of boxes does not take this: {said}", stage="box")

@@ -18,7 +18,7 @@ import re
 import shlex
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
@@ -31,7 +31,7 @@ from gym_runtime import ResourceError, UsageError
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.escapes import shown
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
 
 CALL_S = 30.0
 START_S = 900.0
@@ -252,8 +252,7 @@ class Kubernetes:
                 "policyTypes": ["Ingress", "Egress"],
             },
         }
-        with suppress(BoxRefused):  # it is there
-            await self._ask("POST", self._policies, body)
+        await self._ask("POST", self._policies, body, or_exists=True)
         self._has_policy = True
 
     async def _started(self, box: str) -> None:
@@ -345,15 +344,20 @@ class Kubernetes:
         self._opened = self._opened or self._make()
         return self._opened
 
-    async def _ask(self, method: str, url: str, asked: Mapping[str, Any] | None = None) -> bytes:
+    async def _ask(
+        self, method: str, url: str, asked: Mapping[str, Any] | None = None, *, or_exists: bool = False
+    ) -> bytes:
         """
+        Args:
+            or_exists: what is to be created may exist already.
+
         Raises:
             BoxGone, BoxRefused, BoxUnknown, UsageError: the status of the answer is 300 or above, or none.
         """
         async with self._call(method, url, asked) as answer:
             body = await answer.read()
             status: int = answer.status
-            if status < 300:
+            if status < 300 or (or_exists and status == 409):
                 return body
             said = f"{status} {shown(body[:1000].decode(errors='replace'))[:300]}"
             if status in (404, 410):
@@ -363,10 +367,7 @@ class Kubernetes:
             if status in (400, 422):
                 raise UsageError(f"Kubernetes does not take this: {said}", stage="box")
             if status in (403, 409, 429):
-                after = answer.headers.get("Retry-After", "")
-                raise BoxRefused(
-                    f"Kubernetes refuses: {said}", after_s=float(after) if after.isdigit() else None
-                )
+                raise BoxRefused(f"Kubernetes refuses: {said}", after_s=seconds_after(answer.headers))
             raise BoxUnknown(f"Kubernetes: {said}", stage="box")
 
     @asynccontextmanager

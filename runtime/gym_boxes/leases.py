@@ -39,7 +39,7 @@ from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Provider,
 END_S = 30.0
 """How long ending a box may take when its block is left; the reaper does the rest."""
 WARM = "warm "
-"""How the names of boxes begin that wait for somebody who needs one."""
+"""How the names of boxes that wait begin."""
 WARM_LOOK_S = 2.0
 """How often each worker looks whether a warm box is missing."""
 READ_AT_ONCE = 16
@@ -365,11 +365,11 @@ class Leases:
         for number, seen in slots.items():
             if await self._gives_way(number, seen):
                 after = await self.book.slots()
-                return after, [one for one in (number,) if after[one].slot.state == "free"]
+                return after, [number] if after[number].slot.state == "free" else []
         return slots, []
 
     async def _gives_way(self, number: int, seen: Seen) -> bool:
-        """Whether a slot has become free, because its box waited for somebody."""
+        """End the box of a slot if it is a warm one; whether the slot is free now."""
         slot = seen.slot
         if slot.state != "held" or not slot.name.startswith(WARM):
             return False

@@ -7,7 +7,8 @@ label, and lists those whose label begins in a certain way, so that no box is ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -25,6 +26,16 @@ class BoxRefused(ServiceUnavailable):
     def __init__(self, message: str, *, after_s: float | None = None) -> None:
         super().__init__(message, stage="box")
         self.after_s = after_s
+
+
+def seconds_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds that ``Retry-After`` names; None for a date, or for anything else.
+
+    >>> seconds_after({"Retry-After": "1.5"}), seconds_after({"Retry-After": "²"}), seconds_after({})
+    (1.5, None, None)
+    """
+    said = headers.get("Retry-After", "")
+    return float(said) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", said) else None
 
 
 class BoxUnknown(ServiceUnavailable):

@@ -35,6 +35,7 @@ class KubernetesServer:
         policies: the names of network policies.
         counts: how often what happened.
         lose: so many answers to creates are lost.
+        busy: so many network policies are refused with 429.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class KubernetesServer:
         self.pods: dict[str, dict[str, Any]] = {}
         self.policies: list[str] = []
         self.counts: Counter[str] = Counter()
-        self.lose = 0
+        self.lose = self.busy = 0
         self._containers: dict[str, Container] = {}
 
     @asynccontextmanager
@@ -123,6 +124,9 @@ class KubernetesServer:
         return _status(200, "")
 
     async def _policy(self, request: web.Request) -> web.StreamResponse:
+        if self.busy:
+            self.busy -= 1
+            return _status(429, "too many requests")
         name = (await request.json())["metadata"]["name"]
         if name in self.policies:
             return _status(409, "already exists")

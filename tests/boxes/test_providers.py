@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from gym_boxes import BoxGone, BoxUnknown, Provider, provider
+from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Provider, provider
 from gym_boxes.e2b import E2B
 from gym_boxes.engines import Engine
 from gym_boxes.kubernetes import Kubernetes
@@ -142,6 +142,10 @@ async def test_a_pod_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
         more = {"runtimeClassName": "gvisor", "containers": [{"resources": limits}]}
         monkeypatch.setenv("GYM_KUBERNETES_POD", json.dumps(more))
         pods = provider("kubernetes")
+        cluster.busy = 1
+        with pytest.raises(BoxRefused, match="429"):
+            await pods.create("image", label="A_b.3.7", life_s=60)
+        assert not cluster.pods, "no pod is made before what it may reach is decided"
         cluster.lose = 1
         with pytest.raises(BoxUnknown):
             await pods.create("image", label="A_b.3.7", life_s=60)

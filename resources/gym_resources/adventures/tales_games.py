@@ -51,7 +51,7 @@ def games(framework: str) -> tuple[tuple[str, str], ...]:
 
 
 def java() -> Path | None:
-    """The home folder of the Java that the path finds; None if there is none."""
+    """The home folder of the Java on the path; None without Java."""
     found = shutil.which("java")
     return Path(os.path.realpath(found)).parents[1] if found else None
 

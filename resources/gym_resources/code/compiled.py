@@ -40,7 +40,7 @@ def require_compiler() -> None:
     """A compiler is where programs of sandboxes find it.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no compiler is installed.
     """
     if shutil.which("g++", path="/usr/bin:/usr/local/bin") is None:
         raise UsageError("this environment compiles C++, and there is no g++: apt-get install g++")

@@ -158,7 +158,7 @@ class BoxServers:
     async def call(
         self, name: str, arguments: str, box: TaskBox, user: str | int | None
     ) -> str | list[str | Image]:
-        """A tool's answer, or why there is none, for the model to read."""
+        """What the model reads of a call: the tool's answer, or why the call failed."""
         place, tool = self._tools[name]
         try:
             given = msgspec.json.decode(arguments or "{}", type=dict[str, Any])

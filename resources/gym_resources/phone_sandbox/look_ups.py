@@ -163,7 +163,7 @@ class LookUps(DeviceTools):
     def search_holiday(
         self, holiday_name: Name, year: Annotated[int, msgspec.Meta(ge=1, le=9000)] | None = None
     ) -> float | None:
-        """The POSIX timestamp of a federal holiday of the United States; null if there is none."""
+        """The POSIX timestamp of a federal holiday of the United States; null if it is not known."""
         self._online()
         wanted = holiday_name.casefold()
         for name, day in holidays(year or _at(self.device.now).year).items():
@@ -173,7 +173,7 @@ class LookUps(DeviceTools):
 
     @tool
     def search_lat_lon(self, latitude: Latitude, longitude: Longitude) -> str | None:
-        """The address at a latitude and longitude; null if there is none."""
+        """The address at a latitude and longitude; null if it is not known."""
         self._online()
         near = [one for one in self.services.places if _near(one, latitude, longitude)]
         return near[0].get("address") if near else None
@@ -206,7 +206,7 @@ class LookUps(DeviceTools):
 
     @tool
     def search_stock(self, query: Line) -> dict[str, Any] | None:
-        """A stock by its symbol or its company's name; null if there is none."""
+        """A stock by its symbol or its company's name; null if it is not known."""
         self._online()
         wanted = query.casefold().strip()
         for symbol, stock in self.services.stocks.items():

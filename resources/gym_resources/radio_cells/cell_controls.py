@@ -123,7 +123,7 @@ class SetPower(Control, frozen=True):
 
     def __post_init__(self) -> None:
         if self.alpha not in ALPHAS:
-            raise ValueError("'alpha' is none of the values of 3GPP")
+            raise ValueError("'alpha' is not one of the values of 3GPP")
 
     def apply(self, cell: Cell) -> None:
         cell.p0_dbm, cell.alpha = self.p0_dbm, self.alpha

@@ -89,7 +89,7 @@ def from_openai(theirs: Mapping[str, Any]) -> dict[str, Any] | None:
     """OpenAI's action in our names; None if it is not one of its actions.
 
     Raises:
-        ValueError: a mouse button or a path that there is none of.
+        ValueError: the mouse has no such button, or a path is too short.
     """
     place = {"coordinate": [theirs.get("x"), theirs.get("y")]}
     match theirs.get("type"):

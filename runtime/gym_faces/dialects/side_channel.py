@@ -122,7 +122,7 @@ def _last_of_user(items: Sequence[Raw]) -> int:
     """The place of the last message of the user before anything of the model.
 
     Raises:
-        TaskError: there is none.
+        TaskError: it is missing.
     """
     found = -1
     for place, item in enumerate(items):

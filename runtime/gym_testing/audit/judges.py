@@ -25,7 +25,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         models: ``PROVIDER/NAME`` by role.
         replies: that a judge decided, and that were judged at least twice.
-        verdicts: on these; an answer without a verdict is none.
+        verdicts: on these; an answer without a verdict does not count.
         agreed: verdicts that are the most frequent one of their reply.
         unanimous: replies whose verdicts are all the same.
         low, high: the 95 % interval of the share of ``agreed`` (Wilson), for these replies; None without any.
