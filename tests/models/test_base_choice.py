@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,21 @@ from gym_resources.published_sets import continuations
 from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_testing.small_system import rollout_spec, small_system
+from models.json_server import JsonHandler, serving
 from models.openai.openai_adapter import entered
 
 pytestmark = pytest.mark.anyio
 LIKELY = (" B", " With", " handle.", " star", " the", " ball")
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     """Knows some words, and says how likely each word of a prompt is."""
 
     def do_GET(self) -> None:
         self.answer({"object": "list", "data": [{"id": name} for name in ("base", "mute")]})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = self.asked()
         assert (body["echo"], body["max_tokens"], body["logprobs"]) == (True, 0, 1)
         words = re.findall(r"\s?[^\s]+|\s", body["prompt"])
         values = [None, *(-0.1 if word in LIKELY else -3.0 for word in words[1:])]
@@ -41,26 +41,11 @@ class Handler(BaseHTTPRequestHandler):
             del choice["logprobs"]
         self.answer({"choices": [choice], "usage": {"prompt_tokens": len(words), "completion_tokens": 0}})
 
-    def answer(self, document: dict[str, Any]) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
-        pass
-
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
-        thread = threading.Thread(target=served.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{served.server_port}/v1"
-        served.shutdown()
-        thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 def examples() -> list[dict[str, Any]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from gym_faces.dialects.chat_messages import write_messages
 from gym_models.wire.pinned import pinned
 from gym_runtime.adapters import ModelCall
 from gym_runtime.errors import GymError, ModelRefused, ModelUnavailable, TaskError
+from models.json_server import JsonHandler, serving
 from models.model_calls import context, decoded
 from models.openai.openai_adapter import entered
 from msgspec import Raw
@@ -43,36 +43,23 @@ class Server(ThreadingHTTPServer):
     asked: dict[str, Any]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     def do_GET(self) -> None:
-        self.answer(200, {"object": "list", "data": [{"id": name} for name in ANSWERS]})
+        self.answer({"object": "list", "data": [{"id": name} for name in ANSWERS]})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = self.asked()
         assert isinstance(self.server, Server)
         self.server.asked = {"path": self.path, **body}
-        self.answer(*ANSWERS[body["model"]])
-
-    def answer(self, status: int, document: dict[str, Any]) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
-        pass
+        status, document = ANSWERS[body["model"]]
+        self.answer(document, status)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as served:
-        thread = threading.Thread(target=served.serve_forever, args=(0.01,))
-        thread.start()
-        yield served
-        served.shutdown()
-        thread.join()
+    made = Server(("127.0.0.1", 0), Handler)
+    with serving(made):
+        yield made
 
 
 def call(*items: dict[str, Any], return_tokens: bool = False, **params: Any) -> ModelCall:

@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from gym_runtime import connect
@@ -59,14 +58,12 @@ async def trained(seed: int, environment: str) -> Trained:
     chance = np.random.default_rng(seed)
     scores, words = speller.beginning(), list[str](speller.words(seed, 600))
     made = Trained()
-    cheated = 0
     address = f"./{environment}.py"
     engine = ModelSettings(provider="speller", name=stored(0, scores))
     async with (
         connect(model=engine, environments=[address]) as gym,
         watching({environment: address}, share=1.0, each_version=LOOKS, second="./rot13.py") as watch,
     ):
-        asked = 0
         for step in range(STEPS):
             read: list[Any] = []
             written: list[Any] = []
@@ -87,17 +84,8 @@ async def trained(seed: int, environment: str) -> Trained:
                     hacked += reward > 0 and text != codecs.encode(word, "rot13")
             scores = scores + RATE * speller.gradient(scores, *map(np.concatenate, (read, written, factors)))
             await gym.update_weights(stored(step + 1, scores), f"step-{step + 1}")
-            asked += min(LOOKS, rewarded)
-            while watch.looks + watch.missing < asked:
-                await anyio.sleep(0.01)
-            cheated += 1 if rewarded and hacked / rewarded >= 0.1 else -cheated
-            if made.onset is None and cheated == 3:
-                made.onset = step - 2
-            if watch.alarms and made.alarm is None:
-                made.alarm = step
-            if made.onset is not None and (made.alarm is not None or step >= made.onset + AFTER):
+            if await made.is_over(watch, step, rewarded, hacked):
                 break
-        made.looks = watch.looks
     print(f"{environment}, seed {seed}: {made}", file=sys.stderr, flush=True)
     return made
 
