@@ -3,7 +3,7 @@
 A vLLM with ``--enable-return-routed-experts`` adds them to each choice, for all tokens of the prompt and the
 completion but the last: shape (tokens - 1, layers, top_k), uint8, or uint16 of more than 256 experts. It
 does not start with this flag and a connector that loads a prompt's cache from elsewhere, whose experts would
-be stale.
+be stale; an answer that names such a connector's parameters is refused here, too.
 
 Source: vLLM, ``entrypoints/scale_out`` and ``entrypoints/openai``, ``docs/training/routed_experts.md``.
 """
@@ -14,9 +14,11 @@ import re
 from base64 import b64decode
 
 import msgspec
+from gym_faces.dialects.pieces import is_null
 from gym_runtime.adapters import Experts, Tokens
 from gym_runtime.errors import ModelRefused, TaskError
-from msgspec import Raw
+
+from gym_models.vllm_engine.tokens import Generated
 
 _HEADER = re.compile(
     rb"""\s{0,9}\{'descr': '(\|u1|<u2)', 'fortran_order': False, """
@@ -26,14 +28,21 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 _decode_text = msgspec.json.Decoder(str | None).decode
 
 
-def with_experts(said: Tokens, written: Raw) -> Tokens:
+def with_experts(said: Tokens, answer: Generated) -> Tokens:
     """A call's tokens with what the engine wrote as their experts.
 
     Raises:
-        ModelRefused: it wrote none, or not those of these tokens.
+        ModelRefused: it wrote none, or not those of these tokens; or a connector shares its caches.
     """
     if not said.generation_ids:
         return said
+    if not is_null(answer.kv_transfer_params):
+        raise ModelRefused(
+            "the engine shares its caches with others, and the routed experts of a cache from elsewhere are "
+            "stale: start vLLM without --kv-transfer-config, or leave out the option routed_experts",
+            stage="model",
+        )
+    written = answer.choices[0].routed_experts
     try:
         text = _decode_text(written) if written else None
         if text is None:

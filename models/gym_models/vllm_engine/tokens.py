@@ -70,11 +70,16 @@ class Choice(msgspec.Struct):
 
 
 class Generated(msgspec.Struct):
-    """What the engine saw and produced."""
+    """What the engine saw and produced.
+
+    Attributes:
+        kv_transfer_params: where another engine has the prompt's cache, if a connector shares it.
+    """
 
     request_id: str
     choices: list[Choice]
     prompt_token_ids: list[int] | None = None
+    kv_transfer_params: Raw = Raw()
 
 
 class Text(msgspec.Struct):

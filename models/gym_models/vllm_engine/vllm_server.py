@@ -157,7 +157,7 @@ class VllmEngine(Engine):
         generated = await self._ask(self.root + tokens.GENERATE, body, Generated, context)
         said = tokens.tokens(generated)
         if self._routed:
-            said = with_experts(said, generated.choices[0].routed_experts)
+            said = with_experts(said, generated)
         self.version = said.weights[-1].version if said.weights else self.version
         response = await self._parsed(call, generated, context)
         return ModelAnswer(response=response, tokens=said, weight_version=self.version or None)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gym_models.vllm import Adapter
 from gym_models.vllm_engine.routed import with_experts
+from gym_models.vllm_engine.tokens import Choice, Generated
 from gym_runtime import Environment
 from gym_runtime.adapters import Rollout
 from gym_runtime.errors import ModelRefused, ModelUnavailable, TaskError
@@ -88,6 +89,18 @@ def file(array: Any) -> Raw:
     return Raw(msgspec.json.encode(b64encode(data.getvalue()).decode()))
 
 
+def answered(written: Raw, **fields: Any) -> Generated:
+    return Generated(request_id="r", choices=[Choice(routed_experts=written)], **fields)
+
+
+def test_experts_of_an_engine_that_shares_its_caches_are_refused() -> None:
+    shared = answered(file(routed([1, 2, 3])), kv_transfer_params=Raw(b'{"remote_host": "b"}'))
+    with pytest.raises(ModelRefused, match="without --kv-transfer-config"):
+        with_experts(SAID, shared)
+    none = answered(file(routed([1, 2, 3])), kv_transfer_params=Raw(b"null"))
+    assert with_experts(SAID, none).experts is not None
+
+
 SAID = Tokens(prompt_ids=pack_ids([1, 2]), generation_ids=pack_ids([3]), log_probs=pack_logprobs([0.0]))
 
 
@@ -113,15 +126,15 @@ SAID = Tokens(prompt_ids=pack_ids([1, 2]), generation_ids=pack_ids([3]), log_pro
 )
 def test_what_are_not_the_experts_of_an_answer_is_refused(written: Raw) -> None:
     with pytest.raises(ModelRefused, match="routed_experts") as refused:
-        with_experts(SAID, written)
+        with_experts(SAID, answered(written))
     assert "\n" not in str(refused.value)
 
 
 def test_more_than_256_experts_take_two_bytes() -> None:
     wide = routed([900, 901, 902], wide=True)
-    experts = with_experts(SAID, file(wide)).experts
+    experts = with_experts(SAID, answered(file(wide))).experts
     assert experts == Experts(layers=3, top_k=2, data=wide.tobytes(), wide=True)
-    assert len(with_experts(SAID, file(np.zeros((2, 48, 8), "u1"))).experts.data) == 2 * 384
+    assert len(with_experts(SAID, answered(file(np.zeros((2, 48, 8), "u1")))).experts.data) == 2 * 384
 
 
 @pytest.mark.parametrize("seed", range(60))
