@@ -29,6 +29,9 @@ os.environ.pop("GYM_NATS_URL", None)
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
+ALONE = ("tests/docs/test_snippets.py", "tests/resources/test_contract.py")
+"""Files whose tests share nothing and take minutes in all: each test may run in another process."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many schedules of faults are played where one follows from a seed (simulation, tests/faults)."""
@@ -60,15 +63,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file run in one process, because they share what it starts.
+    """The tests of a file run in one process, because they share what it starts; those of ``ALONE`` need not.
 
     Files start in the order of their names: docs and faults, which take longest, come early. pytest-xdist
     would begin with the files that have the most tests, which are quick.
     """
     from xdist.scheduler import LoadFileScheduling
 
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return nodeid if file in ALONE else file
+
     config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log)
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

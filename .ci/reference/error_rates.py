@@ -26,7 +26,9 @@ Findings that may be right by the rule are counted as suspect only.
 With `strict=true` in the row, or `--set strict=true`, some environments have a better rule than NeMo Gym's or
 than their authors'. It has a line of its own.
 
-The column *s* has how many seconds the audit took, on two processors that did other work, too.
+The column *s* has how many seconds the audit took, on two processors that did other work, too. Where the
+time was over before, the share of the replies that were judged stands behind it. Replies come in an order
+that the seed draws, a few of each row in turn, so that these are a sample of all.
 
 [What error rates mean](../explanation/error-rates.md) says what they cannot show. `gym-runtime audit NAME
 --keep-rates` measures an environment again; tests measure other ones each day.
@@ -114,9 +116,16 @@ def _row(name: str, found: kept_rates.KeptRates) -> list[str]:
         *(_cell(kind, rates[kind]) for kind in COLUMNS),
         f"{suspects}",
         f"{found.judged}",
-        "?" if found.seconds is None else f"{found.seconds:.0f}",
+        _time(found),
         found.audit,
     ]
+
+
+def _time(found: kept_rates.KeptRates) -> str:
+    if found.seconds is None:
+        return "?"
+    reached = 1 - found.not_reached / found.planned if found.planned else 1.0
+    return f"{found.seconds:.0f}" if reached == 1 else f"{found.seconds:.0f} ({reached:.0%})"
 
 
 def sentence(name: str, folder: Path) -> str:

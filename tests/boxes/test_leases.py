@@ -167,6 +167,7 @@ async def worker(
             yield one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_box_is_lost_and_the_budget_holds(seed: int) -> None:
     # Boxes of some services end by themselves, those of others do not.

@@ -34,7 +34,7 @@ def site() -> Iterator[str]:
     if not (SITE / "index.html").is_file():
         pytest.skip("the site is not built: zensical build --strict --clean")
     with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

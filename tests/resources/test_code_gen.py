@@ -238,6 +238,7 @@ async def test_a_result_that_the_program_writes_itself_does_not_hold_the_worker(
     assert time.process_time() - start_s < 2
 
 
+@pytest.mark.slow
 def test_nothing_that_a_program_writes_takes_long() -> None:
     """An integer of a million digits takes 10 s if read in quadratic time; a thread reads long ones."""
     digits = "9" * 1_000_000

@@ -162,6 +162,7 @@ async def test_rows_that_cannot_be_played_are_refused() -> None:
             resource.task(json.dumps(example(**fields)).encode())
 
 
+@pytest.mark.slow
 async def test_a_pattern_that_hangs_is_stopped() -> None:
     schema = {"type": "string", "pattern": "^(a+)+$"}
     assert "could not be checked" in (await fault(json.dumps("a" * 40 + "b"), schema) or "")

@@ -7,6 +7,7 @@ import os
 import socket
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 import psutil
@@ -165,9 +166,11 @@ async def test_files_are_seen_by_nobody_else_and_are_gone_at_the_end() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weak", [False, True])
-async def test_what_no_one_can_delete_easily_is_deleted(weak: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_no_one_can_delete_easily_is_deleted(
+    weak: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GYM_SANDBOX", "weak" if weak else "bubblewrap")
-    before = set(os.listdir(tempfile.gettempdir()))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = r"""
 import os
 os.mkdir(b"\xff\n\x01 -rf *")
@@ -180,8 +183,7 @@ open("locked/file", "w").close()
 os.chmod("locked", 0)
 """
     assert (await run(code)).exit_code == 0
-    left = set(os.listdir(tempfile.gettempdir())) - before
-    assert not [name for name in left if name.startswith("gym-sandbox-")]
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("gym-sandbox-")]
 
 
 @pytest.mark.parametrize("counted", [True, False])

@@ -97,6 +97,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 async def test_another_container_gets_the_files_and_only_changes_are_stored(image: str | None) -> None:
     store, look = Memory(), LOOK
     saved: Any = None
@@ -143,6 +144,7 @@ async def test_many_layers_become_one() -> None:
         assert await run(other, "ls") == b"kept\nnew\n"
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_saved_leaves_the_older_state_and_a_container_that_works() -> None:
     store = Memory()
     store.limit_bytes = 1 << 20

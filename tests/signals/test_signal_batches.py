@@ -186,6 +186,7 @@ async def test_a_bound_holds_sampling_back_until_the_weights_are_installed() -> 
         assert batches.free_staleness is not None
 
 
+@pytest.mark.slow
 async def test_a_refused_group_is_counted_once() -> None:
     async with running() as here, here.batches() as batches:
         group, *_ = await batches.next()
@@ -259,6 +260,7 @@ async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> N
         assert not here.policy.asked
 
 
+@pytest.mark.slow
 async def test_a_trainer_that_starts_again_goes_on_with_what_was_seen() -> None:
     async with running() as here:
         spent = list[int]()

@@ -172,7 +172,7 @@ def stub_server() -> Generator[StubServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         stub = StubServer(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield stub
         server.shutdown()

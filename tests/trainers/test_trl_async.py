@@ -29,6 +29,7 @@ def arguments(**more: Any) -> Any:
     return SimpleNamespace(num_generations=SIZE, max_inflight_tasks=16, seed=3, **sampling, **more)
 
 
+@pytest.mark.slow
 def test_samples_are_whole_sequences_with_the_advantages_of_their_group(system: SyncClient) -> None:
     rows = [counter_row(4), counter_row(5)]
     records = list(system.rollouts(rows, return_token_ids=True, ordered=True, repeats=2))

@@ -47,6 +47,7 @@ def test_a_batch_of_the_trainer_is_filled_with_groups_that_differ(gym: SyncClien
     assert evaluated["gym_reward"] == [0.0, 1.0], "an evaluation keeps its prompts"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "ahead"), [({}, 0), ({"staleness": 1}, 2)])
 def test_without_a_setting_nothing_is_sampled_from_weights_that_will_be_old(
     gym: SyncClient, options: dict[str, Any], ahead: int

@@ -149,6 +149,7 @@ async def test_weights_are_paused_and_resumed() -> None:
         assert "this adapter [cannot] change weights" in text(app)
 
 
+@pytest.mark.slow
 async def test_a_worker_drains_only_after_a_yes() -> None:
     system = System()
     async with shown(system) as (app, pilot):

@@ -104,11 +104,17 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit cost; ``not_reached`` replies were not judged when its time was over."""
+    """What the audit cost; of ``planned`` replies, ``not_reached`` were not judged when its time was over."""
 
     seconds: float
     verifications: int
+    planned: int = 0
     not_reached: int = 0
+
+    @property
+    def reached(self) -> float:
+        """The share of the planned replies that were judged."""
+        return 1 - self.not_reached / self.planned if self.planned else 1.0
 
 
 class Stability(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,8 @@ from gym_runtime.files import write_whole
 from gym_testing.audit.artifact import Artifact, Rate, rate
 
 NAME = "audits.jsonl"
+REACHED_AT_LEAST = 0.05
+"""Of the planned replies; rates of fewer are not worth keeping."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -40,6 +42,8 @@ class KeptRates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         input_sha256: of that file.
         judged, unobserved: as in `Artifact`.
         seconds: how long the audit took, on a machine that may have done other work.
+        planned, not_reached: replies that were to be judged, and those of them that were not because the
+            time was over; 0 where all were judged.
     """
 
     environment: str
@@ -51,6 +55,8 @@ class KeptRates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     judged: int = 0
     unobserved: list[str] = []
     seconds: float | None = None
+    planned: int = 0
+    not_reached: int = 0
 
 
 def kept(made: Artifact) -> KeptRates:
@@ -65,6 +71,8 @@ def kept(made: Artifact) -> KeptRates:
         judged=made.judged,
         unobserved=made.unobserved,
         seconds=made.cost.seconds,
+        planned=made.cost.planned if made.cost.not_reached else 0,
+        not_reached=made.cost.not_reached,
     )
 
 

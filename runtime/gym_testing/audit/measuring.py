@@ -214,6 +214,7 @@ class Auditor:
             cost=Cost(
                 seconds=round(time.monotonic() - self._started_s, 1),
                 verifications=self._verifications,
+                planned=len(planned),
                 not_reached=max(0, len(planned) - self._reached),
             ),
         )

@@ -177,10 +177,10 @@ def audit(
                     )
                     made = artifacts.with_difficulty(made, found_hard)
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
-                if keep_rates and made.cost.not_reached:
+                if keep_rates and made.cost.reached < kept_rates.REACHED_AT_LEAST:
                     problem = (
-                        "its rates are not kept: not all replies were judged within "
-                        f"--seconds {seconds:g}; give it more"
+                        f"its rates are not kept: {made.cost.reached:.0%} of the replies were judged within "
+                        f"--seconds {seconds:g}, which is no sample; give it more"
                     )
                     found.append(Audited(environment=environment.name, problem=problem))
                 elif keep_rates:

@@ -13,7 +13,7 @@ from data.assets.asset_origin import Origin
 @pytest.fixture
 def origin() -> Iterator[Origin]:
     origin = Origin()
-    thread = threading.Thread(target=origin.server.serve_forever)
+    thread = threading.Thread(target=origin.server.serve_forever, args=(0.01,))
     thread.start()
     yield origin
     origin.server.shutdown()

@@ -69,6 +69,7 @@ async def test_a_message_with_thinking_text_and_tools(stream: bool) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_usage(stream: bool) -> None:
     usage = (await message(answer("x", usage=USAGE), stream=stream)).usage

@@ -48,6 +48,7 @@ async def test_a_program_in_the_sandbox(tmp_path: Path) -> None:
     assert len(row["mcp_tools"]) == 16
 
 
+@pytest.mark.slow
 async def test_a_program_that_ends_is_a_failure(tmp_path: Path) -> None:
     name = f"mcp:{program(tmp_path)}?verify=mcqa"
     last = answer(

@@ -40,6 +40,7 @@ def test_a_commands_help_imports_nothing_heavy(command: str) -> None:
     assert not imported(command, "--help") & HEAVY
 
 
+@pytest.mark.slow
 def test_a_run_and_its_supervisor_import_no_more_than_they_need() -> None:
     programs = {
         "import gym_runtime.cli.whole_run": {"aiohttp", "pygments", "rich.traceback", "rich.live"},

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from gym_runtime.cli import main
 from gym_runtime.environment import catalogue
+from gym_testing.audit import kept_rates
 from gym_testing.audit.difficulty import measured_row, summarized
 from gym_testing.audit.intervals import wilson
 from gym_testing.audit.measuring import OWN, Auditor, Plan
@@ -296,3 +297,12 @@ def test_rates_of_an_audit_without_time_are_not_kept(capsys: pytest.CaptureFixtu
     assert main.run(["audit", "./sums.py", "--seconds", "0.01", "--keep-rates"]) == 0
     assert "its rates are not kept" in capsys.readouterr().out
     assert not Path("audits.jsonl").exists()
+
+
+def test_rates_of_a_sample_are_kept_with_its_share(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sums.jsonl").write_text("".join(json.dumps(row(f"{n}", f"{n}")) + "\n" for n in range(2_000)))
+    cost = audited(capsys, "--seconds", "2", "--keep-rates")["cost"]
+    assert 0 < cost["not_reached"] < cost["planned"]
+    kept = kept_rates.read(Path())["sums"]
+    assert (kept.planned, kept.not_reached) == (cost["planned"], cost["not_reached"])
+    assert 0 < kept.rates["false_positive"].tried < kept.planned

@@ -17,6 +17,7 @@ from resources.judging import call
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_searches_are_answered_from_the_rows_pages() -> None:
     resource = needed("hotpotqa_aviary")
     read, worth, over = await steps(

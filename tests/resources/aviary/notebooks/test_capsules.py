@@ -48,6 +48,7 @@ def read_rows(file: str) -> list[bytes]:
     return [line for line in path.read_bytes().splitlines() if line] if path.is_file() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "setting", "file"),
     [
