@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from aiohttp import web
 from gym_runtime.environment.blocked_loop import watching
@@ -89,6 +91,7 @@ OVERRUN = {"attributes", "paragraphs"}
 async def test_no_page_blocks_the_loop_or_fails_the_rollout(out: World, name: str) -> None:
     out.pages["/hostile"] = HOSTILE[name]
     blocked: list[str] = []
+    gc.collect()  # sandboxes of the event loops of other tests end now, and not below
     async with watching(0.2, lambda place, _: blocked.append(place)):
         assert await browse(f"{out.url}/hostile")
     assert blocked == []
