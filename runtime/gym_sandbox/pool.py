@@ -152,10 +152,10 @@ class Pool:
         return self._start(verifier)
 
     async def _retire(self, process: ServerProcess) -> None:
-        # A server that overran has a lowered priority, which only a privileged process could raise again.
-        if not process.reusable or process.overran:
+        if not process.reusable or not process.is_at_normal_priority:
             await self._end(process)
             return
+        process.overran = False
         self._idle.append(process)
         if len(self._idle) > self._idle_at_most:  # the one that has been idle for longest ends
             await self._end(self._idle.pop(0))

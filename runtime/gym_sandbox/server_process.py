@@ -65,7 +65,6 @@ class ServerProcess:
         self._cpu_s = math.inf
         self._shared = False
         self._lowered: set[int] = set()
-        self._yielded = False
         self._yields = spare and priority.weigh(self._child.pid, priority.LEAST)
         isolated = isinstance(self._child, process.Isolated)
         start = msgspec.structs.replace(verifier.start, isolated=isolated)
@@ -75,6 +74,14 @@ class ServerProcess:
     @property
     def ended(self) -> bool:
         return self._child.exit_code is not None
+
+    @property
+    def is_at_normal_priority(self) -> bool:
+        """Whether later calls have the normal priority, or get it by `insist`.
+
+        A shared fork that was lowered stays so: only a privileged process could raise its priority again.
+        """
+        return not (self._shared and self._lowered)
 
     @property
     def kept_by_kernel(self) -> bool:
@@ -112,6 +119,8 @@ class ServerProcess:
         """
         # Until it has answered: a call that is given up leaves a process that still computes.
         self._asked, self.reusable, self._cpu_s = next(self._numbers), False, cpu_s
+        if not self._shared:  # those of the last call have ended
+            self._lowered.clear()
         try:
             await self._child.send(frames.REQUEST.pack(self._asked, cpu_s) + arguments)
         except EndOfProcess as error:
@@ -161,11 +170,11 @@ class ServerProcess:
             self._yields = False
 
     def yield_to_others(self) -> None:
-        """Continue at the lowest priority, with all processes that it has started by now. Repeatable."""
-        found = tree.members(self._child.pid)[1:]  # the first one must still end the others in time
+        """Continue the call at the lowest priority, with all processes that it has started. Repeatable."""
+        found = [pid for pid in tree.members(self._child.pid) if pid not in self._own]
         priority.lower(pid for pid in found if pid not in self._lowered)
         self._lowered.update(found)
-        self._yielded = self._yielded or priority.weigh(self._child.pid, priority.LEAST)
+        self._yields = self._yields or priority.weigh(self._child.pid, priority.LEAST)
 
     def watch(self) -> None:
         """Check its limits.

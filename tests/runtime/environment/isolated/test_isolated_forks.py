@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -246,3 +247,32 @@ async def test_a_spare_process_that_is_needed_gets_its_priority_though_the_kerne
         assert not yields()
     finally:
         await process.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel does not group by session")
+async def test_a_process_whose_call_overran_takes_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To start another one costs a second of imports, on a machine that is busy already."""
+    monkeypatch.setattr(pool, "USUAL_S", 0.01)
+    lowered: list[int] = []
+    lower = priority.lower
+
+    def noted(pids: Iterable[int]) -> None:
+        found = list(pids)
+        lowered.extend(found)
+        lower(found)
+
+    monkeypatch.setattr(priority, "lower", noted)
+    alive = pool.pool()._alive
+    await run_isolated(sandboxed_functions.sleep, 0.0, timeout_s=15)
+    first = set(alive)
+    await run_isolated(sandboxed_functions.sleep, 2.0, timeout_s=15)
+    assert lowered
+    assert first
+    assert first <= alive
+    sessions = [Path(f"/proc/{process._child.pid}/autogroup") for process in first]
+    with anyio.fail_after(30):  # on a busy machine a short call may overrun, too
+        while any(path.read_text().endswith("nice 19\n") for path in sessions):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(partial(run_isolated, sandboxed_functions.sleep, 0.0, timeout_s=15))
+    assert first <= alive
