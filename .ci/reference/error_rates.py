@@ -48,6 +48,7 @@ UNBOXED = "by Math-Verify, an answer without its box counts, where the text says
 OLDER = "found with older replies, and not looked at again"
 REASONS: dict[str, str] = {
     "aime24": UNBOXED,
+    "base_answer": "as by lm-evaluation-harness, the last number and the first letter count, even in a list",
     "base_choice": "an answer that does not end with its option is a failure, and no reward",
     "circle_count": "`00` in the box is the number 0, which is right",
     "citation_if": f"an answer that must cite nothing is {FORM}",

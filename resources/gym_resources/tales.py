@@ -10,7 +10,7 @@ Here are the 16 games of TextWorldExpress and the 30 of ScienceWorld, which thei
 Java. Not here: TextWorld's cooking games, ALFWorld's and Jericho's, whose files their packages do not carry
 and which other licences rule; their rows are read, and refused when they are played. Each game has a process
 in the sandbox, without a network, which takes some 400 MB and seconds to start; if it is lost, so is the
-session.
+session. ``gym-runtime test tales`` starts one for each time that it plays a row, so it takes minutes.
 
 Rows are those of NeMo Gym's environment of this name; its answers are taken whole, and the reward is TALES'.
 Source: Cui et al. 2025, arXiv:2504.14128 (MIT); TextWorldExpress and ScienceWorld (Apache-2.0), `textworld-

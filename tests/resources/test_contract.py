@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue, examples, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_testing.checks import contract
@@ -20,8 +20,9 @@ HEAVY = {
     if (definition := catalogue.environment(name).definition).isolated or definition.extra
 }
 LONG = {"miniwob", "tales"}
-"""Take minutes: a browser, or a Java, for each session. `tests/resources/test_screens.py` and `test_tales.py`
-look at them, too."""
+"""A browser, or a Java, for each session, which takes minutes for all rows: here, they keep it on one.
+`tests/resources/test_screens.py` and `test_tales.py` look at them, too."""
+ROWS_RULE = "there are at least five example rows"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,12 +42,20 @@ def test_a_listing_says_what_it_is_and_the_licence_of_its_data(name: str) -> Non
         for name in NAMES
     ],
 )
-async def test_an_environment_keeps_the_contract(name: str) -> None:
+async def test_an_environment_keeps_the_contract(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = catalogue.environment(name)
     try:
         requirements.require(environment)
     except UsageError as error:
         pytest.skip(error.message)
+    if name in LONG:
+        rows = examples.read(environment)
+        assert len(rows) >= contract.EXAMPLES
+
+        def first(_: LoadedEnvironment) -> list[examples.Example]:
+            return rows[:1]
+
+        monkeypatch.setattr(examples, "read", first)
     broken = await findings(environment)
     if broken and all(finding.startswith(BLOCKED) for finding in broken):
         # What was imported once blocks no more, and another process may have had the processor.
@@ -58,7 +67,7 @@ async def findings(environment: LoadedEnvironment) -> list[str]:
     return [
         f"{finding.rule}: {finding.detail}"
         for finding in await contract.check(environment)
-        if not finding.passed
+        if not finding.passed and not (environment.name in LONG and finding.rule == ROWS_RULE)
     ]
 
 

@@ -57,7 +57,11 @@ class FunctionTask(Task):
 async def verify(task: FunctionTask, reply: Reply) -> Verdict:
     tests = task.verifier_metadata
     text = reply.joined_text.rpartition("</think>")[2]
-    code = await to_thread.run_sync(defining_program, text, tests.function, tests.given)
+    return await judged(tests, await to_thread.run_sync(defining_program, text, tests.function, tests.given))
+
+
+async def judged(tests: FunctionTests, code: str) -> Verdict:
+    """The verdict on a program."""
     if not code.strip():
         base = None if tests.base is None else False
         about = {"extracted_model_code": None, "result": "no code"}

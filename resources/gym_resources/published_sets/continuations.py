@@ -8,8 +8,7 @@ examples are the first of their file, so that every run has the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gym_runtime.environment import Records
@@ -109,6 +108,18 @@ def said(case: Case) -> str:
     return befores[answer if len(befores) > 1 else 0] + options[answer]
 
 
+def worked_examples(cases: Iterable[tuple[str, str]], shots: int) -> dict[str, str]:
+    """The first cases of each category in one text, with an empty line behind each.
+
+    Args:
+        cases: each with its category before it.
+    """
+    kept: dict[str, list[str]] = {}
+    for category, text in cases:
+        kept.setdefault(category, []).append(f"{text}\n\n")
+    return {category: "".join(texts[:shots]) for category, texts in kept.items()}
+
+
 def cases(
     read: Callable[[dict[str, Any]], Case],
     shots: int = 0,
@@ -126,14 +137,13 @@ def cases(
     """
 
     def rows(records: Records, *worked: Records) -> Iterator[dict[str, Any]]:
-        kept: dict[str, list[str]] = {}
-        for one in (record for file in worked for record in file):
-            kept.setdefault(str(one.get(by, "")), []).append(said(read(one)))
+        shown = worked_examples(
+            ((str(one.get(by, "")), said(read(one))) for file in worked for one in file), shots
+        )
         for record in records:
             category = str(record.get(by, ""))
             befores, options, answer = read(record)
-            start = head.format(category.replace("_", " "))
-            start += "".join(f"{one}\n\n" for one in islice(kept.get(category, ()), shots))
+            start = head.format(category.replace("_", " ")) + shown.get(category, "")
             fields: dict[str, Any] = {"category": category} if by else {}
             fields |= {"by_length": True} if by_length else {}
             yield row([start + before for before in befores], options, answer, **fields)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gym_resources.published_sets.written import LANGUAGES
+
 LABELLED = {"id": "q1", "choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}, "answerKey": "3"}
 FOUR = {"question": "Why?", "choices": ["a", "b", "c", "d"], "subject": "law"}
 
@@ -199,7 +201,42 @@ def library(_: str) -> list[dict[str, Any]]:
     return [{**about, "task_id": "BigCodeBench/1", "instruct_prompt": "Write it."}]
 
 
+def answered(file: str) -> list[dict[str, Any]]:
+    """The files of `base_answer`: worked examples and questions of six sets."""
+    is_test = "test" in file
+    if file.startswith("main/"):
+        worked = [{"question": f"How many, {n}?", "answer": f"So.\n#### {n}"} for n in range(7)]
+        return (
+            [{"question": "How much?", "answer": "<<2*800=1600>>1,600.\n#### 1,600"}] if is_test else worked
+        )
+    if file.endswith(".csv"):
+        wrong = {f"Incorrect Answer {n}": f"no {n}" for n in (1, 2, 3)}
+        about = {"Correct Answer": "yes", **wrong, "High-level domain": "Physics"}
+        asked = [0, 1] if "diamond" in file else [0, 1, 2, 3]
+        why = {3: " "}
+        return [{"Question": f"Which, {n}?", "Explanation": why.get(n, f"Thus {n}."), **about} for n in asked]
+    if file.startswith("default/"):
+        return [
+            {"query": f"Q: {n}?\nA: the answer is", "gold": [n], "answer": str(n), "choices": []}
+            for n in range(5)
+        ]
+    if file.startswith("data/"):
+        options = {"options": ["1", "2"], "answer": "B", "category": "law", "question_id": 1}
+        said = "A: Let's think step by step. The answer is (B)."
+        return [{"question": f"{file}?", "cot_content": said, **options}]
+    if file.split("/")[0] in LANGUAGES:
+        said = {
+            "question": "问题： 一?" if file.startswith("zh") else "Frage: Eins?",
+            "answer": "Antwort: 1.",
+            "answer_number": 1,
+        }
+        return [{"question": "Zwei?", "answer": None, "answer_number": 2} if is_test else said]
+    subject = file.partition("/")[0]
+    return [{"problem": f"{file}?", "type": subject, "solution": "$\\boxed{2}$", "level": "Level 1"}]
+
+
 PUBLISHED |= {
+    "base_answer": answered,
     "bigcodebench": library,
     "base_choice": {
         f"all/{split}-00000-of-00001.parquet": [

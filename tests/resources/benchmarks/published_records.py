@@ -177,8 +177,28 @@ SERVED = {
     "evaluation_criteria": {"actions": [], "communicate_info": [], "reward_basis": ["DB", "COMMUNICATE"]},
     "annotations": None,
 }
+TASK = {
+    "prompt": "Double.",
+    "text": "Double.",
+    "test_list": ["assert half(1) == 0.5"],
+    "code": "def half(n):\r\n  return n / 2",
+}
+
+
+def continued(file: str) -> list[dict[str, Any]]:
+    """The files of `base_code`."""
+    if file.startswith("full/"):
+        return [{**TASK, "task_id": number} for number in (2, 3, 4, 6)]
+    if "d5781c9c51e02795" in file:
+        loop = "for i, (inp, exp) in enumerate(zip(inputs, results)):\n    assertion(half(*inp), exp, 0)\n"
+        head, _, _ = EXTENDED["test"].partition("def check")
+        return [{**TASK, "task_id": 9, "test": f"{head}inputs = [[1], [3]]\nresults = [0.5, 1.5]\n{loop}"}]
+    return [EXTENDED] if file.startswith("data/") else []
+
+
 PUBLISHED: dict[str, Any] = {
     **published_families.PUBLISHED,
+    "base_code": continued,
     "aime24": {"data/train-00000-of-00001.parquet": AIME},
     "aime25": {
         "data/train-00000-of-00001.parquet": [{"problem_idx": 1, "problem": "Find $n$.", "answer": 25}]
