@@ -2,6 +2,7 @@ from .box import Result as Result
 from .box import Sandbox as Sandbox
 from .box import slots as slots
 from .container import Container as Container
+from .container import in_container as in_container
 from .container_engines import image_name as image_name
 from .interpreter import Execution as Execution
 from .interpreter import Interpreter as Interpreter

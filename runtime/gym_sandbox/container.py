@@ -10,6 +10,10 @@ What runs in a container is hostile and may have the shell's rights, so it can f
 of its own container, or end it. Therefore a result is trusted only as far as what has run there before, and
 whatever decides on a reward runs in a new container.
 
+What kills a container from outside says nothing about what ran there: `Container.run` then raises
+`Interrupted`, and `in_container` uses another container. A command can end its container, too, and often the
+two cannot be told apart: then the work is done again, and believed if it ends that container as well.
+
 SIGTERM to all that a worker has started (`gym_sandbox.processes.disturbances`) ends no container: one of
 bubblewrap ignores it; one of an engine that it ended while it started is started again, and a command of an
 image that it ended counts for nothing.
@@ -21,9 +25,11 @@ import base64
 import binascii
 import math
 import shlex
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import anyio
 from anyio import to_thread
@@ -48,6 +54,9 @@ DECODED_HERE_BYTES = 4 << 20
 """Longer answers are decoded in a thread: about a millisecond per megabyte."""
 # 128 + SIGKILL, as shells say it.
 KILLED = 137
+BELIEVED = 2
+"""So many containers that end during the same work have been ended by it."""
+_T = TypeVar("_T")
 
 SERVER = r"""
 export PATH="$2:$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
@@ -107,6 +116,7 @@ class Container:
         image: the name of its image, or None.
         writable: the further folders that can be written.
         ended: why it has ended, in words, or None. All further commands then fail with this text.
+        doubtful: a command may have ended it, or something outside.
     """
 
     def __init__(
@@ -126,6 +136,7 @@ class Container:
         self.image = image
         self.limits = limits or Limits()
         self.ended: str | None = None
+        self.doubtful = False
         self._directory = directory
         self.writable = tuple(writable)
         self._view = View(writable=self.writable, layers=layers)
@@ -259,11 +270,12 @@ class Container:
         are kept.
 
         If the container ends meanwhile, or does not answer, the exit code is `KILLED` and the error output
-        says so. Commands must not overlap. Cancelling ends the container.
+        says so (`doubtful`). Commands must not overlap. Cancelling ends the container.
 
         Raises:
             StartError: the container could not be started, or its engine failed.
-            Interrupted: SIGTERM to the worker and all that it has started ended the command.
+            Interrupted: something outside has killed the container, or SIGTERM to the worker and all that it
+                has started ended the command.
         """
         await self.start()
         start_s = time.monotonic()
@@ -286,11 +298,15 @@ class Container:
                 if isinstance(error, EndOfProcess):
                     await child.wait()
             failed = self.image is not None and child.exit_code == container_engines.ENGINE_FAILED
+            killed = isinstance(error, EndOfProcess) and self._killed_outside(child)
+            self.doubtful = isinstance(error, EndOfProcess) and not excess
             self.ended = f"the container has ended: {excess or str(error) or 'it does not answer'}"
             await self.close()
             await self._refuse_disturbed()
             if failed:
                 raise StartError("the container engine failed") from error
+            if killed:
+                raise Interrupted("something outside has killed the container") from error
             return self._lost(start_s)
         # After a cancellation its answer would be taken for that of the next command.
         except BaseException:
@@ -305,6 +321,14 @@ class Container:
                 await self._refuse_disturbed()
         self._disturbances = disturbances.count()
         return result
+
+    def _killed_outside(self, child: elsewhere.Shell) -> bool:
+        """Whether nothing that ran in it can have ended it so."""
+        if isinstance(child, Bounded):
+            return child.killed_outside
+        # The first process of an engine's container, which its other processes cannot kill; or the engine's
+        # client.
+        return isinstance(child, container_engines.Contained) and child.exit_code in (KILLED, -signal.SIGKILL)
 
     async def _refuse_disturbed(self) -> None:
         """Raise Interrupted if SIGTERM to the worker may be the reason why a container of an image ended."""
@@ -427,6 +451,37 @@ class Container:
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
         return line
+
+
+async def in_container(make: Callable[[], Container], use: Callable[[Container], Awaitable[_T]]) -> _T:
+    """What was done in a new container, and in another one if that ended meanwhile.
+
+    Args:
+        make: a container that was not started.
+        use: what runs there is the same each time. That a container ended counts as its doing if it happens
+            in `BELIEVED` containers, and it was not certainly something else.
+
+    Raises:
+        Interrupted: something outside has ended it, several times.
+        Exception: as ``use``.
+    """
+    ended = 0
+    for left in reversed(range(disturbances.TRIES)):
+        async with make() as container:
+            try:
+                result = await use(container)
+            except Interrupted:
+                if not left:
+                    raise
+            except Exception:
+                ended += 1
+                if not container.doubtful or ended == BELIEVED:
+                    raise
+            else:
+                ended += 1
+                if not container.doubtful or ended == BELIEVED:
+                    return result
+    raise Interrupted("something outside has killed the container")
 
 
 def _decoded(line: bytes) -> tuple[int, bool, bytes, bytes]:

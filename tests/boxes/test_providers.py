@@ -27,7 +27,7 @@ try:
     bubblewrap.check_layers(os.getpid())
     _refusal = ""
 except SetupError as error:
-    _refusal = error.message
+    _refusal = str(error)
 
 
 @pytest.fixture(params=["bubblewrap", "e2b", "kubernetes", pytest.param("podman", marks=pytest.mark.soak)])

@@ -19,7 +19,7 @@ try:
     bubblewrap.check(os.getpid())
     _refusal = ""
 except SetupError as error:
-    _refusal = error.message
+    _refusal = str(error)
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
 SMALL = Limits(memory_bytes=512 << 20, disk_bytes=64 << 20, file_bytes=8 << 20)
 LOOK = (

@@ -1,8 +1,9 @@
-"""SIGTERM to a worker: schedulers and service managers send it to all that the worker has started, too.
+"""What ends programs from outside: SIGTERM to a worker and its children, and whatever kills a sandbox.
 
-A worker that drains goes on until it has finished. What it runs to the end, and could run again, it runs
-again if the signal came meanwhile (`undisturbed`): if the signal has ended a program, or one of its children,
-the result says nothing about the program.
+Schedulers and service managers send SIGTERM, and a worker that drains goes on until it has finished. What it
+runs to the end, and could run again, it runs again if the signal came meanwhile (`undisturbed`): if the
+signal has ended a program, or one of its children, the result says nothing about the program. So it is with a
+sandbox that was killed (`Interrupted`), as by the kernel when the machine has no memory left.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 import anyio
 
-from gym_sandbox.sandbox_errors import SandboxError
+from gym_sandbox.sandbox_errors import Interrupted, SandboxError
 
 SIGNALLED_S = 1.0
 """Within this time a signal to all processes has reached this one, too."""
@@ -44,7 +45,7 @@ async def came_since(before: int) -> bool:
 
 
 async def undisturbed(run: Callable[[], Awaitable[_T]], suspicious: Callable[[_T], bool]) -> _T:
-    """What ``run`` returned, or raised, without SIGTERM meanwhile; after `TRIES` tries whatever it did.
+    """What ``run`` returned, or raised, without a disturbance meanwhile; after `TRIES` tries whatever it did.
 
     Args:
         suspicious: whether a result may be the signal's doing.
@@ -53,6 +54,8 @@ async def undisturbed(run: Callable[[], Awaitable[_T]], suspicious: Callable[[_T
         before = _came
         try:
             result = await run()
+        except Interrupted:
+            continue
         except SandboxError:
             if not await came_since(before):
                 raise
