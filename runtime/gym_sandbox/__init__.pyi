@@ -2,11 +2,11 @@ from .box import Result as Result
 from .box import Sandbox as Sandbox
 from .box import slots as slots
 from .container import Container as Container
-from .container import in_container as in_container
 from .container_engines import image_name as image_name
 from .interpreter import Execution as Execution
 from .interpreter import Interpreter as Interpreter
 from .limits import Limits as Limits
+from .new_container import in_container as in_container
 from .process import Script as Script
 from .python import python_command as python_command
 from .sandbox_errors import Interrupted as Interrupted

@@ -11,8 +11,8 @@ of its own container, or end it. Therefore a result is trusted only as far as wh
 whatever decides on a reward runs in a new container.
 
 What kills a container from outside says nothing about what ran there: `Container.run` then raises
-`Interrupted`, and `in_container` uses another container. A command can end its container, too, and often the
-two cannot be told apart: then the work is done again, and believed if it ends that container as well.
+`Interrupted`, and `gym_sandbox.in_container` uses another one. A command can end its container, too, and
+often the two cannot be told apart: then the work is done again, and believed if it ends that one as well.
 
 SIGTERM to all that a worker has started (`gym_sandbox.processes.disturbances`) ends no container: one of
 bubblewrap ignores it; one of an engine that it ended while it started is started again, and a command of an
@@ -27,9 +27,8 @@ import math
 import shlex
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 import anyio
 from anyio import to_thread
@@ -54,9 +53,6 @@ DECODED_HERE_BYTES = 4 << 20
 """Longer answers are decoded in a thread: about a millisecond per megabyte."""
 # 128 + SIGKILL, as shells say it.
 KILLED = 137
-BELIEVED = 2
-"""So many containers that end during the same work have been ended by it."""
-_T = TypeVar("_T")
 
 SERVER = r"""
 export PATH="$2:$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
@@ -451,37 +447,6 @@ class Container:
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
         return line
-
-
-async def in_container(make: Callable[[], Container], use: Callable[[Container], Awaitable[_T]]) -> _T:
-    """What was done in a new container, and in another one if that ended meanwhile.
-
-    Args:
-        make: a container that was not started.
-        use: what runs there is the same each time. That a container ended counts as its doing if it happens
-            in `BELIEVED` containers, and it was not certainly something else.
-
-    Raises:
-        Interrupted: something outside has ended it, several times.
-        Exception: as ``use``.
-    """
-    ended = 0
-    for left in reversed(range(disturbances.TRIES)):
-        async with make() as container:
-            try:
-                result = await use(container)
-            except Interrupted:
-                if not left:
-                    raise
-            except Exception:
-                ended += 1
-                if not container.doubtful or ended == BELIEVED:
-                    raise
-            else:
-                ended += 1
-                if not container.doubtful or ended == BELIEVED:
-                    return result
-    raise Interrupted("something outside has killed the container")
 
 
 def _decoded(line: bytes) -> tuple[int, bool, bytes, bytes]:
