@@ -17,7 +17,16 @@ from gym_resources.code.program_tests import Case, run_tests
 from gym_resources.swe import local_rows
 from gym_resources.swe.instances import Instance
 from gym_resources.swe.patch_evaluation import evaluate
-from gym_sandbox import Container, Interrupted, Limits, Result, Sandbox, in_container, python
+from gym_sandbox import (
+    Container,
+    Interrupted,
+    Limits,
+    Result,
+    Sandbox,
+    bubblewrap,
+    in_container,
+    python,
+)
 from gym_sandbox.processes import disturbances, tree
 from sandbox import images
 from sandbox.programs import NEEDS_ISOLATION
@@ -112,7 +121,8 @@ def kill_bubblewrap(mark: str, *, outer: bool) -> bool:
             above = [parent for parent in one.parents() if parent.name() == "bwrap"]
             for parent in reversed(above if outer else above[:1]):
                 parent.kill()
-            return bool(above)
+            if above:
+                return True
     return False
 
 
@@ -138,6 +148,17 @@ async def test_the_tests_of_a_program_whose_sandbox_is_killed_are_not_failed() -
     assert (await while_killed(run, kill_forking, 2)).status == "passed"
     with pytest.raises(Interrupted):
         await while_killed(run, kill_forking, disturbances.TRIES)
+
+
+async def test_where_each_sandbox_starts_by_itself_one_end_in_doubt_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bubblewrap, "CAPABILITIES", ())
+    code = "import time; time.sleep(0.7); print(input())"
+    run = partial(run_tests, code, [Case("a\n", "a\n")] * 3, test_limit_s=5)
+    kill = partial(kill_bubblewrap, "Runs a program on tests, inside the sandbox", outer=False)
+    assert (await while_killed(run, kill, 1)).status == "passed"
+    assert (await while_killed(run, kill, 2)).status == "died"
 
 
 @pytest.mark.parametrize(

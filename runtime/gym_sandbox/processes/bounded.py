@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from gym_sandbox.processes import cgroups, tree
 from gym_sandbox.processes.child import KILL_LIMIT_S, Child, EndOfProcess, Process
+from gym_sandbox.processes.disturbances import DOUBT
 from gym_sandbox.sandbox_errors import Interrupted
 
 REMOVAL_PAUSE_S = 0.005
@@ -172,7 +173,7 @@ class Bounded(Child):
 
         Raises:
             EndOfProcess: as `Child.receive`, or it exceeded a limit and was killed.
-            Interrupted: something outside has killed it.
+            Interrupted: something outside has killed it. In doubt it is an `EndOfProcess` with `DOUBT`.
         """
         received: list[bytes | EndOfProcess] = []
         async with anyio.create_task_group() as tasks:
@@ -188,6 +189,8 @@ class Bounded(Child):
             self.excess = self.excess or self.find_excess()
             if not self.excess:
                 await self.require_own_end()
+                if self.doubtful:
+                    raise EndOfProcess(DOUBT)
             raise EndOfProcess(f"killed: {self.excess}") if self.excess else received[0]
         return received[0]
 

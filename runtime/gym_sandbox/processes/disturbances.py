@@ -44,12 +44,22 @@ async def came_since(before: int) -> bool:
     return _came != before
 
 
-async def undisturbed(run: Callable[[], Awaitable[_T]], suspicious: Callable[[_T], bool]) -> _T:
+DOUBT = "something outside may have killed it"
+"""In the words of an end of which it is not known whether what ran there has caused it."""
+
+
+async def undisturbed(
+    run: Callable[[], Awaitable[_T]],
+    suspicious: Callable[[_T], bool],
+    doubtful: Callable[[_T], bool] = lambda _: False,
+) -> _T:
     """What ``run`` returned, or raised, without a disturbance meanwhile; after `TRIES` tries whatever it did.
 
     Args:
         suspicious: whether a result may be the signal's doing.
+        doubtful: whether it may be that of something else, until it comes twice.
     """
+    doubted = False
     for _ in range(TRIES - 1):
         before = _came
         try:
@@ -61,5 +71,7 @@ async def undisturbed(run: Callable[[], Awaitable[_T]], suspicious: Callable[[_T
                 raise
         else:
             if _came == before and not (suspicious(result) and await came_since(before)):
-                return result
+                if doubted or not doubtful(result):
+                    return result
+                doubted = True
     return await run()
