@@ -22,10 +22,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 from gym_runtime import ResourceError, UsageError
-from gym_sandbox import Container, Limits, bubblewrap
+from gym_sandbox import Container, Interrupted, Limits, bubblewrap
 from gym_sandbox.readable_files import Layers
 
-from gym_boxes.provider import BoxGone, BoxRefused, Found, Ran
+from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
 
 FOLDER = "GYM_BOXES_FOLDER"
 PLACE = "/box"
@@ -167,9 +167,13 @@ class Overlays:
         opened = self._of(box)
         async with opened.one:
             container = self._container(box)
-            done = await container.run(script, stdin=stdin, timeout_s=timeout_s, output_bytes=keep)
-            if container.ended:
-                opened.container = None  # its files are still there
+            try:
+                done = await container.run(script, stdin=stdin, timeout_s=timeout_s, output_bytes=keep)
+            except Interrupted as error:
+                raise BoxUnknown(f"{error}; the files of box {box} are still there", stage="box") from error
+            finally:
+                if container.ended:
+                    opened.container = None  # its files are still there
         return Ran(exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
     def _make(self, box: str, template: str, label: str) -> None:

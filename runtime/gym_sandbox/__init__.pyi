@@ -6,6 +6,7 @@ from .container_engines import image_name as image_name
 from .interpreter import Execution as Execution
 from .interpreter import Interpreter as Interpreter
 from .limits import Limits as Limits
+from .new_container import in_container as in_container
 from .process import Script as Script
 from .python import python_command as python_command
 from .sandbox_errors import Interrupted as Interrupted

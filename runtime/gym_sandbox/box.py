@@ -19,7 +19,7 @@ from gym_sandbox.process import Script
 from gym_sandbox.processes.child import Child, EndOfProcess
 from gym_sandbox.processes.disturbances import undisturbed
 from gym_sandbox.readable_files import View
-from gym_sandbox.sandbox_errors import StartError
+from gym_sandbox.sandbox_errors import Interrupted, StartError
 
 # For a daemon that could not be killed, as in weak mode, and keeps a pipe open.
 DRAIN_LIMIT_S = 5.0
@@ -85,17 +85,21 @@ class Sandbox:
     async def run(self, program: Sequence[str], *, stdin: bytes = b"", timeout_s: float) -> Result:
         """Run a program to its end, or kill it and its descendants after ``timeout_s`` seconds.
 
-        Processes that it leaves running (daemons) are killed at its end. It runs again if the worker got
-        SIGTERM meanwhile, which may have ended it or its children.
+        Processes that it leaves running (daemons) are killed at its end. It runs again if something outside
+        has killed its sandbox, once if that is in doubt, and if the worker got SIGTERM meanwhile, which may
+        have ended it or its children.
 
         Raises:
             StartError: it could not be started.
+            Interrupted: its sandbox was killed each time.
         """
+        doubts: list[str] = []
         return await undisturbed(
-            lambda: self._run(program, stdin, timeout_s), lambda result: result.exit_code == ENDED_BY_SIGTERM
+            lambda: self._run(program, stdin, timeout_s, doubts),
+            lambda result: result.exit_code == ENDED_BY_SIGTERM,
         )
 
-    async def _run(self, program: Sequence[str], stdin: bytes, timeout_s: float) -> Result:
+    async def _run(self, program: Sequence[str], stdin: bytes, timeout_s: float, doubts: list[str]) -> Result:
         async with slots(), self._started(program, with_errors=True, outlives_sigterm=False) as child:
             start_s = time.monotonic()
             output, errors = _Kept(self.limits.output_bytes), _Kept(self.limits.output_bytes)
@@ -114,6 +118,9 @@ class Sandbox:
                     await output.complete.wait()
                     await errors.complete.wait()
                 tasks.cancel_scope.cancel()
+            if exit_code is not None and (child.killed_outside or (child.doubtful and not doubts)):
+                doubts += ["it may have"] if child.doubtful else []
+                raise Interrupted("something outside has killed the sandbox")
             if exit_code is not None and not child.ran and child.excess is None:
                 why = errors.data.decode(errors="replace").strip()
                 raise StartError(f"the sandbox does not start: {why}")

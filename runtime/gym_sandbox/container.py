@@ -10,6 +10,10 @@ What runs in a container is hostile and may have the shell's rights, so it can f
 of its own container, or end it. Therefore a result is trusted only as far as what has run there before, and
 whatever decides on a reward runs in a new container.
 
+What kills a container from outside says nothing about what ran there: `Container.run` then raises
+`Interrupted`, and `gym_sandbox.in_container` uses another one. A command can end its container, too, and
+often the two cannot be told apart: then the work is done again, and believed if it ends that one as well.
+
 SIGTERM to all that a worker has started (`gym_sandbox.processes.disturbances`) ends no container: one of
 bubblewrap ignores it; one of an engine that it ended while it started is started again, and a command of an
 image that it ended counts for nothing.
@@ -21,6 +25,7 @@ import base64
 import binascii
 import math
 import shlex
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -107,6 +112,7 @@ class Container:
         image: the name of its image, or None.
         writable: the further folders that can be written.
         ended: why it has ended, in words, or None. All further commands then fail with this text.
+        doubtful: a command may have ended it, or something outside.
     """
 
     def __init__(
@@ -126,6 +132,7 @@ class Container:
         self.image = image
         self.limits = limits or Limits()
         self.ended: str | None = None
+        self.doubtful = False
         self._directory = directory
         self.writable = tuple(writable)
         self._view = View(writable=self.writable, layers=layers)
@@ -259,11 +266,12 @@ class Container:
         are kept.
 
         If the container ends meanwhile, or does not answer, the exit code is `KILLED` and the error output
-        says so. Commands must not overlap. Cancelling ends the container.
+        says so (`doubtful`). Commands must not overlap. Cancelling ends the container.
 
         Raises:
             StartError: the container could not be started, or its engine failed.
-            Interrupted: SIGTERM to the worker and all that it has started ended the command.
+            Interrupted: something outside has killed the container, or SIGTERM to the worker and all that it
+                has started ended the command.
         """
         await self.start()
         start_s = time.monotonic()
@@ -286,11 +294,15 @@ class Container:
                 if isinstance(error, EndOfProcess):
                     await child.wait()
             failed = self.image is not None and child.exit_code == container_engines.ENGINE_FAILED
+            killed = isinstance(error, EndOfProcess) and self._killed_outside(child)
+            self.doubtful = isinstance(error, EndOfProcess) and not excess
             self.ended = f"the container has ended: {excess or str(error) or 'it does not answer'}"
             await self.close()
             await self._refuse_disturbed()
             if failed:
                 raise StartError("the container engine failed") from error
+            if killed:
+                raise Interrupted("something outside has killed the container") from error
             return self._lost(start_s)
         # After a cancellation its answer would be taken for that of the next command.
         except BaseException:
@@ -305,6 +317,14 @@ class Container:
                 await self._refuse_disturbed()
         self._disturbances = disturbances.count()
         return result
+
+    def _killed_outside(self, child: elsewhere.Shell) -> bool:
+        """Whether nothing that ran in it can have ended it so."""
+        if isinstance(child, Bounded):
+            return child.killed_outside
+        # The first process of an engine's container, which its other processes cannot kill; or the engine's
+        # client.
+        return isinstance(child, container_engines.Contained) and child.exit_code in (KILLED, -signal.SIGKILL)
 
     async def _refuse_disturbed(self) -> None:
         """Raise Interrupted if SIGTERM to the worker may be the reason why a container of an image ended."""

@@ -93,6 +93,7 @@ class Interpreter:
         Raises:
             TooManyInterpreters: `ALIVE_AT_MOST` interpreters are alive in this worker.
             StartError: the sandbox could not be started.
+            Interrupted: something outside has killed the session, whose memory is lost.
         """
         async with self._starting:
             child = self._child or await self._start()

@@ -176,6 +176,12 @@ class Isolated(Bounded):
         """Whether the program was started; False if its isolation failed. Known after its end."""
         return any(status.exit_code is not None for status in self._statuses())
 
+    @property
+    def _ended_by(self) -> bool | None:
+        # No process of the sandbox reaches bubblewrap itself. A sandbox whose first process was killed ends
+        # like one whose program was.
+        return {-signal.SIGKILL: False, 128 + signal.SIGKILL: None}.get(self.exit_code or 0, True)
+
     def find_excess(self) -> str | None:
         excess = super().find_excess()
         if excess is None and not bubblewrap.counted() and (first := self._first()) is not None:

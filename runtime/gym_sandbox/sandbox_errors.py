@@ -3,7 +3,7 @@
     SandboxError
     ├── SetupError            this machine's or its settings': it cannot isolate, or has no engine
     ├── StartError            this machine's: a sandbox, a container or its engine does not start
-    ├── Interrupted           a signal's: SIGTERM to the worker may have ended the container
+    ├── Interrupted           a signal's: something outside has ended a sandbox or a container
     ├── TooManyInterpreters   the worker's: as many sessions are alive as it may have
     ├── NotPrepared           a verifier's: it could not import what it needs
     ├── ProcessDied           the called code's: its process ended or was killed during a call
@@ -38,7 +38,7 @@ class StartError(SandboxError):
 
 
 class Interrupted(SandboxError):
-    """SIGTERM to the worker may have ended what ran; nothing is known of its result."""
+    """Something outside of a sandbox has ended what ran there; nothing is known of its result."""
 
     retryable = True
 

@@ -136,11 +136,13 @@ class ServerProcess:
             FunctionRaised: it raised instead.
             ProcessDied: the process ended meanwhile, or its answer cannot be decoded.
             Overrun: it took more processor time than it may.
+            Interrupted: something outside has killed it.
         """
         try:
             # Not the sandbox's own `receive`, which also watches for programs that leave processes behind.
             frame = await Child.receive(self._child, frames.ANSWER.size + frames.ANSWER_BYTES)
         except EndOfProcess as error:
+            await self._child.require_own_end()
             why = self._child.find_excess() or "out of memory or of processor time, or a crash in native code"
             raise ProcessDied(why) from error
         # The result may be wrong because the kernel has killed a child for its memory. All else is over.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import faulthandler
 import fcntl
 import gc
 import json
@@ -44,6 +45,7 @@ FILTER, CLEAR_ALL, CAPABILITIES_VERSION = 2, 4, 0x20080522
 SET_INTERFACE, UP = 0x8914, 0x41  # from linux/sockios.h and if.h
 COVERED = ("sys", "sysrq-trigger", "irq", "bus")
 MOST_DESCRIPTORS = 1 << 20
+LAST_WORD = 3  # the descriptor with which a script that is the first process tells its end
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 _library = ctypes.CDLL(None, use_errno=True)
 
@@ -129,7 +131,7 @@ class Template:
                 channel.sendall(f"!{error}\n".encode(errors="replace"))
                 raise
             if pid == 0:
-                self._be_the_program(settings, descriptors)
+                self._be_the_program(settings, descriptors, channel if settings["forks"] else None)
             # The program's pipes stay open here: a reader that comes to their end finds the exit code.
             ended, status = os.wait()
             while ended != pid:  # orphans become children of this process
@@ -181,12 +183,20 @@ class Template:
         _prctl(NO_NEW_PRIVILEGES, 1)
         _checked(_library.prctl(SET_SECCOMP, FILTER, ctypes.byref(self._filter), 0, 0), "seccomp")
 
-    def _be_the_program(self, settings: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    def _be_the_program(
+        self, settings: dict[str, Any], descriptors: list[int], channel: socket.socket | None
+    ) -> NoReturn:
+        """Run it; where it is the first process, with the channel to tell its end. Its forks lack that."""
         code = 1
         try:
             for place, descriptor in enumerate(descriptors[1:]):
                 os.dup2(descriptor, place)
-            os.closerange(3, MOST_DESCRIPTORS)
+            if channel:
+                os.dup2(channel.fileno(), LAST_WORD)
+                os.set_inheritable(LAST_WORD, False)
+                faulthandler.enable(LAST_WORD, all_threads=False)
+                os.register_at_fork(after_in_child=_be_silent)
+            os.closerange(LAST_WORD + bool(channel), MOST_DESCRIPTORS)
             _prctl(SET_DUMPABLE, 1)
             signal.signal(signal.SIGTERM, signal.SIG_IGN if settings["outlives_sigterm"] else signal.SIG_DFL)
             for limit, most in settings["limits"]:
@@ -205,7 +215,16 @@ class Template:
             code = 1
             sys.excepthook(type(error), error, error.__traceback__)
         finally:
+            if channel:
+                with suppress(OSError):
+                    os.write(LAST_WORD, str(code & 0xFF).encode())
             os._exit(code & 0xFF)
+
+
+def _be_silent() -> None:
+    faulthandler.disable()
+    with suppress(OSError):
+        os.close(LAST_WORD)
 
 
 def _execute(command: list[str]) -> NoReturn:

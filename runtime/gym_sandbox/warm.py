@@ -49,13 +49,16 @@ class _Forked:
         self.stdin, self.stdout, self.stderr = pipes
         self.pid = _pid(pidfd)
         self._code: int | None = None
+        self.silent = False
+        """It has ended without a word, which nothing that runs in it can make it do."""
 
     def poll(self) -> int | None:
         if self._code is None and self._ended(0):
             said = b""
             with suppress(OSError):
                 said = self.channel.recv(16)
-            # Without a word it was killed.
+            self.silent = not said
+            # Without a word it was killed; where a script is the first process, other words tell its crash.
             self._code = int(said) if said.isdigit() else -signal.SIGKILL
         return self._code
 
@@ -91,6 +94,10 @@ class Warm(Bounded):
         self._forked, self._limits = forked, program.limits
         super().__init__(forked, bounds=process.bounds(program.limits), group=group)
 
+    @property
+    def _ended_by(self) -> bool | None:
+        return self.exit_code is None or not self._forked.silent
+
     def find_excess(self) -> str | None:
         excess = super().find_excess()
         if excess is None and not bubblewrap.counted() and self.exit_code is None:
@@ -117,6 +124,7 @@ class Warm(Bounded):
 
     def kill(self) -> None:
         if self.exit_code is None:
+            self._killed_here = True
             # The kernel kills all other processes of a pid namespace with its first one.
             self._forked.kill()
 

@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import sys
 import time
@@ -38,6 +39,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_sandbox import bubblewrap
+from gym_sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
 from gym_sandbox.processes.tree import members
 from gym_sandbox.sandbox_errors import SetupError
 
@@ -175,8 +177,7 @@ class Loop(NamedTuple):
             return RolloutSettings(
                 agent="black_box", max_attempts=100, timeout_s=1800, skip_verification=1.0, max_turns=40
             )
-        # A box in which a verifier runs must not be killed: that is no loss, but the end of its tests.
-        return RolloutSettings(max_attempts=100, timeout_s=1800, skip_verification=1.0)
+        return RolloutSettings(max_attempts=100, timeout_s=1800)
 
 
 class Played(NamedTuple):
@@ -298,10 +299,28 @@ async def played(
     return Played(loop.turns, records, dict(scripted.asked), killed, woken_s)
 
 
+async def measured(
+    loop: Loop, count: int, monkeypatch: pytest.MonkeyPatch, kills: Sequence[str] = ()
+) -> tuple[Played, float]:
+    """As `played`; and the processor time of all its processes, also of those whose parents were killed."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        done = await played(loop, count, monkeypatch, kills, seed=1)
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0)
+    with suppress(ChildProcessError):  # a process counts when it has been waited for
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):  # noqa: ASYNC222
+            pass
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def assert_like_twin(disturbed: Played, twin: Played, count: int) -> None:
-    for one, number in ((twin, 1), (disturbed, count)):
+    assert len(disturbed.records) == count
+    for one in (twin, disturbed):
         outcomes = [record.outcome for record in one.records.values()]
-        assert outcomes == [Completed()] * number
+        assert outcomes == [Completed()] * len(outcomes)
         assert not one.asked_again(), (one.asked, one.killed)
     assert len({turn for _, turn in disturbed.asked}) == len({turn for _, turn in twin.asked})
     assert set(disturbed.hashes().values()) == set(twin.hashes().values())
@@ -316,7 +335,7 @@ def boxed() -> Loop:
     try:
         bubblewrap.check(os.getpid())
     except SetupError as error:
-        pytest.skip(error.message)
+        pytest.skip(str(error))
     return Loop("mini_swe_agent", submits=True)
 
 
@@ -387,20 +406,28 @@ def installed(name: str) -> Loop:
 async def test_harnesses_go_on_whatever_is_killed(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``GYM_TEST_ROLLOUTS`` says how many rollouts, ``GYM_TEST_KILLS`` how many kills."""
+    """``GYM_TEST_ROLLOUTS`` says how many rollouts, ``GYM_TEST_KILLS`` how many kills.
+
+    ``GYM_TEST_TWINS`` says how many undisturbed ones; as many as rollouts tell what the kills cost.
+    """
     loop = (boxed() if name == "boxed" else installed(name))._replace(turns=12)
-    count, kills = (int(os.environ.get(f"GYM_TEST_{what}", "8")) for what in ("ROLLOUTS", "KILLS"))
+    told = (os.environ.get(f"GYM_TEST_{what}") for what in ("ROLLOUTS", "KILLS", "TWINS"))
+    count, kills, twins = (int(one or least) for one, least in zip(told, (8, 8, 1), strict=True))
     own = ("box", "agent", "resource", "box") if name == "boxed" else ("program", "agent", "program", "model")
     kinds = (*own, *own, "broker")
-    twin = await played(loop, 1, monkeypatch)
-    disturbed = await played(loop, count, monkeypatch, [kinds[n % len(kinds)] for n in range(kills)], seed=1)
-    assert_like_twin(disturbed, twin, count)
+    twin, usual_s = await measured(loop, twins, monkeypatch)
+    disturbed, cpu_s = await measured(loop, count, monkeypatch, [kinds[n % len(kinds)] for n in range(kills)])
     parts = [gym_part(record) for record in disturbed.records.values()]
     again = sum(len(times) - 1 for times in disturbed.asked.values())
+    (right,) = set(twin.hashes().values())
     with capsys.disabled():
         print(
             f"\n{name}: {count} rollouts, {len(disturbed.killed)} kills, "
             f"{sum(part['resumed_turns'] for part in parts)} turns from the journal, "
-            f"{sum(part.get('drifted_calls', 0) for part in parts)} of them drifted, "
-            f"{again} asked again that were in flight"
+            f"{sum(part.get('drifted_calls', 0) for part in parts)} of them drifted; "
+            f"{len(disturbed.asked)} turns, {again} asked twice, "
+            f"{len(disturbed.asked_again())} of them although no kill explains it; "
+            f"{sum(found != right for found in disturbed.hashes().values())} hashes differ; "
+            f"{cpu_s / count:.1f} s of processor time a rollout, {usual_s / twins:.1f} undisturbed ({twins})"
         )
+    assert_like_twin(disturbed, twin, count)

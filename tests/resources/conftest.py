@@ -16,4 +16,4 @@ def isolation() -> None:
     try:
         bubblewrap.check(os.getpid())
     except SetupError as error:
-        pytest.skip(error.message)
+        pytest.skip(str(error))

@@ -49,7 +49,7 @@ async def test_a_rule_holds(rule: Rule) -> None:
         requirements.require(loaded)
         bubblewrap.check(os.getpid())
     except SetupError as error:
-        pytest.skip(error.message)
+        pytest.skip(str(error))
     row = msgspec.json.encode({"responses_create_params": {"input": "go"}, **rule.task})
     for reply, worth in rule.cases:
         items = [reply] if isinstance(reply, str) or hasattr(reply, "keys") else reply

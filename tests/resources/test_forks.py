@@ -44,9 +44,13 @@ PAIRS = 1000
 
 
 def all_names() -> list[str]:
-    """Environments that can be replayed and ask no other model, those of one turn included."""
+    """Environments that can be replayed and ask no other model, those of one turn included.
+
+    Not `base_choice` and `scicode`: their agents have other questions than the turns of a gold.
+    """
     known = {name: catalogue.environment(name).definition for name in catalogue.names("environments")}
-    return [name for name, one in known.items() if one.replayable and not one.declared_roles]
+    forkable = {name: one for name, one in known.items() if one.replayable and not one.declared_roles}
+    return [name for name, one in forkable.items() if one.agent in AGENTS]
 
 
 @pytest.mark.soak

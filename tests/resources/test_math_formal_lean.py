@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     try:
         bubblewrap.check(os.getpid())
     except SetupError as error:
-        pytest.skip(error.message)
+        pytest.skip(str(error))
     monkeypatch.setenv(checker.FOLDER, str(tmp_path))
     return lean_folder(tmp_path)
 

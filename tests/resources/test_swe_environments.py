@@ -20,7 +20,7 @@ try:
     bubblewrap.check(os.getpid())
     _refusal = ""
 except SetupError as error:
-    _refusal = error.message
+    _refusal = str(error)
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
 
 REPOSITORY = next(making.repositories(1, 7))

@@ -13,7 +13,7 @@ try:
     bubblewrap.check(os.getpid())
     _refusal = ""
 except SetupError as error:
-    _refusal = error.message
+    _refusal = str(error)
 NEEDS_ISOLATION = pytest.mark.skipif(bool(_refusal), reason=_refusal)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from gym_sandbox import Interpreter, Limits, Result, Sandbox, bubblewrap, python, warm
+from gym_sandbox import Interpreter, Interrupted, Limits, Result, Sandbox, bubblewrap, python, warm
 from gym_sandbox.processes import cgroups
 from runtime.bounds import bounds as bounds
 from runtime.bounds import need_groups
@@ -369,7 +369,8 @@ async def test_a_template_that_was_killed_is_replaced() -> None:
         for template in templates:
             with suppress(psutil.NoSuchProcess):  # a fork ends with the first
                 template.kill()
-        assert (await session.execute("1", 10)).killed
+        with pytest.raises(Interrupted):
+            await session.execute("1", 10)
         assert (await session.execute("2", 10)).value == "2"
 
 

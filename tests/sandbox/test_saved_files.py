@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from gym_sandbox import Container, Limits, bubblewrap, container_engines
 from gym_sandbox.sandbox_errors import SetupError, StartError
@@ -19,7 +20,7 @@ try:
     bubblewrap.check(os.getpid())
     _refusal = ""
 except SetupError as error:
-    _refusal = error.message
+    _refusal = str(error)
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
 SMALL = Limits(memory_bytes=512 << 20, disk_bytes=64 << 20, file_bytes=8 << 20)
 LOOK = (
@@ -173,3 +174,46 @@ async def test_a_forged_layer_reaches_nothing_but_its_own_container() -> None:
     with pytest.raises(StartError, match="cannot be unpacked"):
         async with box(store, {**saved, "layers": [(name, 10)]}):
             pass
+
+
+HOSTILE = r"""
+mkfifo pipe; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")'
+ln -s / root; ln -s /etc/passwd passwd; ln -s OUTSIDE out
+printf bytes >"$(printf 'n\377\376 \n x')"; touch -- '--checkpoint-action=exec=sh x' '-rf'
+truncate -s 8M sparse; echo s >bits; chmod 6755 bits
+mkdir many; cd many; seq NAMES | xargs touch; cd ..; touch moving
+(until [ -e stop ]; do mv many other; mv other many; done; rm moving) >/dev/null 2>&1 &
+"""
+"""Names that change while they are read, and names and files that programs take for something else."""
+LOOK_AT = r"ls many | wc -l; readlink out passwd; wc -c <sparse; cat n*; echo; ls -d ./-*; ls -d pipe socket"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("names", [2000, pytest.param(100_000, marks=pytest.mark.soak)])
+async def test_hostile_files_reach_nothing_outside_and_cost_no_memory(names: int, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("untouched")
+    outside.chmod(0o666)
+    store = Memory()
+    limits = Limits(memory_bytes=1 << 30, disk_bytes=512 << 20, file_bytes=256 << 20)
+    process = psutil.Process()
+    async with Container(directory="/tmp/work", limits=limits) as container:
+        files = SavedFiles(container, store)
+        await files.begin()
+        before = process.memory_info().rss
+        await run(container, HOSTILE.replace("OUTSIDE", str(outside)).replace("NAMES", str(names)))
+        await files.save()  # names that change meanwhile may be left for the next time
+        await run(container, "touch stop; while [ -e moving ]; do sleep 0.05; done; rm stop")
+        saved = await files.save()
+        assert saved is not None
+        assert process.memory_info().rss - before < 64 << 20
+    async with Container(directory="/tmp/work", limits=limits) as other:
+        await SavedFiles(other, store).begin(saved)
+        found = await other.run(LOOK_AT, timeout_s=20)
+    lines = found.stdout.decode().splitlines()
+    assert lines == [
+        *(str(names), str(outside), "/etc/passwd", str(8 << 20), "bytes"),
+        *("./--checkpoint-action=exec=sh x", "./-rf"),
+    ]
+    assert outside.read_text() == "untouched"

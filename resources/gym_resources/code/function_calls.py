@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 from gym_sandbox import Sandbox, Script, slots
-from gym_sandbox.processes import EndOfProcess, undisturbed
+from gym_sandbox.processes import DOUBT, EndOfProcess, undisturbed
 
 from gym_resources.code.called_inside import ANSWER_BYTES_AT_MOST, tagged, untagged
 from gym_resources.code.program_tests import Outcome
@@ -59,7 +59,9 @@ async def run_calls(
     def run() -> Awaitable[Outcome]:
         return _compared(call, right, expected_bytes, call_limit_s, packages)
 
-    return await undisturbed(run, lambda outcome: outcome.status == "died")
+    return await undisturbed(
+        run, lambda outcome: outcome.status == "died", lambda outcome: outcome.error == DOUBT
+    )
 
 
 async def returned_values(call: Call, *, call_limit_s: float) -> list[Any] | None:

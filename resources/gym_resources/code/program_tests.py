@@ -15,7 +15,7 @@ import msgspec
 from anyio import to_thread
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import Limits, Sandbox, Script, slots
-from gym_sandbox.processes import Child, EndOfProcess, undisturbed
+from gym_sandbox.processes import DOUBT, Child, EndOfProcess, undisturbed
 
 from gym_resources.code.output_comparison import same_output, same_value
 
@@ -83,7 +83,9 @@ async def run_tests(
     def run() -> Awaitable[Outcome]:
         return _run_all(code, tests, function, test_limit_s, limits, packages)
 
-    return await undisturbed(run, lambda outcome: outcome.status == "died")
+    return await undisturbed(
+        run, lambda outcome: outcome.status == "died", lambda outcome: outcome.error == DOUBT
+    )
 
 
 async def _run_all(

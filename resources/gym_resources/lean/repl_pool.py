@@ -59,6 +59,8 @@ class Repl:
         self._unread, self._complaints = b"", b""
         self._headers: dict[str, int] = {}
         self.uses = 0
+        self.doubtful = False
+        """What ended the last check's process may have been something else than its program."""
 
     def knows(self, header: str) -> bool:
         """Whether the header's imports are loaded."""
@@ -69,8 +71,10 @@ class Repl:
 
         Raises:
             ResourceError: it does not start, or cannot load the header.
+            Interrupted: something outside has killed it.
         """
         self.uses += 1
+        self.doubtful = False
         try:
             environment = await self._load(program.header)
             read = await self._ask({"cmd": program.body, "env": environment}, timeout_s)
@@ -85,7 +89,12 @@ class Repl:
             return Checked(status="timeout", output=f"the proof took longer than {timeout_s:g} s")
         except (EndOfProcess, *UNREADABLE) as error:
             excess = getattr(self._child, "excess", None)
-            await self.close()
+            try:
+                if self._child is not None:
+                    await self._child.require_own_end()
+                    self.doubtful = self._child.doubtful
+            finally:
+                await self.close()
             return Checked(status="failed", output=f"Lean has ended: {excess or error}")
         except BaseException:
             await self.close()
@@ -166,7 +175,8 @@ class Pool:
     async def check(self, program: Program, timeout_s: float) -> Checked:
         """As `Repl.check`, when a process is free; waiting does not count towards the limit."""
         async with self._taken(program.header) as repl:
-            return await repl.check(program, timeout_s)
+            checked = await repl.check(program, timeout_s)
+            return await repl.check(program, timeout_s) if repl.doubtful else checked
 
     async def close(self) -> None:
         """End all processes that no check uses."""

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 from anyio import to_thread
 from gym_runtime import ResourceError
-from gym_sandbox import Container, python_command, slots
+from gym_sandbox import Container, in_container, python_command, slots
 
 from gym_resources.swe import runner_logs, specs
 from gym_resources.swe.instances import Check, Instance
@@ -89,12 +89,13 @@ async def evaluate(instance: Instance, image: str, patch: str, timeout_s: float)
 
     Raises:
         ResourceError: the container does not start, or the row's own scripts fail.
-        UsageError: this machine has no back end for it.
+        SandboxError: this machine has no back end for it, or something outside has killed the container.
     """
     kept = await to_thread.run_sync(checked, patch, instance.patch)
     if kept.problem:
         return Evaluation(ignored=kept.ignored, problem=kept.problem)
-    async with slots(), instance.container(image) as container:
+
+    async def tested(container: Container) -> Evaluation:
         await prepare(container, instance)
         await set_up(container, instance)
         applied = await container.run(
@@ -116,6 +117,9 @@ async def evaluate(instance: Instance, image: str, patch: str, timeout_s: float)
             log = (done.stdout + b"\n" + done.stderr).decode(errors="replace")
             tests = await to_thread.run_sync(runner_logs.read, log, instance.repo)
         return _graded(instance, kept, tests, log)
+
+    async with slots():
+        return await in_container(lambda: instance.container(image), tested)
 
 
 async def set_up(container: Container, instance: Instance) -> None:

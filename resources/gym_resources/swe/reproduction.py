@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from gym_runtime import ResourceError
 from gym_runtime.errors import leaf
-from gym_sandbox import python_command, slots
+from gym_sandbox import Container, in_container, python_command, slots
 
 from gym_resources.swe import specs
 from gym_resources.swe.instances import Instance
@@ -39,6 +39,7 @@ async def reproduce(instance: Instance, image: str, script: str, timeout_s: floa
 
     Raises:
         ResourceError: a container does not start, or the row's own script or patch fails.
+        SandboxError: something outside has killed a container.
     """
     codes: dict[bool, int | None] = {}
 
@@ -63,7 +64,8 @@ async def _run(instance: Instance, image: str, script: str, timeout_s: float, *,
     python = (
         shlex.join(python_command()) if instance.local else f"{specs.ACTIVATE}cd {specs.DIRECTORY}\npython"
     )
-    async with slots(), instance.container(image) as container:
+
+    async def ran(container: Container) -> int | None:
         await prepare(container, instance)
         for step, stdin, limit_s in steps:
             done = await container.run(step, stdin=stdin, timeout_s=limit_s)
@@ -74,3 +76,6 @@ async def _run(instance: Instance, image: str, script: str, timeout_s: float, *,
                     stage="sandbox",
                 )
         return (await container.run(f"{python} {SCRIPT}", timeout_s=timeout_s)).exit_code
+
+    async with slots():
+        return await in_container(lambda: instance.container(image), ran)

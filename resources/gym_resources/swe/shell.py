@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from gym_runtime import Reply, ResourceError, SessionLost
 from gym_runtime.errors import UNREADABLE
-from gym_sandbox import Container, Result, StartError
+from gym_sandbox import Container, Interrupted, Result, StartError
 from gym_sandbox.saved_files import SavedFiles, Store
 
 from gym_resources.swe.instances import Instance
@@ -152,20 +152,23 @@ class Shell:
         if "\0" in command.script:
             return Executed("A command must not hold NUL characters.")
         self._require_its_files()
-        done = await self._container.run(command.script, timeout_s=timeout_s)
-        if self._container.ended and not self._ended_by_command:
-            if await self._replaced():
-                done = await self._container.run(command.script, timeout_s=timeout_s)
-            self._ended_by_command = bool(self._container.ended)
+        done = await self._run(command.script, timeout_s)
         self._unsaved += 1
         submitted = done.exit_code == 0 and done.stdout.lstrip().startswith(SUBMIT.encode())
         return Executed(shown(done, timeout_s), submitted)
 
     async def patch(self) -> str:
-        """The changes since the container started; "" without changes, or if they cannot be read."""
-        if not self._base or self._container.ended:
+        """The changes since the container started; "" without changes, or if they cannot be read.
+
+        Raises:
+            SessionLost: no command of the model's has ended the container, and what was done there is gone.
+        """
+        if not self._base or self._ended_by_command:
             return ""
-        done = await self._container.run(f"{DIFF} {self._base} -- .", timeout_s=GIT_LIMIT_S)
+        self._require_its_files()
+        done = await self._run(f"{DIFF} {self._base} -- .", GIT_LIMIT_S)
+        if self._container.ended and self._unsaved:
+            raise SessionLost(self._container.ended, stage="sandbox")
         if done.exit_code != 0 or done.truncated or len(done.stdout) > MAX_BYTES:
             return ""
         return done.stdout.decode(errors="replace")
@@ -176,7 +179,10 @@ class Shell:
         Raises:
             SessionLost: the container has ended, and what was done since the last state is gone.
         """
-        files = await self._files.save() if self._base else None
+        try:
+            files = await self._files.save() if self._base else None
+        except Interrupted as error:
+            raise SessionLost(str(error), stage="sandbox") from error
         self._require_its_files()
         self._state = files and {"files": files, "base": self._base}
         self._unsaved = 0 if files else self._unsaved
@@ -194,6 +200,27 @@ class Shell:
     async def close(self) -> None:
         """Remove the container."""
         await self._container.close()
+
+    async def _run(self, script: str, timeout_s: float) -> Result:
+        """As `Container.run`, again in a new container with the same files if this one ends.
+
+        Raises:
+            Interrupted: something outside has ended it, and its files are not saved.
+        """
+        killed, again = 0, self._ended_by_command
+        while True:
+            try:
+                done = await self._container.run(script, timeout_s=timeout_s)
+            except Interrupted:
+                killed += 1
+                if killed == CONTAINERS or not await self._replaced():
+                    raise
+                continue
+            if again or not self._container.ended or not await self._replaced():
+                break
+            again = True
+        self._ended_by_command = bool(self._container.ended)
+        return done
 
     def _require_its_files(self) -> None:
         if self._container.ended and not self._ended_by_command:
@@ -218,7 +245,7 @@ class Shell:
             try:
                 await steps()
                 break
-            except (StartError, ResourceError):
+            except (StartError, ResourceError, Interrupted):
                 if not left or not self._container.ended:
                     raise
                 await self._renew()

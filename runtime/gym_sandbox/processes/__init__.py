@@ -5,7 +5,7 @@
        ├──▶ cgroups ──▶ delegation     limits that the kernel enforces, where this process may make groups
        └──▶ tree                       elsewhere: limits that are checked by reading /proc
     priority                           CPU priority among them
-    disturbances                       what SIGTERM to all processes may have ended runs again
+    disturbances                       what something outside may have ended runs again
     signals                            what this process receives, each once
 
 `gym_sandbox` runs models' code in them, and the verifiers of that code.
@@ -13,5 +13,6 @@
 
 from gym_sandbox.processes.child import Child as Child
 from gym_sandbox.processes.child import EndOfProcess as EndOfProcess
+from gym_sandbox.processes.disturbances import DOUBT as DOUBT
 from gym_sandbox.processes.disturbances import undisturbed as undisturbed
 from gym_sandbox.processes.processor_time import within as within

@@ -15,12 +15,17 @@ import anyio.to_thread
 
 from gym_sandbox.processes import cgroups, tree
 from gym_sandbox.processes.child import KILL_LIMIT_S, Child, EndOfProcess, Process
+from gym_sandbox.processes.disturbances import DOUBT
+from gym_sandbox.sandbox_errors import Interrupted
 
 REMOVAL_PAUSE_S = 0.005
 """The pause between two tries to remove a control group whose processes are ending."""
 
 WATCH_S = 0.25
 """How often `Bounded.watch` looks. Not more often: a look costs the event loop up to half a millisecond."""
+
+LAST_S = 1.0
+"""How long the end of a process is awaited whose pipes have ended."""
 
 TASKS_EACH = 16  # threads of a process, on average; a numerical library starts one per CPU
 
@@ -64,6 +69,7 @@ class Bounded(Child):
     """
 
     excess: str | None = None
+    _killed_here = False
 
     def __init__(
         self,
@@ -106,6 +112,38 @@ class Bounded(Child):
         """The limit for which the kernel has killed a part of it, in words; or None."""
         return self._group.excess() if self._group else None
 
+    @property
+    def killed_outside(self) -> bool:
+        """Whether something else has killed it than this process, its limits and what runs in it.
+
+        Known after its end and before `close`; False where that cannot be told.
+        """
+        return self._ended_by is False and self._not_ours()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether something else may have killed it, or what runs in it. Known as `killed_outside` is."""
+        return self._ended_by is None and self._not_ours()
+
+    @property
+    def _ended_by(self) -> bool | None:
+        """Whether what runs in it has ended it, if it has ended and was not killed here; None: in doubt."""
+        return True
+
+    def _not_ours(self) -> bool:
+        return not self._killed_here and not (self.excess or self.find_excess())
+
+    async def require_own_end(self) -> None:
+        """Return if it has not ended, or ended by what it does and may.
+
+        Raises:
+            Interrupted: something outside has killed it (`killed_outside`).
+        """
+        with anyio.move_on_after(LAST_S):
+            await self.wait()
+            if self.killed_outside:
+                raise Interrupted("something outside has killed the sandbox")
+
     async def watch(self) -> None:
         """Kill it when all its processes together exceed its limits; cancel to stop watching.
 
@@ -117,11 +155,25 @@ class Bounded(Child):
             self.excess = self.find_excess()
         await self.end()
 
+    async def send(self, message: bytes) -> None:
+        """As `Child.send`.
+
+        Raises:
+            EndOfProcess: it no longer reads.
+            Interrupted: something outside has killed it.
+        """
+        try:
+            await super().send(message)
+        except EndOfProcess:
+            await self.require_own_end()
+            raise
+
     async def receive(self, at_most_bytes: int) -> bytes:
         """As `Child.receive`, while its limits are checked. It ends when its first process ends.
 
         Raises:
             EndOfProcess: as `Child.receive`, or it exceeded a limit and was killed.
+            Interrupted: something outside has killed it. In doubt it is an `EndOfProcess` with `DOUBT`.
         """
         received: list[bytes | EndOfProcess] = []
         async with anyio.create_task_group() as tasks:
@@ -135,6 +187,10 @@ class Bounded(Child):
             tasks.cancel_scope.cancel()
         if isinstance(received[0], EndOfProcess):
             self.excess = self.excess or self.find_excess()
+            if not self.excess:
+                await self.require_own_end()
+                if self.doubtful:
+                    raise EndOfProcess(DOUBT)
             raise EndOfProcess(f"killed: {self.excess}") if self.excess else received[0]
         return received[0]
 
@@ -142,6 +198,10 @@ class Bounded(Child):
         """End it when the program ends: processes that it has left would keep the pipes open."""
         await self.wait()
         await self.end()
+
+    def kill(self) -> None:
+        self._killed_here = self._killed_here or self.exit_code is None
+        super().kill()
 
     async def end(self) -> None:
         # Asked before the kill: afterwards nothing is left to be measured.

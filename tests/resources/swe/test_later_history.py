@@ -14,7 +14,7 @@ try:
     bubblewrap.check(os.getpid())
     _refusal = ""
 except SetupError as error:
-    _refusal = error.message
+    _refusal = str(error)
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(bool(_refusal), reason=_refusal)]
 MAKE = """git init -q -b main . && git config user.name g && git config user.email g@g
 for n in 1 2 3; do echo $n >f && git add f && git commit -qm c$n && git tag -a -m t$n v$n; done

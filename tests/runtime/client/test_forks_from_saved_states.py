@@ -114,7 +114,7 @@ async def test_a_box_is_forked_with_its_files(system: SmallSystem) -> None:
     try:
         bubblewrap.check(os.getpid())
     except SetupError as error:
-        pytest.skip(error.message)
+        pytest.skip(str(error))
     await system.add_resource(catalogue.environment("mini_swe_agent"))
 
     def bash(command: str, number: int) -> Any:

@@ -70,7 +70,7 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         try:
             bubblewrap.check(os.getpid())
         except SetupError as error:
-            pytest.skip(error.message)
+            pytest.skip(str(error))
     monkeypatch.setenv("GYM_SANDBOX", request.param)
 
 

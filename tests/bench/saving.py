@@ -1,0 +1,123 @@
+"""What it costs to save a container's files after a turn, and to bring them back.
+
+    python tests/bench/saving.py [--rounds 3]
+
+A container of bubblewrap with 20,000 files, of which some were changed since the last time. CPU is that of
+the container (its shell, and what that has started) and of this process. The best round counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import resource
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+from gym_sandbox import Container, Limits
+from gym_sandbox.saved_files import SavedFiles
+from measure import print_table
+
+LIMITS = Limits(memory_bytes=4 << 30, disk_bytes=1 << 30, file_bytes=1 << 30, output_bytes=1 << 20)
+TREE = "for d in $(seq 200); do mkdir -p t/$d; for f in $(seq 100); do echo $d $f >t/$d/$f; done; done"
+LETTERS = "head -c %d /dev/urandom | base64 -w0 | split -b %d -a 5 - t/x"
+CHANGES = {
+    "nothing": ":",
+    "1 MB of random letters in 20 files": LETTERS % (786_432, 52_429),
+    "all 20,000 files, each of a few bytes": TREE,
+    "30 MB of random letters in 600 files": LETTERS % (22_500_000, 50_000),
+}
+"""Random letters become smaller by a quarter, as programs' texts at least do."""
+
+
+class Memory:
+    """A store in memory."""
+
+    limit_bytes = 1 << 30
+
+    def __init__(self) -> None:
+        self.parts: dict[str, bytes] = {}
+
+    async def put(self, part: bytes) -> str:
+        name = hashlib.sha256(part).hexdigest()
+        self.parts[name] = part
+        return name
+
+    async def get(self, name: str) -> bytes:
+        return self.parts[name]
+
+
+def used_s() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return own.ru_utime + own.ru_stime
+
+
+async def inside_s(container: Container) -> float:
+    """The CPU of all that the container's shell has waited for, in seconds."""
+    done = await container.run(
+        "cat /proc/$PPID/stat /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/stat", timeout_s=30
+    )
+    fields = done.stdout.decode().splitlines()[-1].rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+async def measured(container: Container, work: Callable[[], Awaitable[Any]]) -> tuple[float, float, float]:
+    """Seconds by the clock, and of CPU inside and here."""
+    inside, here, start = await inside_s(container), used_s(), time.monotonic()
+    await work()
+    wall, own = time.monotonic() - start, used_s() - here
+    return wall, await inside_s(container) - inside, own
+
+
+async def once(change: str) -> tuple[list[float], int]:
+    """What saving and restoring cost, and the bytes of the new layer."""
+    store = Memory()
+    saved: list[Any] = []
+    async with Container(directory="/tmp/work", limits=LIMITS) as container:
+        files = SavedFiles(container, store)
+        await files.begin()
+        await container.run(TREE, timeout_s=60)
+        assert await files.save() is not None
+        known = sum(map(len, store.parts.values()))
+        done = await container.run(change, timeout_s=60)
+        assert done.exit_code == 0, done
+
+        async def save() -> None:
+            saved.append(await files.save())
+
+        cost = await measured(container, save)
+        assert saved[0] is not None, "it is too large"
+    async with Container(directory="/tmp/work", limits=LIMITS) as other:
+        await other.ready()
+        again = SavedFiles(other, store)
+        back = await measured(other, lambda: again.begin(saved[0]))
+    return [*cost, *back], sum(map(len, store.parts.values())) - known
+
+
+async def main(rounds: int) -> None:
+    rows: list[list[object]] = []
+    for name, change in CHANGES.items():
+        found = [await once(change) for _ in range(rounds)]
+        best = [min(times) for times in zip(*(times for times, _ in found), strict=True)]
+        rows.append([name, *(f"{1000 * one:.0f}" for one in best), f"{found[0][1] / 1e6:.2f}"])
+    head = [
+        "changed",
+        "save ms",
+        "CPU inside",
+        "CPU here",
+        "restore ms",
+        "CPU inside",
+        "CPU here",
+        "MB stored",
+    ]
+    print_table("Saving", head, rows)
+    print(f"\nLoad {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.")
+
+
+if __name__ == "__main__":
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--rounds", type=int, default=3)
+    anyio.run(main, asked.parse_args().rounds)
