@@ -13,12 +13,14 @@ import pytest
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_sandbox import container_engines
 from gym_testing.small_system import answer
-from resources.guests import harbor_sets
+from resources.guests import harbor_sets, harbor_varied
 from resources.guests.guest_runs import OWN, guest, made, own_rows
 from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(1800)]
 
+VARIED = 38
+"""Two times; with a task for each feature these are a hundred."""
 DIFFERENT = {"windows-lines"}
 """Harbor leaves scripts their ends of lines as on Windows, so they do not run."""
 
@@ -84,3 +86,25 @@ async def test_each_feature_with_the_tasks_own_solution_and_with_nothing(
         booked = theirs(tmp_path / "tasks", agent, tmp_path / "jobs")
         differ = {name for name, one in ours.items() if one.reward != booked[name]}
         assert differ <= DIFFERENT, (agent, booked)
+
+
+@pytest.mark.parametrize("seed", [33, 34])
+async def test_tasks_with_random_features(podman: images.Engine, tmp_path: Path, seed: int) -> None:
+    if shutil.which("harbor") is None:
+        pytest.skip("put harbor on the PATH")
+    folder = tmp_path / "tasks"
+    names = harbor_varied.write(folder, images.NAME, VARIED, seed=seed)
+    differ: dict[str, dict[str, tuple[float | None, float | None, str]]] = {}
+    graded = 0
+    for agent in ("oracle", "nop"):
+        ours = await played(folder, agent, "&control=none")
+        booked = theirs(folder, agent, tmp_path / "jobs")
+        assert sorted(ours) == sorted(booked) == names
+        graded += sum(one.reward is not None for one in ours.values())
+        differ[agent] = {
+            name: (one.reward, booked[name], one.ending)
+            for name, one in ours.items()
+            if one.reward != booked[name]
+        }
+    assert VARIED < graded < 2 * VARIED  # both rewards and outages of graders are among them
+    assert not any(differ.values()), differ
