@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 ENVIRONMENTS = (
     *("arc_agi", "arc_challenge", "calendar", "equivalence_rule", "format_verification", "graphwalks"),
-    *("mcqa", "mmlu_pro", "string_match", "nvarc", "wmt_translation", "lc_niah"),
+    *("mcqa", "mmlu_pro", "string_match", "hotpotqa_qa", "wmt_translation", "lc_niah"),
 )
 IMAGE = f"localhost/gym-runtime-whole-{uuid4().hex[:12]}"
 
