@@ -20,12 +20,12 @@ form. For programs that know no MCP, the command ``gym-tool NAME JSON`` calls a 
 text that describes them all. In the transcript that is judged, a call over MCP has the tool's own name.
 
 Each rollout gets its own process in its own empty folder, with a home directory beside it, and its own
-gateway, whose URL is in ``OPENAI_BASE_URL`` and ``ANTHROPIC_BASE_URL`` and which accepts only this rollout's
-key. The process gets only those of this worker's environment variables that programs need to run. Its calls
-are the rollout's turns: they count against ``max_turns`` and the deadline, they carry the row's sampling
-settings, and the longest conversation among them is the transcript that is judged. The tokens of the other
-calls are in the row, too, for training: compactions, sub-agents, what was asked again. When the rollout ends,
-so does the process, with its children.
+gateway, whose URL is in ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``GOOGLE_GEMINI_BASE_URL`` and which
+accepts only this rollout's key. The process gets only those of this worker's environment variables that
+programs need to run. Its calls are the rollout's turns: they count against ``max_turns`` and the deadline,
+they carry the row's sampling settings, and the longest conversation among them is the transcript that is
+judged. The tokens of the other calls are in the row, too, for training: compactions, sub-agents, what was
+asked again. When the rollout ends, so does the process, with its children.
 
 A call that the model does not answer ends the rollout with that error. A program that fails, or that asks
 the model nothing, is a failure and no reward; one that is killed is started again.
@@ -137,7 +137,8 @@ class Agent:
             raise calls.failure
         if not rollout.turns:
             raise ResourceError(
-                f"{said[0]} asked the model nothing; does it know OPENAI_BASE_URL or ANTHROPIC_BASE_URL?",
+                f"{said[0]} asked the model nothing; does it know OPENAI_BASE_URL, ANTHROPIC_BASE_URL "
+                "or GOOGLE_GEMINI_BASE_URL?",
                 stage="agent",
             )
         if calls.incomplete is not None:
@@ -479,6 +480,8 @@ def _environment(rollout: Rollout, url: str, key: str, folder: HarnessFolder) ->
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": key,
         "ANTHROPIC_MODEL": rollout.task.model,
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_API_KEY": key,
         "GYM_ROLLOUT_ID": rollout.task.rollout_id,
         "NO_PROXY": "127.0.0.1",
         **{name.upper(): value for name, value in rollout.trace_context.items()},

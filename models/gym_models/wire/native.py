@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from gym_faces.dialects import computer_items, gemini_api, messages_engine, responses_api
+from gym_faces.dialects import computer_items, gemini_engine, messages_engine, responses_api
 from gym_runtime.adapters import ModelCall
 from msgspec import Raw
 
@@ -51,9 +51,9 @@ def request(tool: Computer, call: ModelCall, model: str, extra_body: bytes, endp
     """
     key = endpoint.headers.get("authorization", "").removeprefix("Bearer ")
     if tool == "gemini":
-        path = endpoint.url.removesuffix("/openai") + gemini_api.path(model)
+        path = endpoint.url.removesuffix("/openai") + gemini_engine.path(model)
         login = {"x-goog-api-key": key} if key else {}
-        return Native(path, login, gemini_api.write_request(call, extra_body))
+        return Native(path, login, gemini_engine.write_request(call, extra_body))
     if tool in ("computer", "computer_use_preview"):
         call = computer_items.natively(call, tool)
         return Native(responses_api.PATH, {}, responses_api.write_request(call, model, extra_body))
@@ -77,5 +77,5 @@ def read(tool: Computer, body: bytes, call: ModelCall, model: str) -> Raw:
         return computer_items.functions(responses_api.read_answer(body))
     repeated = responses_api.echo(bytes(call.params))
     if tool == "gemini":
-        return gemini_api.read_answer(body, call, model, repeated)
+        return gemini_engine.read_answer(body, call, model, repeated)
     return messages_engine.read_answer(body, repeated)

@@ -108,5 +108,6 @@ def _show(url: str, names: RolloutNames) -> None:
     console.print(f"curl -X POST {key} {url}/rollouts/ID  # the rollout's NAME", soft_wrap=True)
     console.print(f"OPENAI_BASE_URL={url}/rollouts/NAME/v1", soft_wrap=True)
     console.print(f"ANTHROPIC_BASE_URL={url}/rollouts/NAME", soft_wrap=True)
+    console.print(f"GOOGLE_GEMINI_BASE_URL={url}/rollouts/NAME", soft_wrap=True)
     console.print(f"curl {url}/rollouts/NAME/calls", soft_wrap=True)
     sys.stdout.flush()

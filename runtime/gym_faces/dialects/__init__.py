@@ -1,4 +1,4 @@
-"""The APIs of models, one table each: Responses, Chat Completions, Anthropic's Messages.
+"""The APIs of models, one table each: Responses, Chat Completions, Anthropic's Messages, Gemini's.
 
 Inside, everything is the Responses API. A dialect reads and writes both ends of a call: a client's request
 and its answer (the gateway is asked), a request to an engine and its answer (an adapter asks). It knows no
@@ -13,9 +13,9 @@ HTTP. The functions have the same names in each:
     ====================  ==========================================================================
 
 The files: `responses_api`; `completions`, which only engines speak; `chat_request` with `chat_messages`,
-`chat_answer` with `chat_tokens`; `messages_api`, which no engine here speaks, so that it has the client's end
-only. `dialect` has what they share, `pieces` JSON that passes through undecoded, `side_channel` the
-parameters that the Responses API lacks.
+`chat_answer` with `chat_tokens`; `messages_api` and `gemini_api` for clients, `messages_engine` and
+`gemini_engine` for engines with computer tools of their own. `dialect` has what they share, `pieces` JSON
+that passes through undecoded, `side_channel` the parameters that the Responses API lacks.
 """
 
 from gym_runtime.public import public_names

@@ -4,7 +4,7 @@ from . import chat_tokens as chat_tokens
 from . import completions as completions
 from . import computer as computer
 from . import computer_items as computer_items
-from . import gemini_api as gemini_api
+from . import gemini_engine as gemini_engine
 from . import messages_engine as messages_engine
 from . import pieces as pieces
 from . import responses_api as responses_api

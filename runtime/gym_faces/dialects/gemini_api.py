@@ -1,340 +1,496 @@
-"""Gemini's ``generateContent``, for engines: a call becomes a request, the candidate the model's response.
+"""Gemini's API, for clients: a request becomes a call, the model's response a candidate or events.
 
-The function ``computer`` is offered as Gemini's computer tool, whose actions are functions with places on a
-grid of 0 to 999: they become pixels of the screenshot that the model saw last. A part of the model's goes
-back as it was, with its signature: the item keeps it as ``native``. Where Gemini wants a confirmation, it
-counts as given: what an action does happens in a sandbox. An answer with a blocked action is incomplete:
-nothing of it is done. Source: Google's Gemini API reference, "generateContent", and its page "Computer Use".
+    ==========================================  ==================================================
+    systemInstruction                           a system message
+    user: text, inlineData, fileData            user messages with ``input_*`` parts
+    user: functionResponse                      ``function_call_output``
+    model: thought, text, functionCall          reasoning, message, ``function_call``
+    ==========================================  ==================================================
+
+The model's name and the wish for a stream are in the path, so the gateway adds the one, and the other is a
+dialect of its own. A client may leave out the ids of calls: an answer then belongs to the first open call of
+its name. A response that is one text in ``output`` or ``result`` is that text, any other one is JSON.
+
+Hints that do not change the answer (safety settings, labels, budgets of thinking, signatures) are ignored.
+Settings that the Responses API lacks reach the engine through ``metadata.extra_body``. Arguments that are not
+a JSON object become ``{"arguments": TEXT}``, so that the tool reports an error and the model reads it.
+Source: Google's Gemini API reference, "generateContent" and "streamGenerateContent", and its client
+google-genai 3.6.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, Any, cast
 
 import msgspec
 from gym_runtime.adapters import ModelCall
-from gym_runtime.errors import UNREADABLE, TaskError
-from gym_runtime.messages import IncompleteDetails, Response, Usage
-from msgspec import Raw
+from gym_runtime.errors import UNREADABLE, ModelRefused, TaskError
+from gym_runtime.messages import (
+    FunctionCall,
+    Message,
+    Reasoning,
+    Response,
+    Usage,
+    decode_items,
+    decode_response,
+)
+from msgspec import Meta, Raw
 
-from gym_faces.dialects import computer, side_channel
-from gym_faces.dialects.dialect import ForeignAnswer, assistant_message, item, output_text, reasoning_item
-from gym_faces.dialects.pieces import decode_fields, encode, identity, present
+from gym_faces.dialects import side_channel
+from gym_faces.dialects.dialect import (
+    ERRORS,
+    MAX_ITEMS,
+    ApiDialect,
+    Asked,
+    Fields,
+    Problem,
+    assistant_message,
+    event,
+    item,
+    output_text,
+    reasoning_item,
+)
+from gym_faces.dialects.pieces import encode, identity
 
-_SETTINGS = {
-    "temperature": "temperature",
-    "top_p": "topP",
-    "max_output_tokens": "maxOutputTokens",
+_HINTS = ("safetySettings", "labels", "serviceTier", "store")
+_SETTING_HINTS = ("mediaResolution", "enableEnhancedCivicAnswers", "audioTimestamp")
+_SETTINGS = {"temperature": "temperature", "topP": "top_p", "maxOutputTokens": "max_output_tokens"}
+_EXTRA = {
+    "topK": "top_k",
+    "seed": "seed",
+    "stopSequences": "stop",
+    "presencePenalty": "presence_penalty",
+    "frequencyPenalty": "frequency_penalty",
 }
-_EXTRA = {"top_k": "topK", "seed": "seed", "stop": "stopSequences"}
-_CONFIRM = "require_confirmation"
-_ENDS = {"STOP": None, "MAX_TOKENS": "max_output_tokens"}
+_STATES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    500: "INTERNAL",
+}
+_SNAKE = re.compile(rb'"[a-z]+(_[a-z]+)+"\s*:')
+_FREE = {
+    *(
+        "args",
+        "response",
+        "parameters",
+        "parametersJsonSchema",
+        "responseSchema",
+        "responseJsonSchema",
+        "labels",
+    )
+}
+"""What is a user's own below these names stays as it is."""
+_SCHEMA_HINTS = ("nullable", "propertyOrdering", "example")
+_DEPTH = 40
+"""Of a schema; deeper ones are refused."""
 
 
-class _Part(msgspec.Struct):
-    type: str = "input_text"
-    text: str | None = None
-    image_url: str | None = None
-    file_data: str | None = None
-
-
-class _Entry(msgspec.Struct):
-    type: str = "message"
-    role: str = ""
-    content: str | list[_Part] | None = None
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
-    native: dict[str, Any] | None = None
-    output: str | list[_Part] = ""
+class _Blob(msgspec.Struct, rename="camel"):
+    mime_type: str = ""
+    data: str = ""
+    file_uri: str = ""
 
 
 class _Call(msgspec.Struct):
     name: str
-    args: dict[str, Any] = {}
-    id: str = ""
-
-    @property
-    def decision(self) -> str:
-        """What Gemini's policies say of an action."""
-        match self.args.get("safety_decision"):
-            case {"decision": str(decision)}:
-                return decision
-            case _:
-                return ""
+    args: Raw = Raw(b"{}")
+    id: str | None = None
 
 
-class _Piece(msgspec.Struct, rename="camel"):
-    text: str = ""
+class _Result(msgspec.Struct):
+    name: str
+    response: Raw = Raw(b"{}")
+    id: str | None = None
+    parts: list[_Part] = []
+
+
+class _Part(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    text: str | None = None
     thought: bool = False
+    thought_signature: str | None = None
+    media_resolution: Raw = Raw()
+    inline_data: _Blob | None = None
+    file_data: _Blob | None = None
     function_call: _Call | None = None
+    function_response: _Result | None = None
 
 
 class _Content(msgspec.Struct):
-    parts: list[Raw] = []
+    parts: list[_Part] = []
+    role: str | None = None
 
 
-class _Candidate(msgspec.Struct, rename="camel"):
-    content: _Content = msgspec.field(default_factory=_Content)
-    finish_reason: str = "STOP"
+_Contents = Annotated[list[_Content], Meta(max_length=MAX_ITEMS)]
 
 
-class _Counts(msgspec.Struct, rename="camel"):
-    prompt_token_count: int = 0
-    candidates_token_count: int = 0
-    thoughts_token_count: int = 0
-    cached_content_token_count: int = 0
-
-
-class _Answer(msgspec.Struct, rename="camel"):
-    candidates: list[_Candidate]
-    usage_metadata: _Counts = msgspec.field(default_factory=_Counts)
-    model_version: str = ""
-    response_id: str = ""
-
-
-class _Tool(msgspec.Struct):
-    type: str = "function"
-    name: str = ""
+class _Function(msgspec.Struct, rename="camel"):
+    name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    parameters_json_schema: Raw = Raw()
 
 
-_decode_entry = msgspec.json.Decoder(_Entry).decode
-_decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_piece = msgspec.json.Decoder(_Piece).decode
-_decode_tools = msgspec.json.Decoder(list[_Tool]).decode
+class _Calling(msgspec.Struct, rename="camel"):
+    mode: str = "AUTO"
+    allowed_function_names: list[str] = []
 
 
-def path(model: str) -> str:
-    """Below the base URL, such as ``https://generativelanguage.googleapis.com/v1beta``."""
-    return f"/models/{model}:generateContent"
+class _ToolConfig(msgspec.Struct, rename="camel"):
+    function_calling_config: _Calling | None = None
+
+
+class _Thinking(msgspec.Struct, rename="camel"):
+    thinking_level: str | None = None
 
 
 # -- the request ----------------------------------------------------------------------------------------
 
 
-def write_request(call: ModelCall, extra_body: bytes) -> bytes:
-    """The body of ``POST …:generateContent``.
+def read_request(body: bytes, *, stream: bool = False) -> Asked:
+    """A body of ``POST /v1/models/NAME:generateContent``; the call's model is in the path.
 
     Raises:
-        TaskError: the row holds what the API cannot carry.
+        TaskError: it is invalid, or has a field that cannot be carried; the message names the field.
     """
-    fields = present(bytes(call.params))
-    extra = dict(side_channel.take(fields))
+    fields = Fields(_camel(body))
+    conversation = _Conversation()
+    if (system := fields.take("systemInstruction", _Content)) is not None:
+        text = "\n\n".join(_text(part, "systemInstruction") for part in system.parts)
+        conversation.items.append(item(role="system", content=text))
+    for place, content in enumerate(fields.require("contents", _Contents)):
+        try:
+            conversation.add(content)
+        except TaskError as error:
+            raise TaskError(f"contents.{place}.{error}") from error
+    params: dict[str, Any] = {}
+    if tools := fields.take("tools", list[dict[str, Raw]]):
+        params["tools"] = [_tool(one) for tool in tools for one in _functions(tool)]
+    if (config := fields.take("toolConfig", _ToolConfig)) is not None and config.function_calling_config:
+        params |= _choice(config.function_calling_config)
+    if (settings := fields.take("generationConfig", Raw)) is not None:
+        params |= _settings(bytes(settings))
+    # Taken out and dropped, so that what is left is what cannot be carried.
+    fields.take_raw(*_HINTS)
+    _refuse_rest(fields)
+    call = ModelCall(params=Raw(encode(params)), input=conversation.items)
+    return Asked(call=call, model="", stream=stream)
+
+
+def _camel(body: bytes) -> bytes:
+    """A body with its names in camel case: Google's API takes both cases, and its clients send a mixture."""
+    if not _SNAKE.search(body):
+        return body
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(renamed, cast("list[Any]", value)))
+        if not isinstance(value, dict):
+            return value
+        found: dict[str, Any] = {}
+        for name, one in cast("dict[str, Any]", value).items():
+            first, *words = name.split("_")
+            name = first + "".join(map(str.title, words))
+            found[name] = one if name in _FREE else renamed(one)
+        return found
+
     try:
-        said = {name: msgspec.json.decode(raw) for name, raw in fields.items() if name != "tools"}
-        tools = _decode_tools(fields["tools"]) if "tools" in fields else []
-        conversation = _Conversation()
-        if said.get("instructions"):
-            conversation.system.append(str(said["instructions"]))
-        for raw in call.input:
-            conversation.add(_decode_entry(raw))
+        return encode(renamed(msgspec.json.decode(body)))
     except UNREADABLE as error:
-        raise TaskError(f"Gemini's API cannot carry this row: {error}", stage="model") from error
-    settings = {theirs: said[ours] for ours, theirs in _SETTINGS.items() if ours in said}
-    settings |= {theirs: extra.pop(ours) for ours, theirs in _EXTRA.items() if ours in extra}
-    if isinstance(stop := settings.get("stopSequences"), str):
-        settings["stopSequences"] = [stop]
-    body: dict[str, Any] = {"contents": conversation.contents}
-    if conversation.system:
-        body["systemInstruction"] = {"parts": [{"text": "\n\n".join(conversation.system)}]}
-    if tools:
-        body["tools"] = _tools(tools)
-        body["toolConfig"] = {"functionCallingConfig": _choice(said.get("tool_choice", "auto"))}
-    if settings:
-        body["generationConfig"] = settings
-    return encode({**decode_fields(extra_body), **body, **extra})
+        raise TaskError(f"the body is no JSON: {error}") from error
+
+
+def _refuse_rest(fields: Fields, inside: str = "") -> None:
+    fields.refuse(dict.fromkeys(fields.rest(), f"this cannot be carried to the models here{inside}"))
 
 
 class _Conversation:
-    """Contents so far, and the texts before them."""
+    """Items so far, and which of their calls have no answer yet."""
 
     def __init__(self) -> None:
-        self.contents: list[dict[str, Any]] = []
-        self.system: list[str] = []
-        self._size = computer.GRID
-        self._names: dict[str, tuple[str, bool]] = {}
+        self.items: list[Raw] = []
+        self._open: list[tuple[str, str]] = []
+        self._named = 0
 
-    def add(self, entry: _Entry) -> None:
-        match entry.type:
-            case "message" if entry.role in ("system", "developer"):
-                self.system.append("".join(one.text or "" for one in _parts(entry.content)))
-            case "message":
-                role = "model" if entry.role == "assistant" else "user"
-                native = [entry.native] if entry.native else None
-                self._say(role, native or [_piece(one) for one in _parts(entry.content) if one.text != ""])
-            case "reasoning":
-                pass  # its signature is with the part that follows
-            case "function_call":
-                self._say("model", [self._called(entry)])
-            case "function_call_output":
-                self._say("user", [self._answered(entry)])
+    def add(self, content: _Content) -> None:
+        match content.role:
+            case "model":
+                for part in content.parts:
+                    self._said(part)
+            case None | "user" | "function":
+                self._told(content.parts)
             case other:
-                raise TaskError(f"Gemini's API cannot carry an item of type '{other}'", stage="model")
+                raise TaskError(f"role: '{other}' is unknown; use user or model")
 
-    def _say(self, role: str, parts: list[dict[str, Any]]) -> None:
-        if not parts:
-            return
-        if self.contents and self.contents[-1]["role"] == role:
-            self.contents[-1]["parts"] += parts
-        else:
-            self.contents.append({"role": role, "parts": parts})
+    def _said(self, part: _Part) -> None:
+        match part:
+            case _Part(function_call=_Call() as call):
+                # Undecoded: the arguments must be the text that the model wrote.
+                arguments = bytes(call.args).decode()
+                self._named += 1
+                call_id = f"call_{self._named}" if call.id is None else call.id
+                self._open.append((call.name, call_id))
+                self.items.append(
+                    item(type="function_call", call_id=call_id, name=call.name, arguments=arguments)
+                )
+            case _Part(thought=True):
+                self.items.append(reasoning_item(part.text or ""))
+            case _:
+                if text := _text(part, "parts"):
+                    self.items.append(assistant_message([output_text(text)]))
 
-    def _called(self, entry: _Entry) -> dict[str, Any]:
-        native = msgspec.convert((entry.native or {}).get("functionCall"), _Call | None)
-        name, given = entry.name, computer.decoded(entry.arguments)
-        if native:
-            name = native.name
-        elif name == computer.NAME:
-            try:
-                name, given = computer.to_gemini(given or {}, self._size)
-            except ValueError:
-                name, given = "take_screenshot", {}
-        self._names[entry.call_id] = name, bool(native) and native.decision == _CONFIRM
-        if native:
-            return entry.native or {}
-        said = {"arguments": entry.arguments} if given is None else given
-        return {"functionCall": {"id": entry.call_id, "name": name, "args": said}}
+    def _told(self, parts: list[_Part]) -> None:
+        """Each answer of a function is an item; the parts between them are the user's messages."""
+        waiting: list[dict[str, Any]] = []
+        for part in parts:
+            if part.function_response is None:
+                waiting.append(_part(part))
+                continue
+            if waiting:
+                self.items.append(item(role="user", content=waiting))
+                waiting = []
+            self.items.append(self._answered(part.function_response))
+        if waiting:
+            self.items.append(item(role="user", content=waiting))
 
-    def _answered(self, entry: _Entry) -> dict[str, Any]:
-        name, confirmed = self._names.get(entry.call_id, (computer.NAME, False))
-        parts = _parts(entry.output)
-        images = [one for one in parts if one.image_url]
-        sizes = [computer.size_of(one.image_url or "") for one in images]
-        self._size = next((one for one in reversed(sizes) if one), self._size)
-        said: dict[str, Any] = {"output": "\n".join(one.text for one in parts if one.text)}
-        if images:
-            said["url"] = ""  # the computer tool wants one; pages here have none
-        if confirmed:
-            said["safety_acknowledgement"] = "true"
-        answered: dict[str, Any] = {"id": entry.call_id, "name": name, "response": said}
-        if images:
-            answered["parts"] = [_piece(one) for one in images]
-        return {"functionResponse": answered}
-
-
-def _parts(content: str | list[_Part] | None) -> list[_Part]:
-    return [_Part(text=content)] if isinstance(content, str) else content or []
+    def _answered(self, result: _Result) -> Raw:
+        named = result.id
+        if named is None:
+            named = next((key for name, key in self._open if name == result.name), None)
+        if named is None:
+            raise TaskError(f"parts: there is no call of '{result.name}' that this answers")
+        self._open = [one for one in self._open if one[1] != named]
+        text = _output(bytes(result.response))
+        output = [{"type": "input_text", "text": text}, *map(_part, result.parts)] if result.parts else text
+        return item(type="function_call_output", call_id=named, output=output)
 
 
-def _piece(part: _Part) -> dict[str, Any]:
-    url = part.image_url or part.file_data
-    if url is not None:
-        head, comma, data = url.partition(";base64,")
-        if not (comma and head.startswith("data:")):
-            return {"fileData": {"fileUri": url}}
-        return {"inlineData": {"mimeType": head.removeprefix("data:"), "data": data}}
-    if part.text is None:
-        raise TaskError(f"Gemini's API cannot carry a part of type '{part.type}'", stage="model")
-    return {"text": part.text}
-
-
-def _tools(tools: Sequence[_Tool]) -> list[dict[str, Any]]:
-    names = {one.name for one in tools}
-    found: list[dict[str, Any]] = []
-    native = computer.NAME in names
-    if native:
-        excluded = [*computer.GEMINI_LACKS, *(() if "navigate" in names else ("navigate",))]
-        browser = {"environment": "ENVIRONMENT_BROWSER", "excludedPredefinedFunctions": excluded}
-        found.append({"computerUse": browser})
-    declared: list[dict[str, Any]] = []
-    for one in tools:
-        if one.type != "function":
-            raise TaskError(f"Gemini's API has no hosted tool '{one.type}'; offer a function", stage="model")
-        if native and one.name in (computer.NAME, "navigate"):
-            continue
-        schema = {"parametersJsonSchema": one.parameters} if one.parameters else {}
-        declared.append({"name": one.name, "description": one.description or one.name, **schema})
-    return [*found, {"functionDeclarations": declared}] if declared else found
-
-
-def _choice(choice: object) -> dict[str, Any]:
-    match choice:
-        case {"name": str(name)} if name != computer.NAME:
-            return {"mode": "ANY", "allowedFunctionNames": [name]}
-        case "none":
-            return {"mode": "NONE"}
-        case "auto":
-            return {"mode": "AUTO"}
+def _output(response: bytes) -> str:
+    try:
+        said = msgspec.json.decode(response, type=dict[str, Any])
+    except UNREADABLE as error:
+        raise TaskError(f"parts: a response is no object: {error}") from error
+    match said:
+        case {"output": str(text)} | {"result": str(text)} if len(said) == 1:
+            return text
         case _:
-            return {"mode": "ANY"}
+            return response.decode()
+
+
+def _text(part: _Part, place: str) -> str:
+    if part.text is None:
+        raise TaskError(f"{place}: only text can be carried here")
+    return part.text
+
+
+def _part(part: _Part) -> dict[str, Any]:
+    match part:
+        case _Part(inline_data=_Blob(mime_type=kind, data=data)):
+            url = f"data:{kind};base64,{data}"
+        case _Part(file_data=_Blob(mime_type=kind, file_uri=url)):
+            pass
+        case _:
+            return {"type": "input_text", "text": _text(part, "parts")}
+    if kind.startswith("image/"):
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    if kind == "application/pdf" and part.inline_data is not None:
+        return {"type": "input_file", "filename": "document.pdf", "file_data": url}
+    raise TaskError(f"parts: data of type '{kind[:100]}' cannot be carried")
+
+
+def _functions(tool: dict[str, Raw]) -> list[_Function]:
+    try:
+        found = msgspec.json.decode(tool.pop("functionDeclarations", Raw(b"[]")), type=list[_Function])
+    except UNREADABLE as error:
+        raise TaskError(f"tools: {error}") from error
+    for name in tool:
+        raise TaskError(f"tools: the hosted tool '{name[:100]}' is not available; declare a function")
+    return found
+
+
+def _tool(one: _Function) -> dict[str, Any]:
+    schema: Any = one.parameters_json_schema
+    if not bytes(schema):
+        schema = _schema(one.parameters or {"type": "object", "properties": {}})
+    # The Responses API takes a missing `strict` for true, and Gemini has no such thing.
+    tool = {"type": "function", "name": one.name, "parameters": schema, "strict": False}
+    return tool if one.description is None else {**tool, "description": one.description}
+
+
+def _schema(theirs: Any, depth: int = 0) -> Any:
+    """Gemini's form of a schema, whose types are in capitals, as JSON Schema."""
+    if depth > _DEPTH:
+        raise TaskError(f"a schema is deeper than {_DEPTH}")
+    if not isinstance(theirs, dict):
+        return theirs
+    given = cast("dict[str, Any]", theirs)
+    ours = {name: value for name, value in given.items() if name not in _SCHEMA_HINTS}
+    if isinstance(kind := given.get("type"), str):
+        ours["type"] = [kind.lower(), "null"] if given.get("nullable") is True else kind.lower()
+    if isinstance(properties := given.get("properties"), dict):
+        named = cast("dict[str, Any]", properties)
+        ours["properties"] = {name: _schema(one, depth + 1) for name, one in named.items()}
+    if isinstance(choices := given.get("anyOf"), list):
+        ours["anyOf"] = [_schema(one, depth + 1) for one in cast("list[Any]", choices)]
+    inner = ("items", "additionalProperties")
+    return ours | {name: _schema(given[name], depth + 1) for name in inner if name in given}
+
+
+def _choice(calling: _Calling) -> dict[str, Any]:
+    match calling:
+        case _Calling(mode="ANY", allowed_function_names=[name]):
+            return {"tool_choice": {"type": "function", "name": name}}
+        case _Calling(allowed_function_names=[_, *_]):
+            raise TaskError(
+                "toolConfig: allowedFunctionNames takes one name with the mode ANY; offer fewer tools"
+            )
+        case _Calling(mode="ANY"):
+            return {"tool_choice": "required"}
+        case _Calling(mode="NONE"):
+            return {"tool_choice": "none"}
+        case _Calling(mode="AUTO" | "MODE_UNSPECIFIED"):
+            return {"tool_choice": "auto"}
+        case _:
+            raise TaskError(f"toolConfig: the mode '{calling.mode[:100]}' is unknown; use AUTO, ANY or NONE")
+
+
+def _settings(body: bytes) -> dict[str, Any]:
+    fields = Fields(body)
+    raw = fields.take_raw(*_SETTINGS, *_EXTRA)
+    params: dict[str, Any] = {ours: raw[theirs] for theirs, ours in _SETTINGS.items() if theirs in raw}
+    if (thinking := fields.take("thinkingConfig", _Thinking)) is not None and thinking.thinking_level:
+        params["reasoning"] = {"effort": thinking.thinking_level.lower()}
+    kind, schema = fields.take("responseMimeType", str, "text/plain"), fields.take("responseJsonSchema", Raw)
+    if (theirs := fields.take("responseSchema", dict[str, Any])) is not None:
+        schema = _schema(theirs)
+    if schema is not None:
+        params["text"] = {
+            "format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
+        }
+    elif kind == "application/json":
+        params["text"] = {"format": {"type": "json_object"}}
+    elif kind != "text/plain":
+        raise TaskError(f"generationConfig.responseMimeType: '{kind[:100]}' is not available")
+    if fields.take("candidateCount", int, 1) != 1:
+        raise TaskError("generationConfig.candidateCount: there is one candidate; ask again for another")
+    if fields.take("responseModalities", list[str], ["TEXT"]) != ["TEXT"]:
+        raise TaskError("generationConfig.responseModalities: the models here answer with text")
+    fields.take_raw(*_SETTING_HINTS)
+    _refuse_rest(fields, " (generationConfig)")
+    extra = {ours: raw[theirs] for theirs, ours in _EXTRA.items() if theirs in raw}
+    return params | side_channel.write({}, extra)
 
 
 # -- the answer -----------------------------------------------------------------------------------------
 
 
-def read_answer(body: bytes, call: ModelCall, model: str, repeated: Mapping[str, Any]) -> Raw:
-    """The response object; ``repeated`` is the result of `responses_api.echo`.
+def write_answer(raw: Raw, asked: Asked) -> bytes:
+    """A response with one candidate."""
+    head, parts, end = _answer(raw, asked)
+    return encode({**head, **_candidate(parts, end["finishReason"]), "usageMetadata": end["usageMetadata"]})
 
-    Raises:
-        ForeignAnswer: the body holds no candidate.
-    """
-    try:
-        answer = _decode_answer(body)
-        (candidate, *_) = answer.candidates
-        output = _items(candidate.content.parts, _shown(call.input))
-    except (ValueError, *UNREADABLE) as error:
-        raise ForeignAnswer(str(error)) from error
-    blocked = any(_blocked(raw) for raw in candidate.content.parts)
-    reason = "content_filter" if blocked else _ENDS.get(candidate.finish_reason, "content_filter")
-    counts = answer.usage_metadata
-    written = counts.candidates_token_count + counts.thoughts_token_count
-    said = Response(
-        id=f"resp_{answer.response_id or identity()}",
-        created_at=time.time(),
-        model=answer.model_version or model,
-        output=output,
-        status="incomplete" if reason else "completed",
-        incomplete_details=IncompleteDetails(reason=reason) if reason else None,
-        usage=msgspec.convert(
-            {
-                "input_tokens": counts.prompt_token_count,
-                "output_tokens": written,
-                "total_tokens": counts.prompt_token_count + written,
-                "input_tokens_details": {"cached_tokens": counts.cached_content_token_count},
-                "output_tokens_details": {"reasoning_tokens": counts.thoughts_token_count},
-            },
-            Usage,
-        ),
-        **repeated,
+
+def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
+    """The same as a stream: each part in a response of its own, the last with why it ended and the usage."""
+    head, parts, end = _answer(raw, asked)
+    for part in parts[:-1]:
+        yield event({**head, **_candidate([part])})
+    last = {**_candidate(parts[-1:], end["finishReason"]), "usageMetadata": end["usageMetadata"]}
+    yield event({**head, **last})
+
+
+def _answer(raw: Raw, asked: Asked) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    response = decode_response(raw)
+    parts: list[dict[str, Any]] = []
+    for one in decode_items(response.output):
+        match one:
+            case Reasoning():
+                if one.text:
+                    parts.append({"text": one.text, "thought": True})
+            case Message():
+                if text := one.text or "".join(part.refusal or "" for part in one.parts):
+                    parts.append({"text": text})
+            case FunctionCall():
+                called = {"id": one.call_id, "name": one.name, "args": _arguments(one.arguments)}
+                parts.append({"functionCall": called})
+            case _:
+                raise ModelRefused(f"Gemini's API cannot carry the model's {type(one).__name__}")
+    head = {"modelVersion": response.model or asked.model, "responseId": identity()}
+    return (
+        head,
+        parts,
+        {"finishReason": _reason(response), "usageMetadata": _usage(response.usage or Usage())},
     )
-    return Raw(encode(said))
 
 
-def _shown(items: Sequence[Raw]) -> computer.Size:
-    """The size of the last screenshot."""
-    for raw in reversed(items):
-        if b'"input_image"' in bytes(raw):
-            entry = _decode_entry(raw)
-            for one in reversed(_parts(entry.output) or _parts(entry.content)):
-                if one.image_url and (size := computer.size_of(one.image_url)):
-                    return size
-    return computer.GRID
+def _candidate(parts: list[dict[str, Any]], reason: str = "") -> dict[str, Any]:
+    said: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    return {"candidates": [{**said, "finishReason": reason} if reason else said]}
 
 
-def _blocked(raw: Raw) -> bool:
-    called = _decode_piece(raw).function_call
-    return called is not None and called.decision == "blocked"
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except UNREADABLE:
+        return {"arguments": text}
 
 
-def _items(parts: Sequence[Raw], size: computer.Size) -> list[Raw]:
-    items: list[Raw] = []
-    for place, raw in enumerate(parts):
-        piece = _decode_piece(raw)
-        if (called := piece.function_call) is not None:
-            name, given = computer.from_gemini(called.name, called.args, size) or (called.name, called.args)
-            call_id = called.id or f"call_{identity()}_{place}"
-            arguments = encode(given).decode()
-            items.append(
-                item(type="function_call", call_id=call_id, name=name, arguments=arguments, native=raw)
-            )
-        elif piece.thought:
-            items.append(reasoning_item(piece.text))
-        elif piece.text:
-            message = assistant_message([output_text(piece.text)])
-            signed = b'"thoughtSignature"' in bytes(raw)
-            items.append(Raw(encode({**decode_fields(message), "native": raw})) if signed else message)
-    return items
+def _reason(response: Response) -> str:
+    reason = response.incomplete_details.reason if response.incomplete_details else None
+    if reason == "content_filter":
+        return "SAFETY"
+    return "MAX_TOKENS" if reason is not None or response.status == "incomplete" else "STOP"
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    thought = usage.output_tokens_details.reasoning_tokens if usage.output_tokens_details else 0
+    return {
+        "promptTokenCount": usage.input_tokens,
+        "cachedContentTokenCount": usage.input_tokens_details.cached_tokens
+        if usage.input_tokens_details
+        else 0,
+        # Gemini counts thinking apart, OpenAI among the output.
+        "candidatesTokenCount": usage.output_tokens - thought,
+        "thoughtsTokenCount": thought,
+        "totalTokenCount": usage.input_tokens + usage.output_tokens,
+    }
+
+
+def _error(problem: Problem) -> tuple[int, bytes]:
+    """Status and body of an error."""
+    return ERRORS[problem.kind].status, encode(_error_body(problem))
+
+
+def _error_event(problem: Problem) -> bytes:
+    """An error in a stream, which then ends."""
+    return event(_error_body(problem))
+
+
+def _error_body(problem: Problem) -> dict[str, Any]:
+    status = ERRORS[problem.kind].status
+    state = _STATES.get(status, "INVALID_ARGUMENT")
+    return {"error": {"code": status, "message": problem.message, "status": state}}
+
+
+GEMINI = ApiDialect(
+    name="gemini",
+    path="/{version:v1|v1beta|v1alpha}/models/{model:.+}:generateContent",
+    read=read_request,
+    answer=write_answer,
+    events=write_events,
+    error=_error,
+    error_event=_error_event,
+)
+GEMINI_STREAM = msgspec.structs.replace(
+    GEMINI,
+    path="/{version:v1|v1beta|v1alpha}/models/{model:.+}:streamGenerateContent",
+    read=partial(read_request, stream=True),
+)
+"""With ``alt=sse``, as all of Google's clients ask for it."""

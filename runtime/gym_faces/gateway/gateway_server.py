@@ -1,6 +1,7 @@
 """The HTTP side of the gateway: the rollout of a call, admission, the deadline, streams, errors.
 
     POST /v1/responses, /v1/chat/completions, /v1/messages      ask the model
+    POST /v1/models/ID:generateContent, …:streamGenerateContent (or /v1beta/…)
     GET  /v1/models, /v1/models/ID                              the pools that can be named as ``model``
     POST /rollouts/ID                                           for the launcher: make a rollout's name
     GET  /rollouts/NAME/calls                                   the captured calls
@@ -36,9 +37,11 @@ from gym_runtime.adapters import ModelAnswer, ModelCall
 from gym_runtime.errors import GymError, RuntimeFault, TaskError
 from gym_runtime.logs import logger
 from gym_runtime.timing import WRITE_S
+from msgspec.structs import replace
 
 from gym_faces.dialects.chat_answer import CHAT
 from gym_faces.dialects.dialect import ApiDialect, Asked, Problem, Refusal
+from gym_faces.dialects.gemini_api import GEMINI, GEMINI_STREAM
 from gym_faces.dialects.messages_api import MESSAGES
 from gym_faces.dialects.pieces import encode
 from gym_faces.dialects.responses_api import RESPONSES
@@ -53,7 +56,7 @@ from gym_faces.recordings.calls_file import make_entry
 QUIET_S = 15.0
 """How often a stream that waits for the engine sends a comment, so that proxies keep it open."""
 
-DIALECTS = (RESPONSES, CHAT, MESSAGES)
+DIALECTS = (RESPONSES, CHAT, MESSAGES, GEMINI, GEMINI_STREAM)
 CAPACITY = 1024
 LARGE_BYTES = 2**20
 _PREFIXES = (
@@ -63,6 +66,9 @@ _PREFIXES = (
     "/ng-rollout/{rollout}/training-token-capture",
 )
 _KEEP_ALIVE = b": at work\n\n"
+_KEYS = ("x-api-key", "x-goog-api-key", "authorization")
+_BLANK = b"\n"
+"""Google's clients take a comment for JSON."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -171,6 +177,8 @@ class Gateway:
                     asked = await anyio.to_thread.run_sync(dialect.read, body)
                 else:
                     asked = dialect.read(body)
+                # Gemini's clients name it in the path.
+                asked = replace(asked, model=request.match_info.get("model", asked.model))
                 return await self._answered(dialect, request, rollout, asked, key)
         except TaskError as error:
             return refusal(dialect, problem_of(error), key)
@@ -236,7 +244,7 @@ class Gateway:
                     stream = stream or await _begun(request, question.key)
                     # A lost connection: the handler is about to be cancelled.
                     with written(request, self._write_s), suppress(ConnectionError):
-                        await stream.write(_KEEP_ALIVE)
+                        await stream.write(_BLANK if dialect is GEMINI_STREAM else _KEEP_ALIVE)
         body = found[0]
         if isinstance(body, Problem):
             if stream is None:
@@ -312,7 +320,7 @@ class Gateway:
         return _json({"in_use": self.admission.in_use, "capacity": self.admission.capacity})
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
-        hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's client"
+        hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's and Google's clients"
         problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
         return refusal(_dialect(request), problem)
 
@@ -324,8 +332,8 @@ def _nameless() -> Refusal:
 
 def _said(request: web.Request) -> tuple[str, str]:
     """The rollout's name in a request's path, and the request's key."""
-    # Anthropic's clients send the one header, OpenAI's the other.
-    key = request.headers.get("x-api-key") or request.headers.get("authorization", "")
+    # Of Anthropic's clients, Google's, and OpenAI's.
+    key = next((request.headers[name] for name in _KEYS if request.headers.get(name)), "")
     return request.match_info.get("rollout", ""), key.removeprefix("Bearer ").strip()
 
 
@@ -341,6 +349,8 @@ def _bug(error: Exception) -> RuntimeFault:
 
 def _dialect(request: web.Request) -> ApiDialect:
     # `in`, because the path may begin with a rollout's prefix.
+    if request.path.endswith((":generateContent", ":streamGenerateContent")):
+        return GEMINI
     return MESSAGES if MESSAGES.path in request.path else CHAT if CHAT.path in request.path else RESPONSES
 
 

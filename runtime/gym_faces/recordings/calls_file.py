@@ -33,7 +33,7 @@ class CallEntry(msgspec.Struct, frozen=True, kw_only=True):
         rollout_id: the rollout that the call belongs to; empty if the client named none.
         model_call_id: unique.
         model: the name in the answer.
-        api: the dialect of a gateway's request: ``responses``, ``chat`` or ``messages``.
+        api: the dialect of a gateway's request: ``responses``, ``chat``, ``messages`` or ``gemini``.
         responses_create_params: as in a dataset row, with the conversation so far as ``input``.
         output_items: the model's items.
         token_item_index: the index of the item that the tokens belong to, the last one; None without tokens.

@@ -91,6 +91,34 @@ async def test_a_harness_with_the_openai_client_and_tools_of_its_own(harness: An
     assert CALL["arguments"] in [json.loads(bytes(raw)).get("arguments") for raw in second.input]
 
 
+GEMINI = """
+import sys
+from google import genai
+
+def weather(city: str) -> str:
+    "Tells it."
+    return "rain"
+
+client = genai.Client()  # all that it knows is in its environment
+chat = client.chats.create(model="m", config={"tools": [weather]})
+for _ in chat.send_message_stream(sys.stdin.read()):
+    pass
+"""
+
+
+@pytest.mark.slow
+async def test_a_harness_with_googles_client(harness: Any) -> None:
+    pytest.importorskip("google.genai", reason="needs Google's client: pip install google-genai")
+    engine = Engine(with_tokens(answer(reasoning("hm"), CALL), 1, 2), with_tokens(answer("done"), 1, 2, 3))
+    record = await play(harness(GEMINI), engine, row(temperature=1.0), return_tokens=True)
+    assert record.outcome == Completed()
+    assert (record.reward, record.turns) == (1.0, 2)
+    output = json.loads(bytes(record.row))["response"]["output"]
+    assert [one["type"] for one in output][-3:] == ["function_call", "function_call_output", "message"]
+    assert output[-2]["output"] == "rain"
+    assert [one.get("generation_token_ids") for one in output][-3:] == [[1, 2], None, [1, 2, 3]]
+
+
 async def test_a_prompt_as_an_argument(harness: Any) -> None:
     program = PLAIN + "assert sys.stdin.read() == ''\nask(sys.argv[1])"
     engine = Engine(answer("done"))

@@ -142,7 +142,7 @@ async def test_addresses_that_are_none() -> None:
         assert (status, said["error"]["message"]) == (
             404,
             "POST /v1/completions: unknown path; "
-            "a base URL ends with /v1, or without it for Anthropic's client",
+            "a base URL ends with /v1, or without it for Anthropic's and Google's clients",
         )
         status, said = await stand.get("/v1/models/gpt-5")
         assert (status, said["error"]["message"]) == (

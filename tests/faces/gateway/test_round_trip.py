@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gym_faces.dialects.chat_answer import CHAT
 from gym_faces.dialects.dialect import ApiDialect
+from gym_faces.dialects.gemini_api import GEMINI
 from gym_faces.dialects.messages_api import MESSAGES
 from gym_faces.dialects.responses_api import RESPONSES
 from gym_faces.recordings.canonical import fold
@@ -60,10 +61,21 @@ def responses_client(answer: Any) -> dict[str, Any]:
     return {"model": "m", "input": [USER, *answer["output"], USER]}
 
 
+def gemini_client(answer: Any) -> dict[str, Any]:
+    user = {"role": "user", "parts": [{"text": "go"}]}
+    said = [answer["candidates"][0]["content"]] if "candidates" in answer else []
+    return {"contents": [user, *said, user]}
+
+
 @pytest.mark.parametrize(
     ("dialect", "client"),
-    [(CHAT, chat_client), (MESSAGES, messages_client), (RESPONSES, responses_client)],
-    ids=["chat", "messages", "responses"],
+    [
+        (CHAT, chat_client),
+        (MESSAGES, messages_client),
+        (RESPONSES, responses_client),
+        (GEMINI, gemini_client),
+    ],
+    ids=["chat", "messages", "responses", "gemini"],
 )
 @settings(deadline=None)
 @given(output=outputs)

@@ -50,7 +50,10 @@ class Podman(BaseEnvironment):
         self._built = ""
         if not image:
             image = self._built = f"localhost/{self._name}"
-            await self._must("build", "-q", "--network=none", "-t", image, str(self.environment_dir))
+            told = ("build", "-q", "--network=none", "-t", image, str(self.environment_dir))
+            # While another process removes images, podman 4.3 may miss a layer of its own.
+            if (await self._podman(*told)).returncode:
+                await self._must(*told)
         given = [f"--env={name}={value}" for name, value in self._startup_env().items()]
         command = ["sh", "-c", "sleep infinity"]
         told = ["--network=none", f"--name={self._name}", *given]
