@@ -45,7 +45,6 @@ what the rule is for.
 GRADED = "graded: a reply is paid for the part that it has, so any text with a part of the answer has some"
 FORM = "judged by its form only: any text that keeps the form is right"
 UNBOXED = "by Math-Verify, an answer without its box counts, where the text says it before the box"
-OLDER = "found with older replies, and not looked at again"
 REASONS: dict[str, str] = {
     "aime24": UNBOXED,
     "base_answer": "as by lm-evaluation-harness, the last number and the first letter count, even in a list",
@@ -62,11 +61,12 @@ REASONS: dict[str, str] = {
     "ifbench": FORM,
     "iheval": "by the authors' rules: a reply that gives nothing away obeys, whatever else it says",
     "instruction_following": FORM,
+    "livecodebench": "a function that returns `'13'` for 13 is right by the rule; one change has no effect",
     "livecodebench_x": "two rows are the same problem in two languages, so the other's program is right",
-    "math500": OLDER,
+    "math500": "by Math-Verify, a text that ends with `0.8` is right without a box, however long it is",
+    "math_with_autograder": "`10/10`, a word of a verdict, is the answer 1 of a row, and no box is demanded",
     "math_with_judge": UNBOXED,
     "mrcr": GRADED,
-    "reasoning_gym": f"by the library's scorers; the rule with `{STRICT}` is not measured",
     "rolemrc": GRADED,
     "ruler": GRADED,
     "ruler2": GRADED,
