@@ -45,10 +45,12 @@ what the rule is for.
 GRADED = "graded: a reply is paid for the part that it has, so any text with a part of the answer has some"
 FORM = "judged by its form only: any text that keeps the form is right"
 UNBOXED = "by Math-Verify, an answer without its box counts, where the text says it before the box"
+EQUALS_ALL = "the authors' tests run beside the program, and pass for an object whose `==` is always true"
 REASONS: dict[str, str] = {
     "aime24": UNBOXED,
     "base_answer": "as by lm-evaluation-harness, the last number and the first letter count, even in a list",
     "base_choice": "an answer that does not end with its option is a failure, and no reward",
+    "bigcodebench": EQUALS_ALL,
     "circle_count": "`00` in the box is the number 0, which is right",
     "citation_if": f"an answer that must cite nothing is {FORM}",
     "code_fim": "a piece in the midst of an expression, with a comment before it, is another program",
@@ -70,6 +72,7 @@ REASONS: dict[str, str] = {
     "rolemrc": GRADED,
     "ruler": GRADED,
     "ruler2": GRADED,
+    "scicode": f"{EQUALS_ALL}; to numpy, a number and a list with it are equal",
     "structeval": GRADED,
     "tau2_airline": "by the authors' rule: a look-up that changes nothing may be another one",
     "toolsandbox": "the state at the end counts: look-ups that change nothing may be others",
