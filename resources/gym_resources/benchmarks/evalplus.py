@@ -63,9 +63,8 @@ async def verify(task: FunctionTask, reply: Reply) -> Verdict:
 async def judged(tests: FunctionTests, code: str) -> Verdict:
     """The verdict on a program."""
     if not code.strip():
-        base = None if tests.base is None else False
-        about = {"extracted_model_code": None, "result": "no code"}
-        return Verdict(0.0, fields={**about, BASE: base, PLUS: False})
+        about = {"extracted_model_code": None, "result": "no code", PLUS: False}
+        return Verdict(0.0, fields={**about, BASE: None if tests.base is None else False})
     ran = await outcome(tests, code)
     passes = ran.status == "passed"
     return Verdict(
@@ -88,8 +87,7 @@ async def outcome(tests: FunctionTests, code: str) -> Outcome:
     """
     from gym_resources.code.function_calls import Call, returned_values, run_calls
 
-    outputs = tests.outputs
-    if outputs is None:
+    if (outputs := tests.outputs) is None:
         reference = Call(tests.reference, tests.function, tests.inputs)
         outputs = await returned_values(reference, call_limit_s=CALL_LIMIT_S)
         if outputs is None:
@@ -101,9 +99,8 @@ async def outcome(tests: FunctionTests, code: str) -> Outcome:
         return right(tests.rule, arguments, value, untagged(expected[number]), tests.tolerance)
 
     sizes = [len(msgspec.json.encode(one)) for one in outputs]
-    return await run_calls(
-        Call(code, tests.function, tests.inputs), is_right, sizes, call_limit_s=CALL_LIMIT_S
-    )
+    call = Call(code, tests.function, tests.inputs)
+    return await run_calls(call, is_right, sizes, call_limit_s=CALL_LIMIT_S)
 
 
 def score(rollouts: Sequence[ScoredRollout]) -> dict[str, float]:
