@@ -93,13 +93,15 @@ class Sandbox:
             StartError: it could not be started.
             Interrupted: its sandbox was killed each time.
         """
-        doubts: list[str] = []
-        return await undisturbed(
-            lambda: self._run(program, stdin, timeout_s, doubts),
-            lambda result: result.exit_code == ENDED_BY_SIGTERM,
+        result, _ = await undisturbed(
+            lambda: self._run(program, stdin, timeout_s),
+            lambda ended: ended[0].exit_code == ENDED_BY_SIGTERM,
+            lambda ended: ended[1],
         )
+        return result
 
-    async def _run(self, program: Sequence[str], stdin: bytes, timeout_s: float, doubts: list[str]) -> Result:
+    async def _run(self, program: Sequence[str], stdin: bytes, timeout_s: float) -> tuple[Result, bool]:
+        """The result, and whether something outside may have killed the sandbox."""
         async with slots(), self._started(program, with_errors=True, outlives_sigterm=False) as child:
             start_s = time.monotonic()
             output, errors = _Kept(self.limits.output_bytes), _Kept(self.limits.output_bytes)
@@ -118,8 +120,8 @@ class Sandbox:
                     await output.complete.wait()
                     await errors.complete.wait()
                 tasks.cancel_scope.cancel()
-            if exit_code is not None and (child.killed_outside or (child.doubtful and not doubts)):
-                doubts += ["it may have"] if child.doubtful else []
+            in_doubt = exit_code is not None and child.doubtful
+            if exit_code is not None and child.killed_outside:
                 raise Interrupted("something outside has killed the sandbox")
             if exit_code is not None and not child.ran and child.excess is None:
                 why = errors.data.decode(errors="replace").strip()
@@ -128,7 +130,7 @@ class Sandbox:
                 errors.data += f"\nkilled: {child.excess}".encode()
                 if exit_code is not None:  # the kernel may have killed another of its processes
                     exit_code = -signal.SIGKILL
-            return Result(
+            result = Result(
                 # Python says -n for signal n, shells say 128 + n.
                 exit_code=128 - exit_code if exit_code is not None and exit_code < 0 else exit_code,
                 stdout=bytes(output.data),
@@ -136,6 +138,7 @@ class Sandbox:
                 truncated=output.truncated or errors.truncated,
                 duration_s=time.monotonic() - start_s,
             )
+            return result, in_doubt
 
     @asynccontextmanager
     async def start(

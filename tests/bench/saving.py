@@ -9,7 +9,6 @@ the container (its shell, and what that has started) and of this process. The be
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import resource
 import time
@@ -20,6 +19,7 @@ import anyio
 from gym_sandbox import Container, Limits
 from gym_sandbox.saved_files import SavedFiles
 from measure import print_table
+from stubs.memory_store import MemoryStore
 
 LIMITS = Limits(memory_bytes=4 << 30, disk_bytes=1 << 30, file_bytes=1 << 30, output_bytes=1 << 20)
 TREE = "for d in $(seq 200); do mkdir -p t/$d; for f in $(seq 100); do echo $d $f >t/$d/$f; done; done"
@@ -31,23 +31,6 @@ CHANGES = {
     "30 MB of random letters in 600 files": LETTERS % (22_500_000, 50_000),
 }
 """Random letters become smaller by a quarter, as programs' texts at least do."""
-
-
-class Memory:
-    """A store in memory."""
-
-    limit_bytes = 1 << 30
-
-    def __init__(self) -> None:
-        self.parts: dict[str, bytes] = {}
-
-    async def put(self, part: bytes) -> str:
-        name = hashlib.sha256(part).hexdigest()
-        self.parts[name] = part
-        return name
-
-    async def get(self, name: str) -> bytes:
-        return self.parts[name]
 
 
 def used_s() -> float:
@@ -74,7 +57,7 @@ async def measured(container: Container, work: Callable[[], Awaitable[Any]]) -> 
 
 async def once(change: str) -> tuple[list[float], int]:
     """What saving and restoring cost, and the bytes of the new layer."""
-    store = Memory()
+    store = MemoryStore(1 << 30)
     saved: list[Any] = []
     async with Container(directory="/tmp/work", limits=LIMITS) as container:
         files = SavedFiles(container, store)

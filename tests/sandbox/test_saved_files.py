@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import AsyncGenerator
@@ -15,6 +14,7 @@ import pytest
 from gym_sandbox import Container, Limits, bubblewrap, container_engines
 from gym_sandbox.sandbox_errors import SetupError, StartError
 from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, SavedFiles
+from stubs.memory_store import MemoryStore
 
 try:
     bubblewrap.check(os.getpid())
@@ -29,26 +29,9 @@ LOOK = (
 )
 
 
-class Memory:
-    """A store in memory."""
-
-    limit_bytes = 64 << 20
-
-    def __init__(self) -> None:
-        self.parts: dict[str, bytes] = {}
-
-    async def put(self, part: bytes) -> str:
-        name = hashlib.sha256(part).hexdigest()
-        self.parts[name] = part
-        return name
-
-    async def get(self, name: str) -> bytes:
-        return self.parts[name]
-
-
 @asynccontextmanager
 async def box(
-    store: Memory, saved: Any = None, image: str | None = None
+    store: MemoryStore, saved: Any = None, image: str | None = None
 ) -> AsyncGenerator[tuple[Container, SavedFiles]]:
     writable = () if image else ("/extra",)
     async with Container(image, directory="/tmp/work", limits=SMALL, writable=writable) as container:
@@ -100,7 +83,7 @@ CHANGES = (
 
 @pytest.mark.slow
 async def test_another_container_gets_the_files_and_only_changes_are_stored(image: str | None) -> None:
-    store, look = Memory(), LOOK
+    store, look = MemoryStore(), LOOK
     saved: Any = None
     if image:
         look = f"{LOOK}; ls /; ls -l /etc"
@@ -130,7 +113,7 @@ async def test_another_container_gets_the_files_and_only_changes_are_stored(imag
 
 
 async def test_many_layers_become_one() -> None:
-    store = Memory()
+    store = MemoryStore()
     async with box(store) as (container, files):
         await run(container, "echo 1 >kept; echo 2 >gone")
         saved = await files.save()
@@ -147,7 +130,7 @@ async def test_many_layers_become_one() -> None:
 
 @pytest.mark.slow
 async def test_what_cannot_be_saved_leaves_the_older_state_and_a_container_that_works() -> None:
-    store = Memory()
+    store = MemoryStore()
     store.limit_bytes = 1 << 20
     async with box(store) as (container, files):
         await run(container, "echo 1 >small")
@@ -166,7 +149,7 @@ async def test_what_cannot_be_saved_leaves_the_older_state_and_a_container_that_
 
 
 async def test_a_forged_layer_reaches_nothing_but_its_own_container() -> None:
-    store = Memory()
+    store = MemoryStore()
     async with box(store) as (_, files):
         saved = await files.save()
     assert saved is not None
@@ -195,7 +178,7 @@ async def test_hostile_files_reach_nothing_outside_and_cost_no_memory(names: int
     outside = tmp_path / "outside"
     outside.write_text("untouched")
     outside.chmod(0o666)
-    store = Memory()
+    store = MemoryStore()
     limits = Limits(memory_bytes=1 << 30, disk_bytes=512 << 20, file_bytes=256 << 20)
     process = psutil.Process()
     async with Container(directory="/tmp/work", limits=limits) as container:

@@ -153,7 +153,7 @@ def _mark(text: str) -> str:
     """What a text begins with, up to its first colon and the space behind that.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the text has no colon.
     """
     found = _MARK.match(text)
     if found is None:

@@ -83,6 +83,7 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
         events: makes the same answer as a stream, event by event.
         error: the status and the body of an error.
         error_event: an error once a stream has begun.
+        keep_alive: what a stream that waits is sent, so that proxies keep it open; no client reads it.
     """
 
     name: str
@@ -92,6 +93,12 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
     events: Callable[[Raw, Asked], Iterator[bytes]]
     error: Callable[[Problem], tuple[int, bytes]]
     error_event: Callable[[Problem], bytes]
+    keep_alive: bytes = b": at work\n\n"
+
+    @property
+    def end(self) -> str:
+        """The end of its paths, by which an address that fits no route is told."""
+        return self.path.rpartition("}")[2]
 
 
 class ForeignAnswer(Exception):

@@ -492,5 +492,6 @@ GEMINI_STREAM = msgspec.structs.replace(
     GEMINI,
     path="/{version:v1|v1beta|v1alpha}/models/{model:.+}:streamGenerateContent",
     read=partial(read_request, stream=True),
+    keep_alive=b"\n",
 )
-"""With ``alt=sse``, as all of Google's clients ask for it."""
+"""With ``alt=sse``, as all of Google's clients ask for it. They take a comment for JSON."""

@@ -54,7 +54,7 @@ from gym_faces.gateway.rollout_names import KEY, RolloutNames
 from gym_faces.recordings.calls_file import make_entry
 
 QUIET_S = 15.0
-"""How often a stream that waits for the engine sends a comment, so that proxies keep it open."""
+"""How often a stream that waits for the engine sends `ApiDialect.keep_alive`."""
 
 DIALECTS = (RESPONSES, CHAT, MESSAGES, GEMINI, GEMINI_STREAM)
 CAPACITY = 1024
@@ -65,10 +65,7 @@ _PREFIXES = (
     "/ng-rollout/{rollout}",
     "/ng-rollout/{rollout}/training-token-capture",
 )
-_KEEP_ALIVE = b": at work\n\n"
 _KEYS = ("x-api-key", "x-goog-api-key", "authorization")
-_BLANK = b"\n"
-"""Google's clients take a comment for JSON."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -244,7 +241,7 @@ class Gateway:
                     stream = stream or await _begun(request, question.key)
                     # A lost connection: the handler is about to be cancelled.
                     with written(request, self._write_s), suppress(ConnectionError):
-                        await stream.write(_BLANK if dialect is GEMINI_STREAM else _KEEP_ALIVE)
+                        await stream.write(dialect.keep_alive)
         body = found[0]
         if isinstance(body, Problem):
             if stream is None:
@@ -349,9 +346,7 @@ def _bug(error: Exception) -> RuntimeFault:
 
 def _dialect(request: web.Request) -> ApiDialect:
     # `in`, because the path may begin with a rollout's prefix.
-    if request.path.endswith((":generateContent", ":streamGenerateContent")):
-        return GEMINI
-    return MESSAGES if MESSAGES.path in request.path else CHAT if CHAT.path in request.path else RESPONSES
+    return next((dialect for dialect in DIALECTS if dialect.end in request.path), RESPONSES)
 
 
 async def _begun(request: web.Request, key: str) -> web.StreamResponse:

@@ -45,7 +45,7 @@ def imported(engine: images.Engine, name: str) -> str:
             (binary / command).chmod(0o755)
         (library.parents[1] / "bin").mkdir()
         shutil.copy2(python, library.parents[1] / "bin" / python.name)
-        _copy_libraries([python, *library.rglob("*.so*")], root)
+        _copy_libraries([python, *library.rglob("*.so*")], base, root)
         return images.imported(engine, name, root)
 
 
@@ -78,12 +78,16 @@ def _copy_own(target: Path) -> None:
             shutil.copytree(found.submodule_search_locations[0], target / name, ignore=ignored)
 
 
-def _copy_libraries(programs: list[Path], root: Path) -> None:
-    """What they are linked with, at the same places; `images` brings the C library and more."""
+def _copy_libraries(programs: list[Path], base: Path, root: Path) -> None:
+    """What they are linked with, at the same places; `images` brings the C library and more.
+
+    Args:
+        base: of the interpreter, which may have libraries of its own.
+    """
     told = ["ldd", *map(str, programs)]
     listed = subprocess.run(told, capture_output=True, text=True, check=False).stdout
     for path in set(re.findall(r"=> (/\S+\.so\S*)", listed)):
-        target = root / (path if path.startswith(("/usr/", "/root/")) else f"/usr{path}").lstrip("/")
+        target = root / (path if path.startswith(("/usr/", f"{base}/")) else f"/usr{path}").lstrip("/")
         if not target.exists() and not path.startswith(str(root)):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(Path(path).resolve(), target)

@@ -110,7 +110,9 @@ async def test_a_fork_whose_worker_dies_is_restored_again(system: SmallSystem) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
 async def test_a_box_is_forked_with_its_files(system: SmallSystem) -> None:
+    """In real time: a simulated clock would jump to a command's limit while the container works."""
     try:
         bubblewrap.check(os.getpid())
     except SetupError as error:
