@@ -150,9 +150,9 @@ def command(path: str, told: Sequence[str], *, outlives_sigterm: bool = False) -
     SIGTERM is ignored by bubblewrap and what it starts where it ``outlives_sigterm``.
 
     The sandbox can read bubblewrap's arguments and variables, so none of them is a path of the worker. A
-    worker that is root passes a namespace as a descriptor, which bubblewrap passes on to the program. A shell
-    in the sandbox closes it; shells can only do this for numbers of one digit, so a shell opens it too, with
-    such a number.
+    worker that is root hands bubblewrap a namespace as an open file descriptor, and the program would inherit
+    it. So a shell in the sandbox closes it first. A shell closes descriptors 0 to 9 only, so another shell,
+    before bubblewrap, opens the namespace under a number of one digit.
     """
     lines = 'unset PWD; PATH=$1; shift; exec bwrap "$@"'
     if outlives_sigterm:

@@ -20,8 +20,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cpu_s: seconds of processor time of each process.
-        memory_bytes: address space of each process, and resident memory of all of them together; where there
-            are control groups, with room for twice the disk.
+        memory_bytes: limits the address space of each process, and the resident memory of all processes
+            together. With control groups the second limit is ``memory_bytes + 2 * disk_bytes``, because files
+            in memory count there.
         reserves: processes may reserve any amount of address space, as browsers do, and only resident memory
             counts.
         file_bytes: size of each file that is written.

@@ -21,8 +21,9 @@ class JudgedTask(Task):
     Attributes:
         judge_responses_create_params: how the judge samples, over what the environment says.
         label_rule: which label counts where the judge names several.
-        unreadable_judge: what becomes of an answer of the judge without a label for which NeMo Gym's rule
-            gives a reward: a failure of the judge, or that reward, at which a reply can aim.
+        unreadable_judge: what to do when the judge's answer has no label but NeMo Gym would still give a
+            reward. ``failed``: count it as the judge's failure. ``rewarded``: give the reward, which a policy
+            can learn to provoke.
     """
 
     judge_responses_create_params: dict[str, Any] = {}  # noqa: RUF012 - a msgspec field, copied for each

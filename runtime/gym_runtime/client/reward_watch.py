@@ -1,4 +1,4 @@
-"""Second looks at the rewards of what a connection hands over, and who is told of their alarms.
+"""Second looks at the rewards of what a connection hands over, and where their alarms are counted.
 
 A watch comes from a package beside the engine, by an entry point of ``gym_runtime.alarms``. Each alarm is
 counted in one run of the connection: the one with which it began; if that is over, in another one that goes

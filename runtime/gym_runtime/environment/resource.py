@@ -320,10 +320,10 @@ class Resource:
         return self.judgement(verdict)
 
     def judgement(self, found: object) -> Verdict | Pending:
-        """What a verifier returned, if it may.
+        """Check what a verifier returned: a `Verdict` with finite rewards, or `Pending`.
 
         Raises:
-            ResourceError: it may not.
+            ResourceError: it is neither, or `Pending` where the environment has no ``compare``.
         """
         if isinstance(found, Pending):
             if self._compare is None:

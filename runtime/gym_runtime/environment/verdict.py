@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         components: named parts of a composed reward.
         fields: further top-level fields of the result row, such as ``extracted_answer``; metrics are computed
             of numeric ones. Values must be JSON-serialisable.
-        rewards: of each trained seat, by its name, if there are several; ``reward`` is the main one's.
+        rewards: with several trained seats, the reward of each, by its name; ``reward`` is the main seat's.
     """
 
     reward: float

@@ -93,7 +93,8 @@ class Row(msgspec.Struct, frozen=True):
         fields, params: the line's fields, and those of its ``responses_create_params``, as parts of the line,
             so that a long line is searched once.
         ref: the name in its ``agent_ref``, or empty.
-        adopted: its name is that of no environment that there is; it belongs to the one that was named.
+        adopted: its ``agent_ref`` names an unknown environment, so that the row was given to the environment
+            that the caller named.
     """
 
     line: bytes
@@ -114,7 +115,7 @@ class RowReader:
         environment: where rows without an ``agent_ref`` belong; a name that a person gave.
         settings: defaults of row fields (`environment.settings`), for the environments that have them.
         declared: environments that are not found here by their names, because their code is elsewhere.
-        adopt: rows whose ``agent_ref`` names no environment that there is belong to ``environment``, too.
+        adopt: rows whose ``agent_ref`` names an unknown environment are given to ``environment``, too.
         lay: lays a prompt on a row, given its environment and whether it has an input (`files.prompts`).
 
     Raises:

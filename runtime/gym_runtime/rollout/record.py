@@ -98,9 +98,9 @@ class RolloutTimes:
         """``turns``, a list of ``model_s``, ``tool_s`` and ``roles_s``; further times, where known.
 
         These are ``queue_s``, ``verify_s``, and of roles that were asked before the first turn ``roles_s``,
-        by role. Of roles that the environment asked, ``tool_roles_s`` of a turn is a part of its ``tool_s``,
-        and ``verify_roles_s`` one of ``verify_s``; either may be the larger one, because questions that run
-        at the same time are added up.
+        by role. ``tool_roles_s`` is the time that the environment's roles took during a turn's tool calls,
+        and ``verify_roles_s`` during the verification. Questions that ran at the same time are added up, so
+        ``tool_roles_s`` may exceed ``tool_s``, and ``verify_roles_s`` may exceed ``verify_s``.
         """
         around = {
             "queue_s": round(self.queue_s, 4),

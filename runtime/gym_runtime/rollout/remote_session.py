@@ -3,9 +3,9 @@
 The first call carries the task, which opens the session; the answer names the worker that holds it, and later
 calls go to that worker. When it is gone, the session is opened on another worker and its calls are repeated,
 if the environment is ``replayable``. If an answer then differs from the first one, the environment is not
-replayable after all, and the session is lost. Where answers say what the session has saved, the new one
-continues from the last of these, and only the calls after it are repeated. A rebuilt session has a new name:
-another attempt may also have the rollout, and must not find a session whose calls are only partly repeated.
+replayable after all, and the session is lost. If the environment saves its state, the rebuilt session starts
+from the last saved state, and only the calls after it are repeated. A rebuilt session has a new name: another
+attempt may also have the rollout, and must not find a session whose calls are only partly repeated.
 
 The tool calls of one turn are executed in order, or concurrently where the environment allows it.
 """

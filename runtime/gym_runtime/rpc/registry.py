@@ -188,7 +188,7 @@ class WorkerRegistry:
         return near
 
     def prefer(self, share: Callable[[list[str]], list[str]]) -> None:
-        """Ask a share of each pool's workers first; ``share`` selects it (`gym_runtime.rpc.registry`)."""
+        """Ask a share of each pool's workers first; ``share`` selects it, as the function `share` does."""
         self._share, self._near = share, {}
 
     def workers(self, pool: str) -> list[str]:

@@ -62,7 +62,7 @@ class RetryBudget:
         self.spent += retries
 
     def note_role_use(self, use: Mapping[str, RoleUse]) -> None:
-        """Note what a session's roles have cost; of two answers, which carry totals, the larger counts."""
+        """Note what a session's roles cost so far. Answers carry totals; the one with more calls is kept."""
         for role, one in use.items():
             if role not in self.role_use or one.calls >= self.role_use[role].calls:
                 self.role_use[role] = one

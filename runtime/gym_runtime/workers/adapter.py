@@ -91,7 +91,7 @@ def check_url(url: str) -> None:
     Raises:
         UsageError: it has a user, a password or a query; the message shows none of them.
     """
-    # The path of a list of replicas (`dns:` and `file:` are sources of replicas): it has no host.
+    # A `file:` URL is a path to a list of replicas, and has no host.
     if url.startswith("file:"):
         return
     # `dns:HOST:PORT` has no slashes.
