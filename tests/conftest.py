@@ -29,8 +29,38 @@ os.environ.pop("GYM_NATS_URL", None)
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
+ROOT = Path(__file__).parents[1]
 ALONE = ("tests/docs/test_snippets.py", "tests/resources/test_contract.py")
 """Files whose tests share nothing and take minutes in all: each test may run in another process."""
+LONG = (
+    "tests/boxes/test_killed_workers.py",
+    "tests/browser/test_labels.py",
+    "tests/browser/test_pages.py",
+    "tests/deploy/test_broker.py",
+    "tests/deploy/test_leaf.py",
+    "tests/faults/broker/test_broker_cluster.py",
+    "tests/faults/broker/test_broker_stores_nothing.py",
+    "tests/faults/test_blocked.py",
+    "tests/faults/test_clocks.py",
+    "tests/faults/test_comparisons.py",
+    "tests/faults/test_guests.py",
+    "tests/faults/test_leaked_cancellations.py",
+    "tests/faults/test_poison.py",
+    "tests/faults/test_preemption.py",
+    "tests/faults/test_residue.py",
+    "tests/hostile/test_replies.py",
+    "tests/resources/test_math_formal_lean.py",
+    "tests/resources/test_swe_environments.py",
+    "tests/resources/test_swebench_images.py",
+    "tests/runtime/cli/test_dead_engine.py",
+    "tests/runtime/cli/test_growing.py",
+    "tests/runtime/cli/test_interrupted_starts.py",
+    "tests/runtime/environment/isolated/test_isolated_limits.py",
+    "tests/sandbox/test_container_sigterm.py",
+    "tests/testing/alarm/test_watch.py",
+    "tests/testing/audit/test_mutants.py",
+)
+"""Files whose slow tests take a sixth of the time: with ``--long``, as in CI, or where a file is named."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,7 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("seeds")
     group.addoption("--seeds", type=int, help="how many seeds to play (default: a few)")
     group.addoption("--first-seed", type=int, default=0, help="the first of them")
-    group.addoption("--soak", action="store_true", help="also what takes long: cuts, full disks, clusters")
+    group.addoption("--long", action="store_true", help="also the slow tests of LONG, as CI does")
+    group.addoption("--soak", action="store_true", help="also what takes hours: cuts, full disks, clusters")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,12 +84,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long is left out unless it is asked for."""
+    for item in items:
+        if item.nodeid.partition("::")[0] in LONG and item.get_closest_marker("slow"):
+            item.add_marker("long")
     if config.getoption("--soak"):
         return
-    left_out = [item for item in items if item.get_closest_marker("soak")]
+    names_a_file = not {Path(given).resolve() for given in config.args} <= {ROOT, ROOT / "tests"}
+    marks = ["soak"] if names_a_file or config.getoption("--long") else ["soak", "long"]
+    left_out = {item for item in items if any(map(item.get_closest_marker, marks))}
     if left_out:
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
-        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
 
 
 @pytest.hookimpl(optionalhook=True)
