@@ -4,9 +4,8 @@ The streams are created where they are missing; what is essential of existing on
 
 A store or management request waits for the connection and is repeated until it is answered, for
 `PATIENCE_S` at most; each is safe to repeat. A worker repeats a store until the broker takes it, because the
-content has cost model calls; the rollout's deadline is the only limit. Each stored message has an id: by it
-the broker drops repetitions. A conditional store, such as the commit of a result, finds out by the id whether
-the message that is stored already is its own.
+content has cost model calls; the rollout's deadline is the only limit. Each stored message has an id, by
+which the broker drops repetitions and a conditional store finds out whether what is stored is its own.
 """
 
 from __future__ import annotations
