@@ -1,4 +1,4 @@
-"""The conversations with customers of the telephone company, who operate a telephone as the agent tells them."""
+"""Conversations with customers of the telephone company, who operate a telephone as the agent tells them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Side:
 
     def tools(self, speaker: Speaker) -> dict[str, Any]:
         return tools(Handset if speaker == "user" else Provider)
+
+    offered = tools
 
     async def call(self, speaker: Speaker, name: str, arguments: str) -> str:
         """The answer to a call, and what follows from it on both sides."""

@@ -24,6 +24,7 @@ from gym_resources.tau2.task import ServiceTask
 
 T = TypeVar("T", bound=ServiceTask)
 MOST_CALLS, TRIES, MOST_SILENCES = 20, 3, 4
+NO_SUCH_TOOL = "Error: there is no such tool"
 PERSON = Prompt("""\
 You play a customer who talks to an agent of a {company}. You are not the agent: do not offer help.
 The agent's messages reach you as the messages of this conversation. You have tools, which are {means}.
@@ -49,6 +50,10 @@ class World(Protocol):
 
     def tools(self, speaker: Speaker) -> Mapping[str, Any]:
         """The tools of the agent or of the customer, by their names."""
+        ...
+
+    def offered(self, speaker: Speaker) -> Mapping[str, Any]:
+        """Those that it knows of and may call in this conversation."""
         ...
 
     async def call(self, speaker: Speaker, name: str, arguments: str) -> str:
@@ -83,10 +88,6 @@ class TwoSided(Episode[T]):
         """
         raise NotImplementedError
 
-    def offered_to_customer(self) -> Mapping[str, Any]:
-        """The tools that the customer knows of."""
-        return self.world.tools("user")
-
     async def open(self) -> None:
         check(self.task, self.models.get("judge"))
         self.world = await self._set_up()
@@ -95,7 +96,7 @@ class TwoSided(Episode[T]):
                 raise TaskError(
                     f"'evaluation_criteria.actions': the {action.requestor} has no '{action.name}'"
                 )
-        self.offered_tools = [tool.definition() for tool in self.world.tools("assistant").values()]
+        self.offered_tools = [tool.definition() for tool in self.world.offered("assistant").values()]
         user = self.task.simulated_user
         self.person = PERSON.fill(
             company=self.company,
@@ -119,10 +120,7 @@ class TwoSided(Episode[T]):
 
     async def step(self, reply: Reply) -> Step:
         if reply.function_calls:
-            answers = {
-                call.call_id: await self.world.call("assistant", call.name, call.arguments)
-                for call in reply.function_calls
-            }
+            answers = {call.call_id: await self._called("assistant", call) for call in reply.function_calls}
             return Step(tool_outputs=answers)
         text = "\n".join(message_lines(message) for message in reply.messages).strip()
         if not text:
@@ -151,12 +149,9 @@ class TwoSided(Episode[T]):
             ModelUnavailable: it called `MOST_CALLS` tools in a row, or said nothing, `TRIES` times.
         """
         tries = 0
-        offered = self.offered_to_customer()
-        definitions = [tool.definition() for tool in offered.values()]
+        offered = [tool.definition() for tool in self.world.offered("user").values()]
         for _ in range(MOST_CALLS):
-            answer = await self.models.user.ask(
-                self.heard, system=self.person, whole=False, tools=definitions
-            )
+            answer = await self.models.user.ask(self.heard, system=self.person, whole=False, tools=offered)
             if not answer.function_calls:
                 said = answer.text.rpartition("</think>")[2].strip()
                 tries += 1
@@ -168,8 +163,7 @@ class TwoSided(Episode[T]):
                 self.signal = next((signal for signal in self.task.signals if signal in said), "")
                 return said
             for call in answer.function_calls:
-                name = call.name if call.name in offered else ""
-                output = await self.world.call("user", name, call.arguments)
+                output = await self._called("user", call)
                 self.calls.append(call)
                 self.heard += [
                     {
@@ -184,6 +178,12 @@ class TwoSided(Episode[T]):
             f"the simulated customer said nothing, {TRIES} times, or called {MOST_CALLS} tools in a row",
             stage="user",
         )
+
+    async def _called(self, speaker: Speaker, call: FunctionCall) -> str:
+        """The answer to a call of a tool that was offered."""
+        if call.name not in self.world.offered(speaker):
+            return NO_SUCH_TOOL
+        return await self.world.call(speaker, call.name, call.arguments)
 
     async def _set_up(self) -> World:
         world = await self.new_world()
@@ -209,4 +209,4 @@ def tools(side: type) -> dict[str, Any]:
 async def called(side: type, target: object, name: str, arguments: str) -> str:
     """The answer to a call of one of a class's tools."""
     tool = tools(side).get(name)
-    return "Error: there is no such tool" if tool is None else await tool.call(target, arguments)
+    return NO_SUCH_TOOL if tool is None else await tool.call(target, arguments)
