@@ -17,7 +17,7 @@ from gym_runtime import ToolError, run_isolated
 from msgspec import Meta
 
 K1, B, RARE = 1.5, 0.75, 0.25
-GREP_S = 5.0
+GREP_S = 2.0
 LONGEST_QUERY = 2_000
 AtLeastOne = Annotated[int, Meta(ge=1)]
 MODES: dict[str, tuple[str, ...]] = {
