@@ -15,8 +15,8 @@ runs such a row in another way.
 Tools, names, conditions and effects are those of the authors' program, version 1.0.1; code, descriptions and
 answers are our own, as JSON. A call that the bank refuses is no failed call, as for the authors. Different on
 purpose: arguments are checked against the declared types, and a number or truth value written as a text
-counts as such; a search shows documents that share a word with the query only, and says no time. Not
-compared with the authors' program on the published tasks: the files are in their repository only.
+counts as such; a search shows documents that share a word with the query only, and says no time. The
+published tasks, documents and prompts were not played: they are in the authors' repository only.
 Source: see `gym_resources.tau2.banking_published` (MIT). The example rows, their documents and their small
 database are our own.
 """

@@ -39,7 +39,7 @@ class BankingTask(ServiceTask, kw_only=True):
     """A customer's case.
 
     Attributes:
-        retrieval: the way to the documents; that of ``config`` if it is left out, else `DEFAULT`.
+        retrieval: the way to the documents; that of ``config`` if it is left out, else ``bm25_grep``.
         documents: the bank's library; the published one if it is left out.
     """
 
