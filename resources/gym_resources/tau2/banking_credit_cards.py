@@ -5,6 +5,7 @@ Names, conditions and effects are those of the authors' program; the words are o
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from gym_runtime import Text
@@ -329,7 +330,9 @@ class CreditCards:
             in ("PAST_DUE", "DELINQUENT", "COLLECTIONS", "CLOSED")
         ):
             raise error("the increase cannot be granted now")
-        before, new = money(account.get("credit_limit", 0)), positive(new_credit_limit, "the limit")
+        before, new = money(account.get("credit_limit", 0)), new_credit_limit
+        if not math.isfinite(new):
+            raise error("the limit has no end")
         self.ledger.change("credit_card_accounts", credit_card_account_id)["credit_limit"] = f"${new:.2f}"
         key = _request_id(credit_card_account_id, user_id, new - before)
         granted = {

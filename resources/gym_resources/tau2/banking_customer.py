@@ -5,13 +5,13 @@ Names, conditions and effects are those of the authors' program; the words are o
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
-import msgspec
 from gym_runtime import Text
 from gym_runtime.environment import collect_tools
 from msgspec import Meta
@@ -160,7 +160,8 @@ class Customer:
             return given
         if not self.ledger.where("user_discoverable_tools", "tool_name", discoverable_tool_name):
             return refused("the agent has not given you this tool")
-        seed = msgspec.json.encode(given, order="deterministic").decode()
+        # 25 and 25.0 are the same call.
+        seed = json.dumps(json.loads(arguments, parse_int=float), sort_keys=True)
         call = {
             "tool_name": discoverable_tool_name,
             "arguments": given,

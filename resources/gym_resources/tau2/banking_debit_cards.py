@@ -404,8 +404,8 @@ class DebitCards:
 
     def _card(self, card_id: str, order: Record, present: list[Record]) -> Record:
         """The card that was ordered."""
-        closed = next((card for card in present if card.get("status") == "CLOSED"), None)
-        why = closed and closed.get("closure_reason")
+        closed = [card for card in present if card.get("status") == "CLOSED"]
+        why = str(closed[0].get("closure_reason")) if closed else ""
         known = {"lost": "lost", "stolen": "stolen", "fraud": "fraud", "fraud_suspected": "fraud"}
         user = self.ledger.records.find("users", order["user_id"]) or {}
         seed = f"card_details:{card_id}"
@@ -420,7 +420,7 @@ class DebitCards:
             "issue_date": TODAY,
             "expiration_date": EXPIRY,
             "card_design": order["card_design"],
-            "issue_reason": known.get(why or "", "first_card") if present else "new_account",
+            "issue_reason": known.get(why, "first_card") if present else "new_account",
         }
 
 

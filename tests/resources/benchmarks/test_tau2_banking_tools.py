@@ -352,6 +352,13 @@ async def test_a_customer_uses_what_the_agent_gave(
     }
 
 
+async def test_a_number_may_be_written_in_two_ways() -> None:
+    on = bank()
+    for amount in (25, 25.0):
+        await given(on, "deposit_check_3847", {"account_id": "sav_71", "check_amount": amount})
+    assert len(stored(on, "user_discoverable_tool_calls")) == 1
+
+
 async def test_a_customers_call_is_noted_before_it_is_refused_as_for_the_authors() -> None:
     on = bank()
     assert "above 0" in await given(on, "deposit_check_3847", {"account_id": "sav_71", "check_amount": -1})
