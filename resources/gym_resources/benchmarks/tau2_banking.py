@@ -10,7 +10,8 @@ A row's ``config.retrieval_config`` says how the agent gets at the documents, by
 ``bm25_grep`` (the default), ``bm25``, ``grep_only``, ``golden_retrieval`` and ``full_kb`` (in the prompt),
 ``no_knowledge``. ``prepare tau2_banking:NAME`` makes the rows of another one than the default. Those that
 need a model of embeddings, a language model that ranks, or a shell are refused; ``--set retrieval=NAME``
-runs such a row in another way.
+runs such a row in another way. NeMo Gym's rows, which say only in ``task.user_scenario`` who the customer is,
+run as they are.
 
 Tools, names, conditions and effects are those of the authors' program, version 1.0.1; code, descriptions and
 answers are our own, as JSON. A call that the bank refuses is no failed call, as for the authors. Different on

@@ -16,8 +16,7 @@ from gym_resources.tau2.banking_ledger import Ledger
 from gym_resources.tau2.banking_library import DEFAULT, MODES, Document, Library, Limits, checked
 from gym_resources.tau2.criteria import SceneCall, Speaker
 from gym_resources.tau2.shared_records import Record, Records, Tables
-from gym_resources.tau2.task import ServiceTask
-from gym_resources.tau2.two_sided import TwoSided, called, tools
+from gym_resources.tau2.two_sided import TwoSided, TwoSidedTask, called, tools
 
 SEARCHES = {name for names in MODES.values() for name in names}
 
@@ -35,7 +34,7 @@ class InitialData(msgspec.Struct, frozen=True):
     user_data: dict[str, Changes] | None = None
 
 
-class BankingTask(ServiceTask, kw_only=True):
+class BankingTask(TwoSidedTask, kw_only=True):
     """A customer's case.
 
     Attributes:

@@ -23,14 +23,16 @@ class InitialState(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A published task; other fields of it are for the simulated customer.
+    """A published task.
 
     Attributes:
+        user_scenario: who the customer is and what it wants.
         user_tools: those that the customer knows of, where the task says it.
     """
 
     evaluation_criteria: Criteria | None = None
     initial_state: InitialState | None = None
+    user_scenario: dict[str, Any] | None = None
     user_tools: list[str] | None = None
 
 

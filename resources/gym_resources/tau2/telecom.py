@@ -15,11 +15,10 @@ from gym_resources.tau2.handset_scene import HandsetScene
 from gym_resources.tau2.phone import Phone
 from gym_resources.tau2.provider import Provider, ProviderScene
 from gym_resources.tau2.shared_records import Records
-from gym_resources.tau2.task import ServiceTask
-from gym_resources.tau2.two_sided import TwoSided, called, tools
+from gym_resources.tau2.two_sided import TwoSided, TwoSidedTask, called, tools
 
 
-class TelecomTask(ServiceTask, kw_only=True):
+class TelecomTask(TwoSidedTask, kw_only=True):
     """A customer's case.
 
     Attributes:

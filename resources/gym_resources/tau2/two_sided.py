@@ -6,7 +6,7 @@ reaches the agent as the user's message. A domain is a subclass that makes its `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ import msgspec
 from gym_runtime import Episode, Prompt, Reply, Step, TaskError, Verdict
 from gym_runtime.environment import collect_tools
 from gym_runtime.errors import ModelUnavailable
-from gym_runtime.messages import FunctionCall
+from gym_runtime.messages import FunctionCall, Item, Message, decode_items
 
 from gym_resources.judging.texts import message_lines
 from gym_resources.tau2 import published
@@ -22,7 +22,7 @@ from gym_resources.tau2.conversation_verdict import check, verdict
 from gym_resources.tau2.criteria import SceneCall, Speaker
 from gym_resources.tau2.task import ServiceTask
 
-T = TypeVar("T", bound=ServiceTask)
+T = TypeVar("T", bound="TwoSidedTask")
 MOST_CALLS, TRIES, MOST_SILENCES = 20, 3, 4
 NO_SUCH_TOOL = "Error: there is no such tool"
 PERSON = Prompt("""\
@@ -40,6 +40,25 @@ What you want: {goal}
 - Say what is needed when it is needed, and not everything at once.
 - When you have what you want, write {stop} and nothing else.
 """)
+
+
+class TwoSidedTask(ServiceTask, kw_only=True):
+    """A customer's case. A row without ``simulated_user``, such as NeMo Gym's, has its task's customer."""
+
+    simulated_user: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        scenario = self.task.user_scenario
+        if not self.simulated_user and not scenario:
+            raise ValueError("neither 'simulated_user' nor 'task.user_scenario' says who the customer is")
+        if not self.simulated_user and scenario:
+            self.simulated_user = published.customer(scenario)
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """What the agent reads first."""
+        return decode_items(self.responses_create_params.input_items())
 
 
 class World(Protocol):
@@ -96,7 +115,9 @@ class TwoSided(Episode[T]):
                 raise TaskError(
                     f"'evaluation_criteria.actions': the {action.requestor} has no '{action.name}'"
                 )
-        self.offered_tools = [tool.definition() for tool in self.world.offered("assistant").values()]
+        theirs = {_decode_name(tool).name for tool in self.task.responses_create_params.tools}
+        offered = self.world.offered("assistant").items()
+        self.offered_tools = [tool.definition() for name, tool in offered if name not in theirs]
         user = self.task.simulated_user
         self.person = PERSON.fill(
             company=self.company,
@@ -111,12 +132,16 @@ class TwoSided(Episode[T]):
         self.calls: list[FunctionCall] = []
         self.silences, self.signal = 0, ""
 
-    async def reset(self) -> str:
+    async def reset(self) -> str | list[dict[str, Any]]:
         said = await self._answer()
         for signal in self.task.signals:
             said = said.replace(signal, "")
         self.signal = ""
-        return said.strip() or str(self.task.simulated_user["goal"])
+        said = said.strip() or str(self.task.simulated_user["goal"])
+        if any(isinstance(item, Message) and item.role == "assistant" for item in self.task.items):
+            return said
+        greeting = {"role": "assistant", "content": published.GREETING}
+        return [greeting, {"role": "user", "content": said}]
 
     async def step(self, reply: Reply) -> Step:
         if reply.function_calls:
@@ -198,6 +223,13 @@ class TwoSided(Episode[T]):
             arguments = msgspec.json.encode(action.arguments).decode()
             await gold.call(action.requestor, action.name, arguments)
         return gold
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+_decode_name = msgspec.json.Decoder(_Named).decode
 
 
 @cache

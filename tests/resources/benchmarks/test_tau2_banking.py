@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from gym_agents.step_loop import Agent
 from gym_resources.tau2 import banking_published
 from gym_resources.tau2.banking import Bank
 from gym_resources.tau2.banking_desk import unlockable
@@ -21,6 +22,7 @@ from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import AssetMissing, TaskError
+from gym_testing.small_system import Engine, answer, function_call, small_system
 from resources.benchmarks.banking_rows import NAME, Fields, bank, example, task, use
 from resources.judging import call
 
@@ -355,3 +357,28 @@ def test_without_the_files_one_line_says_how_to_get_them(
         task(row).check_assets()
     row["retrieval"] = "full_kb"
     task(row).check_assets()  # its documents are in the prompt
+
+
+@pytest.mark.slow
+async def test_a_row_in_nemo_gyms_form_has_its_tasks_customer_and_no_tool_twice() -> None:
+    row, _, _ = gold(4)
+    del row["simulated_user"]
+    prompt = row["responses_create_params"]
+    prompt["input"] = prompt["input"][:1]
+    prompt["tools"] = [{"type": "function", "name": "get_current_time", "parameters": {"type": "object"}}]
+    policy = Engine(answer("The Gold Rewards Card."))
+    wanted = row["task"]["evaluation_criteria"]["actions"][0]["arguments"]
+    apply = answer(function_call("apply_for_credit_card", json.dumps(wanted)))
+    customer = Engine(answer("Which card?"), apply, answer("###STOP###"))
+    async with small_system() as system:
+        await system.add_resource(catalogue.environment(NAME))
+        await system.add_agent({"step_loop": Agent()})
+        await system.add_model(policy)
+        await system.add_model(customer, name="user-1", pool="user")
+        (record,) = [record async for record in system.client.rollouts([row], environment=NAME, repeats=1)]
+    assert record.reward == 1.0
+    asked = policy.calls.items[0][0]
+    said = [msgspec.json.decode(item) for item in asked.input]
+    assert [item["role"] for item in said] == ["system", "assistant", "user"]
+    names = [tool["name"] for tool in msgspec.json.decode(asked.params)["tools"]]
+    assert len(names) == len(set(names)) == 14
