@@ -13,9 +13,10 @@ from gym_resources.tau2 import banking_published
 from gym_resources.tau2.banking_customer import Customer
 from gym_resources.tau2.banking_desk import Desk
 from gym_resources.tau2.banking_ledger import Ledger
-from gym_resources.tau2.banking_library import DEFAULT, MODES, Document, Library, Limits, checked
+from gym_resources.tau2.banking_library import DEFAULT, MODES, Corpus, Document, Library, checked
 from gym_resources.tau2.criteria import SceneCall, Speaker
 from gym_resources.tau2.shared_records import Record, Records, Tables
+from gym_resources.tau2.task import Limits
 from gym_resources.tau2.two_sided import TwoSided, TwoSidedTask, called, tools
 
 SEARCHES = {name for names in MODES.values() for name in names}
@@ -62,17 +63,18 @@ class BankingTask(TwoSidedTask, kw_only=True):
         self.library()
 
     def library(self) -> Library:
-        """The documents with their index, where the agent can search them.
+        """The documents, where the agent can search them.
 
         Raises:
             AssetMissing: they were not fetched.
         """
         limits = self.config.retrieval_config_kwargs or Limits()
         if not MODES[self.way]:
-            return Library([], limits)
-        if self.documents is None:
-            return banking_published.library(limits)
-        return Library(self.documents, limits)
+            return Library(Corpus([]), limits)
+        corpus = banking_published.corpus() if self.documents is None else Corpus(self.documents)
+        library = Library(corpus, limits)
+        library.prepare(MODES[self.way])
+        return library
 
     def tables(self) -> Tables:
         return banking_published.tables() if self.database is None else self.database

@@ -222,6 +222,13 @@ class Desk:
         """Search the bank's documents by a regular expression; those with most matches are shown in full."""
         return await self.library.grep(pattern) or Text("No matches found.")
 
+    @tool
+    async def shell(
+        self, command: Annotated[str, Meta(description="such as 'cat INDEX.md' or 'grep -ril fee .'")]
+    ) -> Text:
+        """Run a command in a folder that has the bank's documents as files; nothing that it writes stays."""
+        return Text(await self.library.shell(command))
+
 
 def is_write(name: str) -> bool:
     """Whether an unlocked tool changes something."""

@@ -1,4 +1,4 @@
-"""The bank's documents, and how an agent gets at them: by words, by an expression, or beforehand.
+"""The bank's documents, and how an agent gets at them: by words, an expression, a shell, or beforehand.
 
 Words are looked up with BM25 (Okapi, k1 = 1.5, b = 0.75), as by the authors; how it ranks is that of the
 package ``rank_bm25``, where a word of more than half of the documents counts a quarter of an average one.
@@ -6,20 +6,23 @@ package ``rank_bm25``, where a word of more than half of the documents counts a 
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import tarfile
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cached_property
 
 import msgspec
-from gym_runtime import ToolError, run_isolated
-from msgspec import Meta
+from gym_runtime import ToolError
+
+from gym_resources.tau2.task import Limits
 
 K1, B, RARE = 1.5, 0.75, 0.25
-GREP_S = 2.0
+GREP_S, SHELL_S = 2.0, 30.0
+UNPACK = 'mkdir /tmp/kb && cd /tmp/kb && tar -xf - && chmod -R a-w . && exec /bin/sh -c "$1"'
 LONGEST_QUERY = 2_000
-AtLeastOne = Annotated[int, Meta(ge=1)]
 MODES: dict[str, tuple[str, ...]] = {
     "no_knowledge": (),
     "full_kb": (),
@@ -27,6 +30,7 @@ MODES: dict[str, tuple[str, ...]] = {
     "grep_only": ("grep",),
     "bm25": ("KB_search",),
     "bm25_grep": ("KB_search", "grep"),
+    "terminal_use": ("shell",),
 }
 """The authors' ways to the documents that run here, with the tools of each."""
 
@@ -35,7 +39,7 @@ NEEDS = {
     "rerank": "a language model that ranks what is found",
     "embeddings": "a model of embeddings",
     "alltools": "a model of embeddings",
-    "terminal_use": "a shell over the documents",
+    "write": "a shell that keeps what it writes",
 }
 """What the authors' other ways need, by a part of their names."""
 
@@ -65,14 +69,6 @@ class Passage(msgspec.Struct, frozen=True):
     content: str
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """How a row limits what is found; the names are the authors'."""
-
-    top_k: AtLeastOne = 10
-    grep_top_k: AtLeastOne = 10
-    case_sensitive: bool = False
-
-
 def checked(mode: str) -> str:
     """The mode.
 
@@ -88,12 +84,42 @@ def checked(mode: str) -> str:
     )
 
 
-class Library:
-    """The documents of a conversation, with their index."""
+class Corpus:
+    """Documents with what is made of them once, which takes time: in a thread."""
 
-    def __init__(self, documents: Sequence[Document], limits: Limits, index: Index | None = None) -> None:
-        self.documents, self.limits = documents, limits
-        self.index = index or Index([document.content for document in documents])
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self.documents = documents
+
+    @cached_property
+    def index(self) -> Index:
+        return Index([document.content for document in self.documents])
+
+    @cached_property
+    def archive(self) -> bytes:
+        """The documents as files, and a file that lists them, as a tar archive."""
+        texts = {f"{_file_name(one.id)}.md": f"# {one.title}\n\n{one.content}" for one in self.documents}
+        listed = sorted(f"- {_file_name(one.id)}.md: {one.title}" for one in self.documents)
+        texts["INDEX.md"] = "\n".join(["# Documents", "", *listed, ""])
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as files:
+            for name, text in texts.items():
+                data = text.encode()
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                files.addfile(member, io.BytesIO(data))
+        return archive.getvalue()
+
+
+class Library:
+    """The documents of a conversation."""
+
+    def __init__(self, corpus: Corpus, limits: Limits) -> None:
+        self.corpus, self.limits = corpus, limits
+
+    def prepare(self, tools: Sequence[str]) -> None:
+        """Make what these tools need."""
+        _ = "KB_search" in tools and self.corpus.index
+        _ = "shell" in tools and self.corpus.archive
 
     def search(self, query: str) -> list[Passage]:
         """The documents that share a word with the query, the best ones first.
@@ -103,7 +129,7 @@ class Library:
         """
         if len(query) > LONGEST_QUERY:
             raise ToolError(f"Error: the query is longer than {LONGEST_QUERY} characters")
-        scores = self.index.scores(query)
+        scores = self.corpus.index.scores(query)
         return self._shown(Counter(scores).most_common(self.limits.top_k))
 
     async def grep(self, pattern: str) -> list[Passage]:
@@ -112,7 +138,9 @@ class Library:
         Raises:
             ToolError: it is no expression, or takes longer than `GREP_S`.
         """
-        texts = [document.content for document in self.documents]
+        from gym_runtime import run_isolated  # heavy, and a listing of all environments needs no sandbox
+
+        texts = [document.content for document in self.corpus.documents]
         try:
             found = await run_isolated(matches, pattern, texts, self.limits.case_sensitive, timeout_s=GREP_S)
         except TimeoutError as error:
@@ -122,11 +150,31 @@ class Library:
         counts = Counter({number: float(count) for number, count in enumerate(found) if count})
         return self._shown(counts.most_common(self.limits.grep_top_k))
 
+    async def shell(self, command: str) -> str:
+        """What a command says in a folder with the documents; each one finds them as they were.
+
+        Raises:
+            ToolError: the command is longer than `LONGEST_QUERY`, or takes longer than `SHELL_S`.
+        """
+        if len(command) > LONGEST_QUERY:
+            raise ToolError(f"Error: the command is longer than {LONGEST_QUERY} characters")
+        import gym_sandbox
+
+        bounds = gym_sandbox.Limits(cpu_s=20, memory_bytes=1 << 30, processes=32, output_bytes=100_000)
+        program = ["/bin/sh", "-c", UNPACK, "sh", command]
+        async with gym_sandbox.Sandbox(bounds) as box:
+            done = await box.run(program, stdin=self.corpus.archive, timeout_s=SHELL_S)
+        if done.timed_out:
+            raise ToolError(f"Error: the command took longer than {SHELL_S:g} s")
+        said, wrong = (text.decode(errors="replace").strip() for text in (done.stdout, done.stderr))
+        ended = f"exit code {done.exit_code}" if done.exit_code else ""
+        return "\n".join(part for part in (said, wrong, ended) if part) or "(no output)"
+
     def _shown(self, found: Sequence[tuple[int, float]]) -> list[Passage]:
         return [
             Passage(document.id, document.title, round(score, 4), document.content)
             for number, score in found
-            for document in (self.documents[number],)
+            for document in (self.corpus.documents[number],)
         ]
 
 
@@ -158,6 +206,11 @@ class Index:
             for number, weight in self.postings.get(word, ()):
                 found[number] = found.get(number, 0.0) + rarity * weight
         return dict(sorted(found.items()))
+
+
+def _file_name(key: str) -> str:
+    """A document's id as the name of a file."""
+    return re.sub(r"[^\w.-]", "_", key.replace("..", "_"))[:200]
 
 
 def matches(pattern: str, texts: list[str], case_sensitive: bool) -> list[int] | None:

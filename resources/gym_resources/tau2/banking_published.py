@@ -17,7 +17,7 @@ import msgspec
 from gym_runtime import Asset, DatasetSource
 from gym_runtime.assets import find, folder, missing
 
-from gym_resources.tau2.banking_library import DEFAULT, Document, Library, Limits
+from gym_resources.tau2.banking_library import DEFAULT, Corpus, Document
 from gym_resources.tau2.published import customer, opening
 from gym_resources.tau2.shared_records import Record, Tables
 
@@ -31,6 +31,7 @@ TEMPLATES = {
     "grep_only": "grep_only",
     "bm25": "classic_rag_bm25_no_grep",
     "bm25_grep": "classic_rag_bm25",
+    "terminal_use": "agentic_search",
 }
 """The authors' prompt for each way to the documents."""
 
@@ -69,15 +70,14 @@ class _Table(msgspec.Struct, frozen=True):
     data: dict[str, Record] = {}
 
 
-def library(limits: Limits) -> Library:
-    """The published documents, read and indexed once.
+def corpus() -> Corpus:
+    """The published documents, read once.
 
     Raises:
         AssetMissing: they were not fetched.
     """
     place = _folder("documents")
-    shared = _library(place, place.stat().st_mtime_ns)
-    return Library(shared.documents, limits, shared.index)
+    return _corpus(place, place.stat().st_mtime_ns)
 
 
 def documents() -> list[Document]:
@@ -166,6 +166,6 @@ def _tables(path: Path, changed_ns: int) -> Tables:
 
 
 @lru_cache(1)
-def _library(place: Path, changed_ns: int) -> Library:
+def _corpus(place: Path, changed_ns: int) -> Corpus:
     del place, changed_ns  # they say which version is kept
-    return Library(documents(), Limits())
+    return Corpus(documents())

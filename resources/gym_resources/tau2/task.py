@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+from msgspec import Meta
 
 from gym_resources.judging.asking import JudgedTask
 from gym_resources.tau2 import published
-from gym_resources.tau2.banking_library import Limits
 from gym_resources.tau2.criteria import Criteria, SceneCall
 from gym_resources.tau2.published import Domain
 from gym_resources.tau2.shared_records import Record, Tables
@@ -34,6 +34,17 @@ class Case(msgspec.Struct, frozen=True):
     initial_state: InitialState | None = None
     user_scenario: dict[str, Any] | None = None
     user_tools: list[str] | None = None
+
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How a row limits what is found; the names are the authors'."""
+
+    top_k: AtLeastOne = 10
+    grep_top_k: AtLeastOne = 10
+    case_sensitive: bool = False
 
 
 class Config(msgspec.Struct, frozen=True):

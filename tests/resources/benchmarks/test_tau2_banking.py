@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 from gym_agents.step_loop import Agent
-from gym_resources.tau2 import banking_published
-from gym_resources.tau2.banking import Bank
+from gym_resources.tau2 import banking_library, banking_published
+from gym_resources.tau2.banking import SEARCHES, Bank
 from gym_resources.tau2.banking_desk import unlockable
 from gym_resources.tau2.banking_ledger import digest
-from gym_resources.tau2.banking_library import MODES, Document, Index, Library, Limits
+from gym_resources.tau2.banking_library import MODES, Corpus, Document, Index, Library
 from gym_resources.tau2.criteria import FAILURES
+from gym_resources.tau2.task import Limits
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers
@@ -112,7 +113,7 @@ def test_the_agent_has_the_tools_of_the_rows_way(way: str) -> None:
     row = example(1)
     row["config"]["retrieval_config"] = way
     offered = bank(row).offered("assistant")
-    assert {name for name in offered if name in ("KB_search", "grep")} == set(MODES[way])
+    assert {name for name in offered if name in SEARCHES} == set(MODES[way])
     assert (
         bank({**row, "retrieval": "no_knowledge"}).offered("assistant").keys() & {"KB_search", "grep"}
         == set()
@@ -125,7 +126,7 @@ def test_the_agent_has_the_tools_of_the_rows_way(way: str) -> None:
         ({"config": {"domain": "telecom"}}, "is 'telecom', not 'banking_knowledge'"),
         ({"retrieval": "openai_embeddings_grep"}, "needs a model of embeddings"),
         ({"retrieval": "bm25_reranker"}, "needs a language model that ranks"),
-        ({"retrieval": "terminal_use"}, "needs a shell"),
+        ({"retrieval": "terminal_use_write"}, "needs a shell that keeps"),
         ({"retrieval": "alltools-qwen"}, "--set retrieval=NAME"),
         ({"retrieval": "telepathy"}, "is unknown; one of no_knowledge"),
     ],
@@ -157,7 +158,7 @@ def test_a_task_may_begin_with_other_data() -> None:
 
 
 TEXTS = ["the fee of a card", "the card card", "the weather", "the bank", "a loan"]
-SMALL = Library([Document(f"d{n}", f"T{n}", text) for n, text in enumerate(TEXTS)], Limits(top_k=2))
+SMALL = Library(Corpus([Document(f"d{n}", f"T{n}", text) for n, text in enumerate(TEXTS)]), Limits(top_k=2))
 
 
 @pytest.mark.parametrize(
@@ -187,8 +188,32 @@ async def test_documents_are_found_by_an_expression() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("cat INDEX.md", "- d0.md: T0\n- d1.md: T1"),
+        ("grep -l card *.md | sort; head -1 d2.md", "d0.md\nd1.md\n# T2"),
+        ("grep -q zebra *.md", "exit code 1"),
+        ("rm -f d0.md; ls | wc -l", "6"),
+        ("touch new; ls | wc -l", "6"),
+        ("true", "(no output)"),
+        ("ls /root /home /work", "No such file"),
+        ("sleep 60", "Error: the command took longer than 2 s"),
+        ("x" * 3000, "Error: the command is longer than 2000"),
+    ],
+)
+async def test_documents_are_files_of_a_shell_that_sees_nothing_else(
+    command: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(banking_library, "SHELL_S", 2.0)
+    row = example(1) | {"retrieval": "terminal_use"}
+    on = Bank(task(row), SMALL)
+    assert said in await on.call("assistant", "shell", json.dumps({"command": command}))
+
+
+@pytest.mark.slow
 async def test_an_expression_that_backtracks_is_stopped() -> None:
-    on = Bank(task(example(1)), Library([Document("d", "T", "a" * 60 + "b")], Limits()))
+    on = Bank(task(example(1)), Library(Corpus([Document("d", "T", "a" * 60 + "b")]), Limits()))
     assert "took longer" in await on.call("assistant", "grep", '{"pattern": "(a|aa)+$"}')
     assert "longer than 2000" in await on.call("assistant", "KB_search", json.dumps({"query": "a " * 5000}))
 
@@ -312,7 +337,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_published_files_are_read(published: Path) -> None:
     assert banking_published.tables() == {"users": {"u1": {"user_id": "u1"}}}
-    assert [one.id for one in banking_published.library(Limits()).search("fees")] == ["b"]
+    assert [one.id for one in Library(banking_published.corpus(), Limits()).search("fees")] == ["b"]
     (row,) = [
         one for one in rows("bm25", "{{component:policy_header}}\n…") if one["id"] == "banking_task_002"
     ]
