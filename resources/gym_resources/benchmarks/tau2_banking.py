@@ -7,11 +7,11 @@ its name and calls it through another tool, or gives one to the customer. These 
 calls that only read are noted where the task expects them.
 
 A row's ``config.retrieval_config`` says how the agent gets at the documents, by the authors' names:
-``bm25_grep`` (the default), ``bm25``, ``grep_only``, ``terminal_use`` (a shell in a sandbox, where nothing that
-it writes stays), ``golden_retrieval`` and ``full_kb`` (in the prompt), ``no_knowledge``. ``prepare
+``bm25_grep`` (the default), ``bm25``, ``grep_only``, ``terminal_use`` (a shell in a sandbox; nothing that it
+writes stays), ``golden_retrieval`` and ``full_kb`` (in the prompt), ``no_knowledge``. ``prepare
 tau2_banking:NAME`` makes the rows of another one than the default. Those that need a model of embeddings, a
-language model that ranks, or a shell that keeps what it writes are refused; ``--set retrieval=NAME`` runs such
-a row in another way. NeMo Gym's rows, which say only in ``task.user_scenario`` who the customer is,
+language model that ranks, or a shell that keeps what it writes are refused; ``--set retrieval=NAME`` runs
+such a row in another way. NeMo Gym's rows, which say only in ``task.user_scenario`` who the customer is,
 run as they are.
 
 Tools, names, conditions and effects are those of the authors' program, version 1.0.1; code, descriptions and

@@ -118,8 +118,10 @@ class Library:
 
     def prepare(self, tools: Sequence[str]) -> None:
         """Make what these tools need."""
-        _ = "KB_search" in tools and self.corpus.index
-        _ = "shell" in tools and self.corpus.archive
+        if "KB_search" in tools:
+            _ = self.corpus.index
+        if "shell" in tools:
+            _ = self.corpus.archive
 
     def search(self, query: str) -> list[Passage]:
         """The documents that share a word with the query, the best ones first.
