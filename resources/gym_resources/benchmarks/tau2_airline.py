@@ -18,8 +18,8 @@ theirs of 200 steps.
 Tools, names and effects are those of the authors' program; code, descriptions and errors are our own, and the
 customer's instructions are theirs in our own words. Different on purpose: a connection whose second flight is
 on the next day is found on every date; a record leaves out what is not set; a customer also hears what
-the agent says beside a call. Not here: the domain of banking, speech, and tasks that begin with a
-``message_history`` or ``initialization_data``, which are refused.
+the agent says beside a call. Not here: speech, and tasks that begin with a ``message_history`` or
+``initialization_data``, which are refused.
 Source: Barres et al. 2025, arXiv:2506.07982, github.com/sierra-research/tau2-bench (MIT), see
 `gym_resources.tau2.published`. The example rows and their small database are our own.
 """

@@ -39,7 +39,7 @@ KEYS = {
     "devices": "device_id",
 }
 """The tables of the telephone company, which are published as lists, and what identifies a record."""
-Domain = Literal["airline", "retail", "telecom"]
+Domain = Literal["airline", "retail", "telecom", "banking_knowledge"]
 SYSTEM = """\
 <instructions>
 You are a customer service agent that helps the user according to the <policy> provided below.

@@ -13,12 +13,17 @@ def error(text: str) -> ToolError:
     return ToolError(f"Error: {text}")
 
 
-def _exact(name: str, given: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+def exact(name: str, given: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments of a call.
+
+    Raises:
+        ToolError: one of them is none of the tool's.
+    """
     surplus = [one for one in given if one not in known]
     if surplus:
         raise error(f"{name} has no argument {surplus[0][:100]!r}")
     return given
 
 
-tool = gym_runtime.tool(adapt=_exact)
+tool = gym_runtime.tool(adapt=exact)
 """`gym_runtime.tool`, for tools that carry out no call with a surplus argument, as those of the authors."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+from msgspec import Meta
 
 from gym_resources.judging.asking import JudgedTask
 from gym_resources.tau2 import published
@@ -22,16 +23,41 @@ class InitialState(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A published task; other fields of it are for the simulated customer."""
+    """A published task.
+
+    Attributes:
+        user_scenario: who the customer is and what it wants.
+        user_tools: those that the customer knows of, where the task says it.
+    """
 
     evaluation_criteria: Criteria | None = None
     initial_state: InitialState | None = None
+    user_scenario: dict[str, Any] | None = None
+    user_tools: list[str] | None = None
+
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How a row limits what is found; the names are the authors'."""
+
+    top_k: AtLeastOne = 10
+    grep_top_k: AtLeastOne = 10
+    case_sensitive: bool = False
 
 
 class Config(msgspec.Struct, frozen=True):
-    """What a published task belongs to."""
+    """What a published task belongs to.
+
+    Attributes:
+        retrieval_config: the bank's agent gets at the documents in this way, by the authors' name.
+        retrieval_config_kwargs: limits of what it finds.
+    """
 
     domain: Domain
+    retrieval_config: str | None = None
+    retrieval_config_kwargs: Limits | None = None
 
 
 class ServiceTask(JudgedTask, kw_only=True):
@@ -44,9 +70,11 @@ class ServiceTask(JudgedTask, kw_only=True):
         database: its tables, by their names; the published one if it is left out.
         use_judge: what is said of the conversation in ``nl_assertions`` counts, where the task says so.
         served: the domain whose tasks are taken.
+        takes_data: its tasks may begin with other data than the database's.
     """
 
     served: ClassVar[Domain]
+    takes_data: ClassVar[bool] = False
 
     task: Case
     config: Config
@@ -58,7 +86,7 @@ class ServiceTask(JudgedTask, kw_only=True):
         super().__post_init__()
         if self.config.domain != self.served:
             raise ValueError(f"'config.domain' is {self.config.domain!r}, not {self.served!r}")
-        if self.initial.initialization_data or self.initial.message_history:
+        if (self.initial.initialization_data and not self.takes_data) or self.initial.message_history:
             raise ValueError("'task.initial_state' has more than initialization_actions: not supported")
 
     @property

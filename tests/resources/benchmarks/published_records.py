@@ -282,6 +282,11 @@ PUBLISHED: dict[str, Any] = {
         f"tau2_{domain}": {f"{domain}/tasks.json": [SERVED], f"{domain}/policy.md": [{"text": "# Policy\n"}]}
         for domain in ("airline", "retail")
     },
+    "tau2_banking": {
+        "banking_knowledge/prompts/classic_rag_bm25.md": [{"text": "{{component:policy_header}}\nSearch."}],
+        "banking_knowledge/prompts/components/policy_header.md": [{"text": "# Header"}],
+        "banking_knowledge/prompts/components/additional_instructions.md": [{"text": "# More"}],
+    },
     "tau2_telecom": {
         "telecom/tasks.json": [SERVED, {**SERVED, "id": "8"}],
         "telecom/split_tasks.json": [{"base": ["8"], "small": ["7", "8"]}],

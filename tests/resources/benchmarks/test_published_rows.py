@@ -21,7 +21,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_runtime.files import PromptTemplate, checked_prompt
 from resources.benchmarks.published_families import THEIRS
-from resources.benchmarks.published_records import CASES, FUNCTION, PUBLISHED, hidden, problem
+from resources.benchmarks.published_records import CASES, FUNCTION, PUBLISHED, SERVED, hidden, problem
 
 BENCHMARKS = [
     name for name in catalogue.names("environments") if catalogue.environment(name).definition.benchmark
@@ -270,6 +270,19 @@ def test_customers_with_telephones_are_those_of_the_base_split(tmp_path: Path) -
     assert row["id"] == "telecom_8"
     policy = row["responses_create_params"]["input"][0]["content"].partition("<policy>\n")[2]
     assert policy.startswith("<main_policy>\n# Main\n</main_policy>\n<tech_support_policy>\n# Manual\n")
+
+
+def test_customers_of_the_bank_are_those_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "banking_knowledge/tasks").mkdir(parents=True)
+    task = {**SERVED, "id": "task_001", "user_tools": []}
+    (tmp_path / "banking_knowledge/tasks/task_001.json").write_text(json.dumps(task))
+    monkeypatch.setenv("GYM_TAU2", str(tmp_path))
+    [row] = prepared("tau2_banking", tmp_path)
+    system = row["responses_create_params"]["input"][0]["content"]
+    assert system.endswith("<policy>\n# Header\nSearch.\n</policy>")
+    assert (row["id"], row["config"]["retrieval_config"]) == ("banking_task_001", "bm25_grep")
 
 
 def test_a_record_of_another_form_is_refused_with_its_number(tmp_path: Path) -> None:

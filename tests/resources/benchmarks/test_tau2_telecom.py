@@ -12,7 +12,7 @@ from gym_agents.step_loop import Agent
 from gym_resources.tau2 import published
 from gym_resources.tau2.handset_scene import HandsetScene
 from gym_resources.tau2.phone import Phone
-from gym_resources.tau2.telecom import tools
+from gym_resources.tau2.two_sided import tools
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers

@@ -95,7 +95,11 @@ def test_reasoning_is_off_for_rows_that_name_that_agent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("domain", "name"), [(one, f"tau2_{one}") for one in ("airline", "retail", "telecom")]
+    ("domain", "name"),
+    [
+        *((one, f"tau2_{one}") for one in ("airline", "retail", "telecom")),
+        ("banking_knowledge", "tau2_banking"),
+    ],
 )
 @pytest.mark.parametrize("ref", ["tau2_agent", "tau2_benchmark_agent"])
 def test_a_row_says_which_of_several_environments_of_its_name_it_belongs_to(
