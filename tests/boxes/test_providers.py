@@ -10,7 +10,9 @@ from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
+from boxes.daytona_server import DaytonaServer
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Provider, provider
+from gym_boxes.daytona import Daytona
 from gym_boxes.e2b import E2B
 from gym_boxes.engines import Engine
 from gym_boxes.kubernetes import Kubernetes
@@ -33,7 +35,9 @@ except SetupError as error:
     _refusal = str(error)
 
 
-@pytest.fixture(params=["bubblewrap", "e2b", "kubernetes", pytest.param("podman", marks=pytest.mark.soak)])
+@pytest.fixture(
+    params=["bubblewrap", "daytona", "e2b", "kubernetes", pytest.param("podman", marks=pytest.mark.soak)]
+)
 async def made(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[tuple[Provider, str]]:
@@ -52,6 +56,13 @@ async def made(
             service = E2B("key", api_url=server.url, sandbox_url=server.url)
             yield service, "base"
             await service.aclose()
+        return
+    if request.param == "daytona":
+        pytest.importorskip("daytona", reason="needs pip install 'gym-runtime[daytona]'")
+        async with DaytonaServer().run() as server:
+            sdk = Daytona("key", api_url=server.url)
+            yield sdk, "base"
+            await sdk.aclose()
         return
     if request.param == "kubernetes":
         async with KubernetesServer().run() as cluster:
