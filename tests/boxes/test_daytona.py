@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
 from boxes.daytona_server import DaytonaServer
@@ -26,9 +27,8 @@ async def service() -> AsyncGenerator[DaytonaServer]:
 async def boxes(service: DaytonaServer, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Provider]:
     monkeypatch.setenv("DAYTONA_API_KEY", "key")
     monkeypatch.setenv("DAYTONA_API_URL", service.url)
-    made = provider("daytona")
-    yield made
-    await made.aclose()
+    async with aclosing(provider("daytona")) as made:
+        yield made
 
 
 async def test_a_box_is_what_was_asked_for(service: DaytonaServer, boxes: Provider) -> None:
@@ -89,11 +89,10 @@ async def test_refusals_and_lost_answers(
 
 async def test_a_command_waits_for_a_box_that_starts(service: DaytonaServer, boxes: Provider) -> None:
     made = await boxes.create("base", label="a.0.1", life_s=60)
-    later = provider("daytona")
     service.states = ["pulling_snapshot", "starting"]
-    assert (await later.exec(made, "echo runs", timeout_s=30)).stdout == b"runs\n"
+    async with aclosing(provider("daytona")) as later:
+        assert (await later.exec(made, "echo runs", timeout_s=30)).stdout == b"runs\n"
     assert not service.states
-    await later.aclose()
 
 
 async def test_leases_find_the_box_whose_answer_was_lost(

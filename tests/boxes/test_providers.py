@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 from boxes.daytona_server import DaytonaServer
+from boxes.modal_server import ModalServer
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Provider, provider
 from gym_boxes.daytona import Daytona
 from gym_boxes.e2b import E2B
 from gym_boxes.engines import Engine
 from gym_boxes.kubernetes import Kubernetes
+from gym_boxes.modal import Modal
 from gym_boxes.overlays import EMPTY, Overlays
 from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, bubblewrap
@@ -36,7 +38,14 @@ except SetupError as error:
 
 
 @pytest.fixture(
-    params=["bubblewrap", "daytona", "e2b", "kubernetes", pytest.param("podman", marks=pytest.mark.soak)]
+    params=[
+        "bubblewrap",
+        "daytona",
+        "e2b",
+        "kubernetes",
+        "modal",
+        pytest.param("podman", marks=pytest.mark.soak),
+    ]
 )
 async def made(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -63,6 +72,14 @@ async def made(
             sdk = Daytona("key", api_url=server.url)
             yield sdk, "base"
             await sdk.aclose()
+        return
+    if request.param == "modal":
+        pytest.importorskip("modal", reason="needs pip install 'gym-runtime[modal]'")
+        async with ModalServer().run() as server:
+            monkeypatch.setenv("MODAL_SERVER_URL", server.url)
+            modal = Modal("id", "secret")
+            yield modal, "python:3.12"
+            await modal.aclose()
         return
     if request.param == "kubernetes":
         async with KubernetesServer().run() as cluster:
