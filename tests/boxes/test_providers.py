@@ -148,6 +148,11 @@ async def test_forks_on_this_machine_copy_nothing_and_cannot_reach_each_other(tm
     await boxes.exec(box, "head -c 30000000 /dev/zero >big; mkdir d; echo 1 >d/f", timeout_s=30)
     template = await boxes.snapshot(box)
     forks = [await boxes.create(template, label=f"a.{number}.1", life_s=60) for number in range(1, 4)]
+    seen = (
+        await boxes.exec(forks[0], "cat /proc/*/mountinfo /proc/*/cmdline /proc/*/environ", timeout_s=30)
+    ).stdout
+    assert b"overlay" in seen
+    assert str(tmp_path).encode() not in seen, "no path of this machine is seen in a box"
     for number, fork in enumerate(forks):
         done = await boxes.exec(fork, f"wc -c <big; rm d/f; echo {number} >>mine; cat mine", timeout_s=30)
         assert done.stdout.split() == [b"30000000", b"%d" % number]
