@@ -173,9 +173,9 @@ CHECKS = (
         "6 each fault is a test; schedules of kills in virtual time",
         (
             "runtime/workers/test_simulation.py::test_whatever_befalls_a_system_every_rollout_ends_once_and_nothing_is_left",
+            "runtime/workers/test_simulation.py::test_lost_sessions_go_on_from_what_they_have_saved",
             f"{LEASES}::test_no_box_is_lost_and_the_budget_holds",
         ),
-        "the simulated sessions save nothing",
     ),
     Row(
         "7 a hostile box reaches nothing, and costs the worker 64 MB at most",
