@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +31,7 @@ from gym_runtime.errors import UNREADABLE
 from gym_runtime.escapes import shown
 
 from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
+from gym_boxes.scripts import loaded, ran, reading, require_done, writing
 
 CALL_S = 30.0
 START_S = 900.0
@@ -43,22 +43,12 @@ KEPT_BYTES = 1 << 20
 GET_BYTES = 1 << 30
 FRAME_BYTES = 64 << 10
 PAGE = 500
-KILLED = 137
 ACCOUNT, LABEL, INTERNET = "gym-account", "gym-label", "gym-internet"
 POLICY = "gym-boxes-without-internet"
 _STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _HOPELESS = ("InvalidImageName", "ImageInspectError", "ErrImageNeverPull", "CreateContainerConfigError")
 _ACCOUNT_FILES = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# Their sizes are told, because not each version of the protocol can close a stream.
-_LOADER = """
-room=$(mktemp -d /tmp/.gym-XXXXXX) || exit 125
-head -c "$2" >"$room/script"; head -c "$3" >"$room/in"
-timeout -s KILL "$1" /bin/sh "$room/script" <"$room/in"
-code=$?
-rm -rf "$room"
-exit $code
-"""
 
 T = TypeVar("T")
 
@@ -179,16 +169,13 @@ class Kubernetes:
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
-        name, folder = shlex.quote(path), shlex.quote(os.path.dirname(path) or ".")
-        done = await self._exec(box, f"mkdir -p -- {folder} && cat >{name}", CALL_S, data, KEPT_BYTES)
-        if done.exit_code != 0:
-            raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
+        done = await self._exec(box, writing(path), CALL_S, data, KEPT_BYTES)
+        require_done(done, f"{path} cannot be written")
 
     async def get(self, box: str, path: str) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._exec(box, f"cat -- {shlex.quote(path)}", CALL_S, b"", GET_BYTES)
-        if done.exit_code != 0:
-            raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        done = await self._exec(box, reading(path), CALL_S, b"", GET_BYTES)
+        require_done(done, f"there is no file {path} in the box")
         return done.stdout
 
     async def snapshot(self, box: str) -> str:
@@ -284,16 +271,7 @@ class Kubernetes:
         from aiohttp import ClientError, WSMsgType, WSServerHandshakeError
 
         await self._started(box)
-        said = script.encode("utf-8", "surrogatepass")
-        command = [
-            "/bin/sh",
-            "-c",
-            _LOADER,
-            "sh",
-            str(max(1, round(timeout_s))),
-            str(len(said)),
-            str(len(stdin)),
-        ]
+        command, sent = loaded(script, stdin, timeout_s)
         query = [("command", part) for part in command]
         query += [(stream, "true") for stream in ("stdin", "stdout", "stderr")]
         url = f"{self._pods}/{quote(box)}/exec?{urlencode(query)}"
@@ -306,7 +284,6 @@ class Kubernetes:
                 async with session.ws_connect(
                     url, protocols=_PROTOCOLS, headers=self._headers, ssl=self._trust or True, max_msg_size=0
                 ) as socket:
-                    sent = said + stdin
                     for start in range(0, len(sent), FRAME_BYTES):
                         await socket.send_bytes(bytes([_STDIN]) + sent[start : start + FRAME_BYTES])
                     if socket.protocol == _PROTOCOLS[0]:
@@ -333,12 +310,7 @@ class Kubernetes:
         if ended is None:
             _require_alive(box, await self._read(box))
             raise BoxUnknown(f"pod {box} does not say how the command ended", stage="box")
-        code = _exit_code(_decoded(ended, _Ended))
-        return Ran(
-            exit_code=None if code == KILLED else code,
-            stdout=bytes(output[_STDOUT]),
-            stderr=bytes(output[_STDERR]),
-        )
+        return ran(_exit_code(_decoded(ended, _Ended)), output[_STDOUT], output[_STDERR])
 
     def _session(self) -> Any:
         self._opened = self._opened or self._make()
@@ -451,10 +423,6 @@ def _decoded(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except UNREADABLE as error:
         raise BoxUnknown(f"Kubernetes answers something else than its API says: {error}") from error
-
-
-def _words(done: Ran) -> str:
-    return done.stderr.decode(errors="replace").strip()[-200:]
 
 
 def make() -> Kubernetes:

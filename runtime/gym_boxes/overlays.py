@@ -49,11 +49,12 @@ class Overlays:
     """The provider `gym_boxes.Provider` of this machine.
 
     Args:
-        folder: where boxes and layers are; workers of one machine may share it. Its path is visible in boxes.
+        folder: where boxes and layers are; workers of one machine may share it.
         limits: of each box. ``disk_bytes`` counts for ``/tmp`` only.
     """
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self._folder = str(folder)
         self._boxes, self._layers, self._templates = (
             folder / name for name in ("boxes", "layers", "templates")
         )
@@ -157,6 +158,7 @@ class Overlays:
                 tuple(str(self._layers / one) for one in stack) or (str(place / "lower"),),
                 str(place / "upper"),
                 str(place / "work"),
+                self._folder,
             )
             opened.container = Container(directory=PLACE, limits=self._limits, layers=layers)
         return opened.container

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from importlib import import_module
+from typing import Any, Protocol
 
 import msgspec
-from gym_runtime import ServiceUnavailable, SessionLost
+from gym_runtime import ServiceUnavailable, SessionLost, UsageError
 from gym_runtime.plugins import load_plugin
 
 
@@ -136,3 +137,20 @@ def provider(name: str) -> Provider:
     """
     make: Callable[[], Provider] = load_plugin("boxes", name)
     return make()
+
+
+def load_sdk(package: str) -> Any:
+    """The package of a service, which is an extra of the same name.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise UsageError(
+            f"boxes of {package} need the package '{package}', which is not installed: "
+            f"pip install 'gym-runtime[{package}]'"
+        ) from None

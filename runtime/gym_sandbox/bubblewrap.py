@@ -19,7 +19,7 @@ from pathlib import Path
 from gym_sandbox import namespaces, python, seccomp
 from gym_sandbox.limits import NAMESPACE, SHELL, Limits
 from gym_sandbox.processes import cgroups
-from gym_sandbox.readable_files import PACKAGES, View
+from gym_sandbox.readable_files import PACKAGES, Layers, View
 from gym_sandbox.sandbox_errors import SetupError
 
 SETTING = "GYM_SANDBOX"
@@ -32,6 +32,9 @@ _REMEDY = (
     "systempaths=unconfined. If something else isolates this worker, --allow-weak-sandbox (or "
     f"{SETTING}=weak) runs the code with limits only"
 )
+_COVER, _UNSHARE, _MOUNT = "/mnt", "/usr/bin/unshare", "/usr/bin/mount"
+_NAMESPACES = ("-mr", "-m")
+"""Of an ordinary user and of root: of mounts, in which the user is root if need be."""
 CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 VARIABLES = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -144,10 +147,13 @@ def _problem(path: str) -> str | None:
     return tried.stderr.decode(errors="replace").strip() if tried.returncode != 0 else None
 
 
-def command(path: str, told: Sequence[str], *, outlives_sigterm: bool = False) -> list[str]:
+def command(
+    path: str, told: Sequence[str], *, outlives_sigterm: bool = False, layers: Layers | None = None
+) -> list[str]:
     """The command that starts bubblewrap with these arguments, through a shell.
 
-    SIGTERM is ignored by bubblewrap and what it starts where it ``outlives_sigterm``.
+    SIGTERM is ignored by bubblewrap and what it starts where it ``outlives_sigterm``. What is above the
+    ``layers`` is hidden: bubblewrap starts in a namespace where their folder is mounted at `_COVER`.
 
     The sandbox can read bubblewrap's arguments and variables, so none of them is a path of the worker. A
     worker that is root hands bubblewrap a namespace as an open file descriptor, and the program would inherit
@@ -155,12 +161,27 @@ def command(path: str, told: Sequence[str], *, outlives_sigterm: bool = False) -
     before bubblewrap, opens the namespace under a number of one digit.
     """
     lines = 'unset PWD; PATH=$1; shift; exec bwrap "$@"'
+    if layers is not None and layers.above and hides_layers(os.getpid()):
+        told = [layers.above, *told]
+        inner = f'{_MOUNT} --bind "$2" {_COVER} && unset PWD && PATH=$1 && shift 2 && exec bwrap "$@"'
+        lines = f"exec {_UNSHARE} {_NAMESPACES[os.geteuid() == 0]} {SHELL} -c '{inner}' sh \"$@\""
     if outlives_sigterm:
         lines = f"trap '' TERM; {lines}"
     if os.geteuid() == 0:
         namespace = f"/proc/{os.getpid()}/fd/{namespaces.namespace(os.getpid())}"
         lines = f"exec {NAMESPACE}<{namespace}; {lines}"
     return [SHELL, "-c", lines, "sh", os.path.dirname(path), *told]
+
+
+@cache
+def hides_layers(process: int) -> bool:
+    """Whether `Layers.above` can be hidden here; ``process`` is this one's id."""
+    needed = all(os.access(path, os.X_OK) for path in (_UNSHARE, _MOUNT)) and os.path.isdir(_COVER)
+    shown = any(Path(path).is_relative_to(_COVER) for path in (python.runtime(), *binaries()))
+    if not needed or shown:
+        return False
+    told = [_UNSHARE, _NAMESPACES[os.geteuid() == 0], _MOUNT, "--bind", "/tmp", _COVER]
+    return subprocess.run(told, capture_output=True, timeout=30, check=False, env={}).returncode == 0
 
 
 @contextmanager
@@ -256,9 +277,14 @@ def arguments(limits: Limits, view: View, *, template: bool = False) -> list[str
     for folder in view.writable:
         told += ["--size", share, "--tmpfs", folder]
     if (layers := view.layers) is not None:
-        for lower in layers.lower:
-            told += ["--overlay-src", lower]
-        told += ["--overlay", layers.upper, layers.work, layers.place]
+        upper, work, *lower = (layers.upper, layers.work, *layers.lower)
+        if layers.above and hides_layers(os.getpid()):
+            upper, work, *lower = (
+                f"{_COVER}{path.removeprefix(layers.above)}" for path in (upper, work, *lower)
+            )
+        for one in lower:
+            told += ["--overlay-src", one]
+        told += ["--overlay", upper, work, layers.place]
     if any(place.startswith(PACKAGES) for place in view.shown):
         told += ["--setenv", "PYTHONPATH", PACKAGES]
     # Last: bubblewrap makes the mount points above in the root.

@@ -156,6 +156,7 @@ class Isolated(Bounded):
                         path,
                         ["--args", str(told), *bounded],
                         outlives_sigterm=program.outlives_sigterm,
+                        layers=program.view.layers,
                     ),
                     bounds=bounds(program.limits),
                     group=group,

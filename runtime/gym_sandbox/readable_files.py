@@ -26,20 +26,23 @@ LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 class Layers(msgspec.Struct, frozen=True):
     """Folders on disk, of which later ones cover earlier ones, that are one folder in the sandbox.
 
-    They belong to `gym_sandbox.bubblewrap.layers_owner`. Their paths are visible in the sandbox, and no limit
-    but that on each file holds for what is written.
+    They belong to `gym_sandbox.bubblewrap.layers_owner`. No limit but that on each file holds for what is
+    written.
 
     Attributes:
         place: the path in the sandbox.
         lower: what is only read, the lowest first.
         upper: what is written goes there.
         work: an empty folder on the same disk, for the kernel.
+        above: a folder that has all of these. The sandbox sees their paths among its mounts, from this folder
+            on, but where the machine cannot hide what is above.
     """
 
     place: str
     lower: tuple[str, ...]
     upper: str
     work: str
+    above: str = ""
 
 
 class View(msgspec.Struct, frozen=True):

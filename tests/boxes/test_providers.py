@@ -10,10 +10,14 @@ from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
+from boxes.daytona_server import DaytonaServer
+from boxes.modal_server import ModalServer
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Provider, provider
+from gym_boxes.daytona import Daytona
 from gym_boxes.e2b import E2B
 from gym_boxes.engines import Engine
 from gym_boxes.kubernetes import Kubernetes
+from gym_boxes.modal import Modal
 from gym_boxes.overlays import EMPTY, Overlays
 from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, bubblewrap
@@ -33,7 +37,16 @@ except SetupError as error:
     _refusal = str(error)
 
 
-@pytest.fixture(params=["bubblewrap", "e2b", "kubernetes", pytest.param("podman", marks=pytest.mark.soak)])
+@pytest.fixture(
+    params=[
+        "bubblewrap",
+        "daytona",
+        "e2b",
+        "kubernetes",
+        "modal",
+        pytest.param("podman", marks=pytest.mark.soak),
+    ]
+)
 async def made(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[tuple[Provider, str]]:
@@ -52,6 +65,21 @@ async def made(
             service = E2B("key", api_url=server.url, sandbox_url=server.url)
             yield service, "base"
             await service.aclose()
+        return
+    if request.param == "daytona":
+        pytest.importorskip("daytona", reason="needs pip install 'gym-runtime[daytona]'")
+        async with DaytonaServer().run() as server:
+            sdk = Daytona("key", api_url=server.url)
+            yield sdk, "base"
+            await sdk.aclose()
+        return
+    if request.param == "modal":
+        pytest.importorskip("modal", reason="needs pip install 'gym-runtime[modal]'")
+        async with ModalServer().run() as server:
+            monkeypatch.setenv("MODAL_SERVER_URL", server.url)
+            modal = Modal("id", "secret")
+            yield modal, "python:3.12"
+            await modal.aclose()
         return
     if request.param == "kubernetes":
         async with KubernetesServer().run() as cluster:
@@ -120,6 +148,11 @@ async def test_forks_on_this_machine_copy_nothing_and_cannot_reach_each_other(tm
     await boxes.exec(box, "head -c 30000000 /dev/zero >big; mkdir d; echo 1 >d/f", timeout_s=30)
     template = await boxes.snapshot(box)
     forks = [await boxes.create(template, label=f"a.{number}.1", life_s=60) for number in range(1, 4)]
+    seen = (
+        await boxes.exec(forks[0], "cat /proc/*/mountinfo /proc/*/cmdline /proc/*/environ", timeout_s=30)
+    ).stdout
+    assert b"overlay" in seen
+    assert str(tmp_path).encode() not in seen, "no path of this machine is seen in a box"
     for number, fork in enumerate(forks):
         done = await boxes.exec(fork, f"wc -c <big; rm d/f; echo {number} >>mine; cat mine", timeout_s=30)
         assert done.stdout.split() == [b"30000000", b"%d" % number]

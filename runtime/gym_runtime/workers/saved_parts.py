@@ -48,6 +48,8 @@ FOLDER_BYTES = 2 << 30
 PUT_S = 10.0
 """How long storing a part at the broker may take: an answer waits for it."""
 DIGEST_BYTES = 16
+SMALL_BYTES = 1 << 16
+"""So much is hashed at once, within 0.1 ms; what is larger in a thread."""
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 """Variables with the address of an S3-compatible store."""
 
@@ -141,7 +143,8 @@ class BrokerParts:
         Raises:
             BrokerError: the broker does not store it within `PUT_S`.
         """
-        name = await anyio.to_thread.run_sync(_name, part)
+        small = len(part) <= SMALL_BYTES
+        name = _name(part) if small else await anyio.to_thread.run_sync(_name, part)
         with anyio.move_on_after(PUT_S):
             # Expected to be the first: a part that is there already is not stored again.
             await self._bus.append(f"{self._root}.{name}", part, expect=0)
@@ -155,7 +158,10 @@ class BrokerParts:
             ResourceError: it is gone, or damaged.
         """
         found = await self._bus.latest(f"{self._root}.{token(name, 'part')}", nearest=True)
-        return await anyio.to_thread.run_sync(_checked, name, found[0].payload if found else None)
+        part = found[0].payload if found else b""
+        if len(part) <= SMALL_BYTES:
+            return _checked(name, part if found else None)
+        return await anyio.to_thread.run_sync(_checked, name, part)
 
 
 class FolderParts:

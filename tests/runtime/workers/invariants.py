@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from gym_runtime.messages.outcomes import Cancelled, Completed, Truncated
 from gym_runtime.rollout.account import NOTES
-from runtime.workers.sample_environments import GROUPED, SIZE, TURNS
+from runtime.workers.sample_environments import CALLS, GROUPED, SIZE
 from runtime.workers.simulation import Play, play
 from runtime.workers.simulation_plan import Plan
 
@@ -40,6 +40,8 @@ def violations(plan: Plan, played: Play) -> list[str]:
                 found.append(f"rollout {index} ({name}) lost or repeated a call: reward {record.reward}")
     if played.sessions:
         found.append(f"{played.sessions} sessions are open")
+    if played.unknown:
+        found.append(f"{played.unknown} sessions went on from a state that none has saved")
     if played.busy:
         found.append(f"{played.busy} calls or rollouts are in progress")
     if played.stored["task"]:
@@ -48,9 +50,9 @@ def violations(plan: Plan, played: Play) -> list[str]:
     most = (plan.total + plan.groups) * played.parts
     if played.stored["rollout"] > most:
         found.append(f"{played.stored['rollout']} records are stored")
-    # So may the last turns and notes of what was in progress when its run was closed.
-    if played.stored["journal"] > most * (TURNS + NOTES):
-        found.append(f"{played.stored['journal']} turns and notes are stored")
+    # So may the last turns, notes and saved states of what was in progress when its run was closed.
+    if played.stored["journal"] > most * (1 + 2 * CALLS + NOTES):
+        found.append(f"{played.stored['journal']} turns, notes and states are stored")
     return found
 
 
@@ -66,9 +68,10 @@ def _unlike(task: int, played: Play) -> list[str]:
     return [f"the rewards of group {task} are from {compared}, of {sizes}; it has {indices}"]
 
 
-def play_all(seeds: range) -> Counter[str]:
-    """Play seeds and check each one's end; how many rollouts ended how."""
+def play_all(seeds: range) -> tuple[Counter[str], int]:
+    """Play seeds and check each one's end; how many rollouts ended how, and how many sessions went on."""
     outcomes: Counter[str] = Counter()
+    restored = 0
     for seed in seeds:
         plan = Plan.of(seed)
         try:
@@ -80,4 +83,5 @@ def play_all(seeds: range) -> Counter[str]:
         outcomes.update(
             type(record.outcome).__name__ for records in played.disk.values() for record in records
         )
-    return outcomes
+        restored += played.restored
+    return outcomes, restored

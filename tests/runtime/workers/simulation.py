@@ -32,7 +32,7 @@ from gym_testing import virtual_clock
 from gym_testing.background import background, hosting
 from gym_testing.memory import Chances, Fate, MemoryBroker, MemoryBus, Passing
 from gym_testing.small_system import rollout_spec, row
-from runtime.workers.sample_environments import AGENTS, GROUPED, OPEN, SIZE, Thinker, environments
+from runtime.workers.sample_environments import AGENTS, GROUPED, OPEN, SAVED, SIZE, Thinker, environments
 from runtime.workers.simulation_plan import Injection, Plan, Victim
 
 LIMIT_S = 15.0
@@ -268,12 +268,15 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
         disk: each rollout's records.
         parts: how often the client was started.
         sessions, busy: what is still open and in progress.
+        restored, unknown: how many sessions went on from a saved state, and from one that none has saved.
         stored: records and tasks that the broker still has, by kind.
     """
 
     disk: dict[Key, list[RolloutRecord]]
     parts: int
     sessions: int
+    restored: int
+    unknown: int
     busy: int
     stored: dict[str, int]
     trace: list[Event]
@@ -287,6 +290,7 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 def play(plan: Plan) -> Play:
     """A plan from its start to its end."""
     OPEN.clear()
+    SAVED.clear()
     return virtual_clock.run(lambda: _play(plan), seed=plan.seed)
 
 
@@ -311,6 +315,8 @@ async def _play(plan: Plan) -> Play:
             disk=client.disk,
             parts=client.part,
             sessions=OPEN["sessions"],
+            restored=OPEN["restored"],
+            unknown=OPEN["restored what was never saved"],
             busy=fleet.busy(),
             stored=stored,
             trace=storm.trace,

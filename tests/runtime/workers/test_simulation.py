@@ -46,7 +46,7 @@ def batches(config: pytest.Config) -> list[range]:
 
 
 @pytest.fixture(scope="module")
-def playing(request: pytest.FixtureRequest) -> Iterator[dict[range, Future[Counter[str]]]]:
+def playing(request: pytest.FixtureRequest) -> Iterator[dict[range, Future[tuple[Counter[str], int]]]]:
     """Every batch of seeds, being played on all cores."""
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"), initializer=silence) as pool:
         yield {seeds: pool.submit(play_all, seeds) for seeds in batches(request.config)}
@@ -61,16 +61,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_whatever_befalls_a_system_every_rollout_ends_once_and_nothing_is_left(
-    seeds: range, playing: dict[range, Future[Counter[str]]]
+    seeds: range, playing: dict[range, Future[tuple[Counter[str], int]]]
 ) -> None:
-    outcomes = playing[seeds].result()
+    outcomes, _ = playing[seeds].result()
     if len(seeds) == BATCH:
         # 96 % of the first 300 seeds do; schedules that nothing survives may fall into one batch.
         assert outcomes["Completed"] >= 0.85 * outcomes.total(), "almost all should survive"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_lost_sessions_go_on_from_what_they_have_saved(
+    playing: dict[range, Future[tuple[Counter[str], int]]],
+) -> None:
+    restored = sum(future.result()[1] for future in playing.values())
+    assert len(playing) * BATCH < SEEDS or restored >= SEEDS // 30
+
+
 def test_a_calm_system_leaves_nothing_at_all() -> None:
-    calm = Plan(seed=1, rollouts=["tally", "quest", "once"], twice=[0], chances=Chances(), injections=[])
+    calm = Plan(
+        seed=1, rollouts=["tally", "quest", "once", "saver"], twice=[0], chances=Chances(), injections=[]
+    )
     played = play(calm)
     assert violations(calm, played) == []
     assert (played.parts, played.stored) == (1, {"task": 0, "rollout": 0, "journal": 0})

@@ -1,0 +1,54 @@
+"""Scripts in boxes whose service runs a command with one stream in and two out: Kubernetes and Modal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from gym_runtime import ResourceError
+
+from gym_boxes.provider import Ran
+
+KILLED = 137
+# The sizes are told, because not each version of a protocol can close a stream.
+_LOADER = """
+room=$(mktemp -d /tmp/.gym-XXXXXX) || exit 125
+head -c "$2" >"$room/script"; head -c "$3" >"$room/in"
+timeout -s KILL "$1" /bin/sh "$room/script" <"$room/in"
+code=$?
+rm -rf "$room"
+exit $code
+"""
+
+
+def loaded(script: str, stdin: bytes, timeout_s: float) -> tuple[list[str], bytes]:
+    """The command for a script, and what is sent to it; it exits with `KILLED` at its time limit."""
+    said = script.encode("utf-8", "surrogatepass")
+    limits = [str(max(1, round(timeout_s))), str(len(said)), str(len(stdin))]
+    return ["/bin/sh", "-c", _LOADER, "sh", *limits], said + stdin
+
+
+def ran(code: int, stdout: bytes | bytearray, stderr: bytes | bytearray) -> Ran:
+    """How a script has ended that was `loaded`."""
+    return Ran(exit_code=None if code == KILLED else code, stdout=bytes(stdout), stderr=bytes(stderr))
+
+
+def writing(path: str) -> str:
+    """The script that writes its input to a file."""
+    folder = shlex.quote(os.path.dirname(path) or ".")
+    return f"mkdir -p -- {folder} && cat >{shlex.quote(path)}"
+
+
+def reading(path: str) -> str:
+    """The script that prints a file."""
+    return f"cat -- {shlex.quote(path)}"
+
+
+def require_done(done: Ran, what: str) -> None:
+    """
+    Raises:
+        ResourceError: the script has failed.
+    """
+    if done.exit_code != 0:
+        words = done.stderr.decode(errors="replace").strip()[-200:]
+        raise ResourceError(f"{what}: {words}", stage="box")
