@@ -34,6 +34,7 @@ LONG_BYTES = 2**20
 MAX_UNREAD = 1000
 """Messages that the program does not read."""
 MAX_ID_BYTES = 200
+MAX_SHOWN_CHARS = 2**18
 CANCEL_S = 2.0
 """How long the end of a cancelled turn is awaited before the program is killed."""
 LAST_WORDS_BYTES = 2000
@@ -71,10 +72,24 @@ class _Permission(msgspec.Struct):
     options: list[_Option]
 
 
+class _Shown(msgspec.Struct):
+    text: str = ""
+
+
+class _Update(msgspec.Struct):
+    kind: str = msgspec.field(name="sessionUpdate")
+    content: _Shown | list[Any] | None = None
+
+
+class _Notice(msgspec.Struct):
+    update: _Update
+
+
 _encode = msgspec.json.Encoder().encode
 _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_number = msgspec.json.Decoder(int).decode
 _decode_problem = msgspec.json.Decoder(_Problem).decode
+_decode_update = msgspec.json.Decoder(_Notice).decode
 _decode_permission = msgspec.json.Decoder(_Permission).decode
 
 
@@ -115,6 +130,13 @@ class AcpConnection:
         self._listening = anyio.CancelScope(shield=True)
         self._eof = anyio.Event()
         self._words = b""
+        self._chunks: list[str] = []
+        self._chars = 0
+
+    @property
+    def said(self) -> str:
+        """The text that it has shown to its user since the last prompt; of a long one its end."""
+        return "".join(self._chunks)[-MAX_SHOWN_CHARS:]
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -137,6 +159,7 @@ class AcpConnection:
         Raises:
             ResourceError: as `call`.
         """
+        self._chunks, self._chars = [], 0
         asked, number = self._begin("session/prompt", {"sessionId": session, "prompt": blocks})
         try:
             await asked.over.wait()
@@ -250,8 +273,19 @@ class AcpConnection:
         if said.method is not None:
             if said.id is not UNSET:
                 self._reply(said.id, said.method, said.params)
+            elif said.method == "session/update":
+                self._note(said.params)
         elif said.id is not UNSET:
             self._answered(said.id, said)
+
+    def _note(self, params: Raw) -> None:
+        with suppress(*UNREADABLE):
+            update = _decode_update(params).update
+            if update.kind == "agent_message_chunk" and isinstance(update.content, _Shown):
+                self._chunks.append(update.content.text)
+                self._chars += len(update.content.text)
+                if self._chars > 2 * MAX_SHOWN_CHARS:
+                    self._chunks, self._chars = [self.said], MAX_SHOWN_CHARS
 
     def _reply(self, request: Raw, method: str, params: Raw) -> None:
         if len(bytes(request)) > MAX_ID_BYTES:

@@ -74,6 +74,18 @@ class _Known(NamedTuple):
     past: int | None = None
 
 
+class _Answered(NamedTuple):
+    """A call that was answered: its name, the turn, its instructions."""
+
+    name: str
+    turn: Turn
+    instructions: str | None
+
+    @property
+    def text(self) -> str:
+        return "".join(message.text for message in self.turn.messages).strip()
+
+
 class HarnessCalls:
     """The harness's calls, as turns of the rollout.
 
@@ -82,17 +94,15 @@ class HarnessCalls:
         failure: what ended it, if that was an error.
         incomplete: why the last answer stops short, or None.
         tool_turn: held while a tool of the environment is called, because a session's calls do not overlap.
-        turn: the last turn of the transcript since `begin_part`, or else the last one at all since then.
-        refused: why the last request since then was not one that a model can answer, or None.
+        refused: why the last request since `begin_part` was not one that a model can answer, or None.
     """
 
     def __init__(self, rollout: Rollout, options: HarnessOptions) -> None:
         self.scope = anyio.CancelScope()
         self.failure: GymError | None = None
         self.incomplete: str | None = None
-        self.turn: Turn | None = None
         self.refused: TaskError | None = None
-        self._in_transcript = False
+        self._part: list[_Answered] = []
         self._rollout = rollout
         self._transcript = Transcript()
         rollout.branches = self._transcript.branches
@@ -103,7 +113,7 @@ class HarnessCalls:
         self._name = secrets.token_hex(4)
         self._found = anyio.Event()
         self.tool_turn = anyio.Lock()
-        self._instructions: str | None = None
+        self._shown: _Answered | None = None
         self._sampling = _sampling(rollout.params)
         metadata = rollout.params.metadata or {}
         self._metadata = {name: text for name, text in metadata.items() if name not in _SIDE_CHANNEL}
@@ -142,12 +152,10 @@ class HarnessCalls:
             count,
             lambda: transcript.add(items, answer, turn.tokens, before, name=known.name, written=other),
         )
-        if in_transcript or not self._in_transcript:
-            self.turn, self._in_transcript = turn, in_transcript
+        instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
+        self._part.append(answered := _Answered(known.name, turn, instructions))
         if in_transcript:
-            self.incomplete = turn.incomplete
-            self._instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
-        self._show()
+            self._show(answered)
         return ModelAnswer(response=Raw(_encode(turn.response)))
 
     async def _recognised(self, name: str, written: list[Raw], params: dict[str, Raw]) -> _Known:
@@ -206,7 +214,34 @@ class HarnessCalls:
 
     def begin_part(self) -> None:
         """The program is about to work on another prompt."""
-        self.turn, self.refused, self._in_transcript = None, None, False
+        self.refused = None
+        self._part.clear()
+
+    def end_part(self, said: str) -> Turn | None:
+        """The program is done with a prompt. The transcript ends with the answer that it has shown its user,
+        not with a question beside it, such as for a title or for what the user might say next.
+
+        Args:
+            said: what it has shown since `begin_part`. If it holds none of the answers, the transcript ends
+                with the last answer of the longest conversation.
+
+        Returns:
+            That turn; None if the model has answered nothing since then.
+        """
+        if not self._part:
+            return None
+        ends = [
+            (said.rfind(one.text) + len(one.text), len(one.text), place)
+            for place, one in enumerate(self._part)
+            if one.text and one.text in said
+        ]
+        if ends:
+            chosen = self._part[max(ends)[-1]]
+        else:
+            chosen = next((one for one in self._part if one is self._shown), self._part[-1])
+        self._transcript.end_with(chosen.name)
+        self._show(chosen)
+        return chosen.turn
 
     def end(self, program: str) -> None:
         """The program is done, or the rollout is.
@@ -253,13 +288,14 @@ class HarnessCalls:
             raise
         return Called(content_of(cast("FunctionCallOutput", said)), failed=failure is not None)
 
-    def _show(self) -> None:
-        """Copy the transcript so far into the rollout, which appends to its own copy."""
+    def _show(self, last: _Answered) -> None:
+        """Copy the transcript, which ends with this call, into the rollout, which appends to its own copy."""
         rollout, transcript = self._rollout, self._transcript
+        self._shown, self.incomplete = last, last.turn.incomplete
         rollout.input, rollout.output = [*transcript.input], [*transcript.output]
         rollout.tokens = dict(transcript.tokens)
         rollout.params = msgspec.structs.replace(
-            rollout.params, input=Raw(_encode(rollout.input)), instructions=self._instructions
+            rollout.params, input=Raw(_encode(rollout.input)), instructions=last.instructions
         )
 
     def _params(self, asked: Raw) -> dict[str, Raw]:

@@ -207,7 +207,7 @@ class _Session:
             calls.begin_part()
             ended = await self._program.prompt(self._name, self._blocks(parts), _Prompted)
             rollout.notes["acp_stop_reason"] = reason = shown(ended.stop_reason[:100])
-            turn = self._checked(calls, ended)
+            turn = self._checked(calls, ended, calls.end_part(self._program.said))
             if reason in _CUT:
                 return rollout.truncate(turn.incomplete or _CUT[reason])
             if turn.incomplete is not None:
@@ -219,8 +219,8 @@ class _Session:
                 return rollout.truncate("max_turns")
             parts = prompt_parts(items)
 
-    def _checked(self, calls: HarnessCalls, ended: _Prompted) -> Turn:
-        """The answer with which a turn has ended.
+    def _checked(self, calls: HarnessCalls, ended: _Prompted, turn: Turn | None) -> Turn:
+        """The answer of the model with which the program has ended its turn.
 
         Raises:
             ResourceError: it has not, although the program says so.
@@ -229,14 +229,14 @@ class _Session:
             raise _failed(f"ended its turn with an error: {words}")
         if ended.stop_reason != "end_turn" and ended.stop_reason not in _CUT:
             raise _failed(f"ended its turn by itself with '{ended.stop_reason[:100]}'")
-        if calls.turn is None:
+        if turn is None:
             raise _failed(
                 "ended its turn and asked the model nothing; does it know OPENAI_BASE_URL, "
                 "ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL?"
             )
         if calls.refused is not None:
             raise _failed(f"ended its turn after a request that was refused: {calls.refused.message}")
-        return calls.turn
+        return turn
 
     def _blocks(self, parts: list[list[str | Image]]) -> list[dict[str, str]]:
         """

@@ -8,8 +8,20 @@ from typing import Any
 
 import pytest
 from agents.acp.speakers import BY_HAND, PLAIN, PLAYER, hall, play, row
-from gym_runtime import Environment, Episode, Image, Reply, Session, Step, Task, Verdict, tool
+from gym_runtime import (
+    Environment,
+    Episode,
+    Image,
+    Reply,
+    RolloutSettings,
+    Session,
+    Step,
+    Task,
+    Verdict,
+    tool,
+)
 from gym_runtime.cli.main import run
+from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Truncated
 from gym_testing.background import settled
 from gym_testing.small_system import (
@@ -20,6 +32,7 @@ from gym_testing.small_system import (
     function_call,
     rollout_spec,
 )
+from resources.guests.harbor_folders import STEPS, TOML, task
 from runtime.environment.image_samples import png
 
 pytestmark = pytest.mark.anyio
@@ -153,6 +166,31 @@ async def test_tools_of_a_step_by_step_environment_are_steps(
     assert [one["output"] for one in output if one["type"] == "function_call_output"][0] == "floor 2"
 
 
+@pytest.mark.slow
+async def test_a_harbor_task_of_two_steps(speaker: Any, tmp_path: Path) -> None:
+    """The box by its tool; each instruction is a prompt."""
+    tests = """#!/bin/sh
+[ "$(cat out.txt)" = "$WANTED" ] && echo 1 >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt
+"""
+    steps = {f"steps/{name}/instruction.md": f"Append {name}." for name in ("first", "second")}
+    task(tmp_path / "tasks" / "two", toml=TOML + STEPS, tests=tests, solution=None, **steps)
+    name = f"harbor:{tmp_path / 'tasks'}?image=none&control=none"
+    commands = [json.dumps({"command": f"printf {word} >>out.txt"}) for word in ("one", "' two'")]
+    calls = [answer(function_call("mcp__gym__bash", text, f"c{n}")) for n, text in enumerate(commands)]
+    engine = Engine(calls[0], answer("First."), calls[1], answer("Second."))
+    async with hall(speaker(PLAYER), engine, catalogue.environment(name)) as system:
+        (rows,) = [[*catalogue.environment(name).definition.generate(None, 0)]]
+        records = system.client.rollouts(rows, environment=name, settings=RolloutSettings(agent="acp"))
+        (record,) = [one async for one in records]
+    assert (record.outcome, record.reward, record.turns) == (Completed(), 1.0, 4)
+    asked = [json.loads(bytes(call.input[-1])) for call, _ in engine.calls.items]
+    prompts = [one["content"] for one in asked if one.get("role") == "user"]
+    assert [text if isinstance(text, str) else text[0]["text"] for text in prompts] == [
+        "Append first.",
+        "Append second.",
+    ]
+
+
 async def test_a_program_that_takes_no_tools(speaker: Any) -> None:
     tools = [{"type": "function", "name": "up", "parameters": {"type": "object"}}]
     record = await play(speaker(PLAIN), Engine(answer("done")), row(tools=tools))
@@ -265,6 +303,42 @@ answer(asked, stopReason="end_turn")
         outcomes = [json.loads(json.loads(bytes(raw))["content"]) for raw in call.input[:3]]
         told[choice] = [one.get("optionId") for one in outcomes]
     assert told == {"allow": ["o", "a", None], "refuse": ["n", "n", None]}
+
+
+BESIDE = (
+    BY_HAND
+    + """
+begin()
+asked = prompted()
+while True:
+    answered = ask(asked)
+    update(answered)
+    if sys.argv[1] == "a title":
+        kept, said[:] = said[:], []
+        ask({"params": {"prompt": [{"text": "A title?"}]}})
+        said[:] = kept
+    answer(asked, stopReason="end_turn")
+    asked = prompted()
+    if sys.argv[1] == "what comes next":
+        kept = said[:]
+        ask({"params": {"prompt": [{"text": "What may the user say?"}]}})
+        said[:] = kept
+"""
+)
+
+
+@pytest.mark.parametrize("question", ["a title", "what comes next"])
+@pytest.mark.parametrize("name", ["guessing", "sample"])
+async def test_a_question_beside_the_conversation_is_not_the_answer(
+    question: str, name: str, speaker: Any
+) -> None:
+    steps = name == "guessing"
+    turns = ["50", "99", "37", "7"] if steps else ["done", "99"]
+    engine = Engine(*map(answer, turns))
+    record = await play(speaker(BESIDE, question), engine, environment=name, steps=steps)
+    assert (record.outcome, record.reward) == (Completed(), 1.0)
+    assert texts(record) == (["50", "Lower.", "37", "Right."] if steps else ["done"])
+    assert len(engine.calls.items) == {"a title": 4, "what comes next": 3}[question] - 2 * (not steps)
 
 
 async def test_an_incomplete_answer_is_a_truncation(speaker: Any) -> None:
