@@ -31,6 +31,8 @@ from gym_agents._workplace import SIGNALS
 MAX_LINE_BYTES = 32 * 2**20
 LONG_BYTES = 2**20
 """From here on a line is decoded in a thread, because it takes milliseconds."""
+LINES_AT_ONCE = 200
+"""So many are taken in some milliseconds; then others have their turn."""
 MAX_UNREAD = 1000
 """Messages that the program does not read."""
 MAX_ID_BYTES = 200
@@ -228,13 +230,16 @@ class AcpConnection:
                 await self._more.wait()
 
     async def _hear(self) -> None:
-        buffer, searched = bytearray(), 0
+        buffer, searched, lines = bytearray(), 0, 0
         while piece := await self._child.read():
             buffer += piece
             while (end := buffer.find(b"\n", searched)) >= 0:
                 line, searched = bytes(buffer[:end]), 0
                 del buffer[: end + 1]
                 await self._take(line)
+                lines += 1
+                if not lines % LINES_AT_ONCE:
+                    await checkpoint()
             searched = len(buffer)
             if searched > MAX_LINE_BYTES:
                 self._fail(self._error(f"writes a line of more than {MAX_LINE_BYTES >> 20} MiB"))

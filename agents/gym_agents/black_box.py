@@ -45,7 +45,6 @@ from contextlib import suppress
 from typing import ClassVar
 
 import anyio
-from anyio.lowlevel import checkpoint
 from gym_runtime import Image, ResourceError, TaskError
 from gym_runtime.adapters import Rollout
 from gym_sandbox.processes import Child, EndOfProcess
@@ -100,7 +99,6 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
     async def listen(errors: bool) -> None:
         while piece := await child.read(errors=errors):
             words[errors] = (words[errors] + piece)[-LAST_WORDS_BYTES:]
-            await checkpoint()  # reading what is there already does not wait
 
     async def tell() -> None:
         with suppress(EndOfProcess):  # a program may exit without reading all of its input
