@@ -15,6 +15,7 @@ from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.messages.calls import ModelAnswer, Prefix, Tokens
 from gym_runtime.messages.responses import decode_response
 from gym_testing.small_system import Engine, answer, function_call, reasoning
+from runtime.environment.image_samples import png
 
 pytest.importorskip("google.genai", reason="needs Google's client: pip install google-genai")
 pytestmark = [
@@ -172,8 +173,9 @@ async def test_the_client_calls_functions_by_itself() -> None:
 
 
 async def test_images_and_answers_of_functions_with_images() -> None:
-    image = {"inline_data": {"mime_type": "image/png", "data": b"png"}}
-    shown = {"inline_data": {"mime_type": "image/png", "data": "cG5n"}}  # the client sends it as it is
+    data = bytes.fromhex("fbefbefbff")  # the client writes it in the alphabet of URLs
+    image = {"inline_data": {"mime_type": "image/png", "data": data}}
+    shown = {"inline_data": {"mime_type": "image/png", "data": "-----_8="}}  # and sends this as it is
     call: dict[str, Any] = {"function_call": {"name": "look", "args": {}}}
     seen = {"function_response": {"name": "look", "response": {"output": "ok"}, "parts": [shown]}}
     contents: list[Any] = [
@@ -185,7 +187,7 @@ async def test_images_and_answers_of_functions_with_images() -> None:
         await asked(made, stream=False, contents=contents)
     ((asked_for, _),) = stand.engine.calls.items
     first, called, output = [json.loads(bytes(raw)) for raw in asked_for.input]
-    url = "data:image/png;base64,cG5n"
+    url = "data:image/png;base64,+++++/8="
     assert first["content"][0]["image_url"] == output["output"][1]["image_url"] == url
     assert called["call_id"] == output["call_id"] == "call_1"
 
@@ -254,3 +256,35 @@ async def test_a_rollout_is_named_by_the_key_too() -> None:
             assert (await asked(made, stream=False))[0].text == "x"
     ((_, context),) = stand.engine.calls.items
     assert context.rollout == "r.0.1"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_googles_client_gets_functions_of_its_computer_tool(stream: bool) -> None:
+    """And what it sends back is what the model wrote, though the grid is coarser than the screen."""
+    screen = {"inline_data": {"mime_type": "image/png", "data": png(1280, 800)}}
+    wrote = '{"action": "left_click",  "coordinate": [1279, 3]}'
+    tool = {
+        "computer_use": {"environment": "ENVIRONMENT_BROWSER", "excluded_predefined_functions": ["scroll"]}
+    }
+    engine = Engine(answer(function_call("computer", wrote, "call_1")), answer("Done."))
+    async with standing(engine) as stand, client(stand) as made:
+        user = {"role": "user", "parts": [screen, {"text": "Close it."}]}
+        (part,) = parts(await asked(made, stream=stream, contents=[user], tools=[tool]))
+        call = part.function_call
+        assert (call.id, call.name, call.args) == ("call_1", "click", {"x": 999, "y": 4})
+        result = {"id": "call_1", "name": "click", "response": {"url": "about:blank"}}
+        history = [
+            user,
+            {"role": "model", "parts": [part.model_dump(exclude_none=True)]},
+            {"role": "user", "parts": [{"function_response": result}, screen]},
+        ]
+        await asked(made, stream=stream, contents=history, tools=[tool])
+        (first, _), (second, _) = stand.engine.calls.items
+    offered = {one["name"]: one for one in json.loads(bytes(first.params))["tools"]}
+    assert sorted(offered) == ["computer", "go_back", "go_forward", "navigate"]
+    actions = offered["computer"]["parameters"]["properties"]["action"]["enum"]
+    assert "left_click" in actions
+    assert "scroll" not in actions
+    _, called, output, _ = [json.loads(bytes(raw)) for raw in second.input]
+    assert (called["name"], called["arguments"], called["call_id"]) == ("computer", wrote, "call_1")
+    assert (output["call_id"], output["output"]) == ("call_1", '{"url":"about:blank"}')
