@@ -174,6 +174,27 @@ def read_request(body: bytes, *, stream: bool = False) -> Asked:
     return Asked(call=call, model="", stream=stream, computer=gemini_computer.TOOL if native else "")
 
 
+def read_count(body: bytes) -> ModelCall:
+    """A body of ``POST /v1/models/NAME:countTokens``: the contents, or the request whose tokens are meant.
+
+    Raises:
+        TaskError: as `read_request`.
+    """
+    fields = Fields(camel(body))
+    whole: dict[str, Raw] | None = fields.take("generateContentRequest", dict[str, Raw])
+    given = {name: raw for name, raw in (whole or fields.rest()).items() if name != "model"}
+    call = read_request(encode(given)).call
+    # A worker of an older version answers it in full: its answer would be short.
+    params = encode({**msgspec.json.decode(call.params), "max_output_tokens": 1})
+    return msgspec.structs.replace(call, params=Raw(params), count=True)
+
+
+def write_count(raw: Raw) -> bytes:
+    """The answer to it."""
+    usage = decode_response(raw).usage or Usage()
+    return encode({"totalTokens": usage.input_tokens})
+
+
 def _refuse_rest(fields: Fields, inside: str = "") -> None:
     fields.refuse(dict.fromkeys(fields.rest(), f"this cannot be carried to the models here{inside}"))
 
@@ -438,6 +459,7 @@ def _error_body(problem: Problem) -> dict[str, Any]:
     return {"error": {"code": status, "message": problem.message, "status": state}}
 
 
+COUNT_PATH = "/{version:v1|v1beta|v1alpha}/models/{model:.+}:countTokens"
 GEMINI = ApiDialect(
     name="gemini",
     path="/{version:v1|v1beta|v1alpha}/models/{model:.+}:generateContent",

@@ -288,3 +288,45 @@ async def test_googles_client_gets_functions_of_its_computer_tool(stream: bool) 
     _, called, output, _ = [json.loads(bytes(raw)) for raw in second.input]
     assert (called["name"], called["arguments"], called["call_id"]) == ("computer", wrote, "call_1")
     assert (output["call_id"], output["output"]) == ("call_1", '{"url":"about:blank"}')
+
+
+class Counter:
+    """An engine that counts."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def respond(self, call: Any, context: Any) -> Any:
+        raise AssertionError("nothing is answered")
+
+    async def count(self, call: Any, context: Any) -> int:
+        self.asked.append(call)
+        return len(call.input) + 40
+
+
+async def test_tokens_are_counted_by_the_engine() -> None:
+    async with standing(Counter()) as stand, client(stand) as made:
+        contents = [{"role": "user", "parts": [{"text": "a"}]}, {"role": "model", "parts": [{"text": "b"}]}]
+        counted = await made.models.count_tokens(model="policy", contents=contents)
+        assert counted.total_tokens == 42
+        whole = {"generateContentRequest": {"model": "models/policy", "contents": contents, "tools": [TOOL]}}
+        status, said, _ = await stand.post(f"{stand.at('r.0.0')}/v1beta/models/policy:countTokens", whole)
+        assert (status, said) == (200, {"totalTokens": 42})
+        assert [one["name"] for one in json.loads(bytes(stand.engine.asked[1].params))["tools"]] == [
+            "weather"
+        ]
+        assert stand.captures.calls("r.0.0") is None, "it is no turn"
+
+
+@pytest.mark.parametrize("more", [{}, {"count": None}])
+async def test_what_cannot_be_counted_is_said_in_googles_form(more: dict[str, Any]) -> None:
+    from google.genai import errors
+
+    async with standing(answer("x"), **more) as stand, client(stand) as made:
+        with pytest.raises(errors.APIError, match="an answer's usage says how many") as caught:
+            await made.models.count_tokens(model="policy", contents="weather?")
+        assert (caught.value.code, caught.value.status) == (501, "UNIMPLEMENTED")
+        assert not stand.engine.calls.items
+        status, said, _ = await stand.post(f"{stand.at('r.0.0')}/v1/models/policy:countTokens", b"{")
+        unreadable = (501, "UNIMPLEMENTED") if more else (400, "INVALID_ARGUMENT")
+        assert (status, said["error"]["status"]) == unreadable
