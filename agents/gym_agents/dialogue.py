@@ -75,13 +75,13 @@ class Agent:
     """The agent of environments in which a user is simulated."""
 
     async def run(self, rollout: Rollout) -> None:
-        user = _User(rollout)
+        user = Person(rollout)
         stop = await self._talk(rollout, user)
         if not user.has_stopped:
             rollout.truncate(stop)
         rollout.notes["stop_reason"] = stop
 
-    async def _talk(self, rollout: Rollout, user: _User) -> str:
+    async def _talk(self, rollout: Rollout, user: Person) -> str:
         """The conversation, to its end: the user's signal, or the limit that ended it."""
         if not user.has_spoken:
             rollout.output.append(user_message(await user.opening()))
@@ -109,8 +109,8 @@ class Agent:
                 rollout.output.append(user_message(said))
 
 
-class _User:
-    """The simulated user of one rollout.
+class Person:
+    """The simulated user of one rollout, in the role ``user``.
 
     Attributes:
         messages: how many it has written.

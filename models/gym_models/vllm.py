@@ -164,6 +164,13 @@ class Adapter:
             return await self.own.respond(call, context)
         return await self._replicas.ask(context, lambda engine: engine.respond(call, context))
 
+    async def count(self, call: ModelCall, context: CallContext) -> int:
+        """The tokens of a conversation; see `gym_runtime.workers.adapter.Counting`."""
+        if self._replicas is None:
+            assert self.own is not None
+            return await self.own.count(call, context)
+        return await self._replicas.ask(context, lambda engine: engine.count(call, context))
+
     async def control(self, command: Control) -> ControlAnswer:
         """Do one thing to the weights of every engine; see `gym_runtime.workers.adapter.Controllable`.
 

@@ -14,6 +14,7 @@ from .workers.adapter import Adapter as Adapter
 from .workers.adapter import CallContext as CallContext
 from .workers.adapter import Controllable as Controllable
 from .workers.adapter import ConversationNotes as ConversationNotes
+from .workers.adapter import Counting as Counting
 from .workers.adapter import Holding as Holding
 from .workers.adapter import ModelSettings as ModelSettings
 from .workers.adapter import check_url as check_url

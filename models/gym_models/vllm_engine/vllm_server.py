@@ -38,7 +38,7 @@ from gym_faces.dialects import (
     responses_api,
 )
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall, WeightSpan
-from gym_runtime.errors import UNREADABLE, ModelRefused
+from gym_runtime.errors import UNREADABLE, ModelRefused, TaskError
 from gym_runtime.logs import logger
 from gym_runtime.messages import pack_ids, unpack_ids
 from msgspec import Raw
@@ -52,7 +52,7 @@ from gym_models.vllm_engine.tokens import Generated, Rendering
 from gym_models.wire import media
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
-from gym_models.wire.failures import is_context_overflow, not_an_answer
+from gym_models.wire.failures import failure, is_context_overflow, not_an_answer
 from gym_models.wire.http import Answer
 
 _NOT_ENABLED = (403, 404, 405, 501)
@@ -131,6 +131,21 @@ class VllmEngine(Engine):
             self._by_chat(call, context) if call.return_tokens else super().respond(call, context)
         )
         return self._stamped(answer, before)
+
+    async def count(self, call: ModelCall, context: CallContext) -> int:
+        """How many tokens a conversation has; see `gym_runtime.workers.adapter.Counting`."""
+        await media.check(call, self._media_hosts, context.notes)
+        try:
+            return len((await self._tokenize(call, context)).token_ids)
+        except Refused as refused:
+            error = failure(refused.answer, self.endpoint)
+            if refused.answer.status in _NOT_ENABLED:
+                raise ModelRefused(
+                    "this vLLM has no /tokenize, so it counts no tokens", stage="model"
+                ) from None
+            if refused.answer.status in _BAD_REQUEST:
+                raise TaskError(error.message, stage="model") from None
+            raise error from None
 
     def _stamped(self, answer: ModelAnswer, before: str) -> ModelAnswer:
         """The answer with the version of the weights; no spans where they changed in the meantime."""

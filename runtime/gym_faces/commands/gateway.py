@@ -77,8 +77,10 @@ def gateway(
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(router.run)
+            pools = Pools(router, model_pool, return_tokens=return_token_ids)
             served = Gateway(
-                Pools(router, model_pool, return_tokens=return_token_ids).ask,
+                pools.ask,
+                count=pools.ask,
                 models=model_pool,
                 captures=Captures(file=file),
                 names=names,

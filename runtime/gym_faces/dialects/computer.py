@@ -38,7 +38,7 @@ ACTIONS = (
 """Of Anthropic's newest tool, which is also the list of its toolset's members."""
 _PLACE = {"type": "array", "items": {"type": "integer"}}
 _KEYS = {"RETURN": "ENTER", "ESCAPE": "ESC"}
-_FROM_GEMINI = {
+FROM_GEMINI = {
     "click": "left_click",
     "double_click": "double_click",
     "triple_click": "triple_click",
@@ -48,7 +48,8 @@ _FROM_GEMINI = {
     "mouse_up": "left_mouse_up",
     "move": "mouse_move",
 }
-_TO_GEMINI = {ours: theirs for theirs, ours in _FROM_GEMINI.items()}
+"""Gemini's functions that are actions at one place."""
+_TO_GEMINI = {ours: theirs for theirs, ours in FROM_GEMINI.items()}
 GEMINI_LACKS = ("key_down", "key_up", "go_back", "go_forward", "zoom_region")
 """Gemini's functions that are never offered, because nothing here does them."""
 
@@ -167,8 +168,8 @@ def from_gemini(name: str, theirs: Mapping[str, Any], size: Size) -> tuple[str, 
     """The function and the arguments for a call of Gemini's; None if it is not one of its computer tool."""
     place = {"coordinate": _from_grid(theirs, "x", "y", size)}
     match name:
-        case _ if name in _FROM_GEMINI:
-            return NAME, {"action": _FROM_GEMINI[name], **place}
+        case _ if name in FROM_GEMINI:
+            return NAME, {"action": FROM_GEMINI[name], **place}
         case "type":
             enter = "\n" if theirs.get("press_enter") else ""
             return NAME, {"action": "type", "text": f"{theirs.get('text', '')}{enter}"}

@@ -30,6 +30,7 @@ Kind = Literal[
     "overloaded",
     "timeout",
     "internal",
+    "not_offered",
 ]
 MAX_ITEMS = 20_000
 MAX_OBJECTS = 500_000
@@ -130,6 +131,7 @@ ERRORS: dict[Kind, ErrorForm] = {
     "overloaded": ErrorForm(503, "server_error", "server_overloaded", "overloaded_error"),
     "timeout": ErrorForm(504, "server_error", "timeout", "timeout_error"),
     "internal": ErrorForm(500, "server_error", None, "api_error"),
+    "not_offered": ErrorForm(501, "server_error", "not_implemented", "api_error"),
 }
 
 

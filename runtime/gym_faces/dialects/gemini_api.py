@@ -7,6 +7,8 @@
     model: thought, text, functionCall          reasoning, message, ``function_call``
     ==========================================  ==================================================
 
+The computer tool becomes the function ``computer`` and others (`gemini_computer`).
+
 The model's name and the wish for a stream are in the path, so the gateway adds the one, and the other is a
 dialect of its own. A client may leave out the ids of calls: an answer then belongs to the first open call of
 its name. A response that is one text in ``output`` or ``result`` is that text, any other one is JSON.
@@ -20,10 +22,9 @@ google-genai 3.6.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import msgspec
 from gym_runtime.adapters import ModelCall
@@ -39,7 +40,8 @@ from gym_runtime.messages import (
 )
 from msgspec import Meta, Raw
 
-from gym_faces.dialects import side_channel
+from gym_faces.dialects import gemini_computer, gemini_engine, side_channel
+from gym_faces.dialects.computer import GRID
 from gym_faces.dialects.dialect import (
     ERRORS,
     MAX_ITEMS,
@@ -53,6 +55,7 @@ from gym_faces.dialects.dialect import (
     output_text,
     reasoning_item,
 )
+from gym_faces.dialects.gemini_names import camel, json_schema
 from gym_faces.dialects.pieces import encode, identity
 
 _HINTS = ("safetySettings", "labels", "serviceTier", "store")
@@ -74,23 +77,8 @@ _STATES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
     500: "INTERNAL",
+    501: "UNIMPLEMENTED",
 }
-_SNAKE = re.compile(rb'"[a-z]+(_[a-z]+)+"\s*:')
-_FREE = {
-    *(
-        "args",
-        "response",
-        "parameters",
-        "parametersJsonSchema",
-        "responseSchema",
-        "responseJsonSchema",
-        "labels",
-    )
-}
-"""What is a user's own below these names stays as it is."""
-_SCHEMA_HINTS = ("nullable", "propertyOrdering", "example")
-_DEPTH = 40
-"""Of a schema; deeper ones are refused."""
 
 
 class _Blob(msgspec.Struct, rename="camel"):
@@ -160,8 +148,13 @@ def read_request(body: bytes, *, stream: bool = False) -> Asked:
     Raises:
         TaskError: it is invalid, or has a field that cannot be carried; the message names the field.
     """
-    fields = Fields(_camel(body))
-    conversation = _Conversation()
+    fields = Fields(camel(body))
+    tools: list[dict[str, Raw]] = fields.take("tools", list[dict[str, Raw]], [])
+    offered, native = gemini_computer.offered(tools)
+    params: dict[str, Any] = {}
+    if tools:
+        params["tools"] = [*offered, *(_tool(one) for tool in tools for one in _functions(tool))]
+    conversation = _Conversation(native)
     if (system := fields.take("systemInstruction", _Content)) is not None:
         text = "\n\n".join(_text(part, "systemInstruction") for part in system.parts)
         conversation.items.append(item(role="system", content=text))
@@ -170,41 +163,36 @@ def read_request(body: bytes, *, stream: bool = False) -> Asked:
             conversation.add(content)
         except TaskError as error:
             raise TaskError(f"contents.{place}.{error}") from error
-    params: dict[str, Any] = {}
-    if tools := fields.take("tools", list[dict[str, Raw]]):
-        params["tools"] = [_tool(one) for tool in tools for one in _functions(tool)]
     if (config := fields.take("toolConfig", _ToolConfig)) is not None and config.function_calling_config:
-        params |= _choice(config.function_calling_config)
+        params |= _choice(config.function_calling_config, native)
     if (settings := fields.take("generationConfig", Raw)) is not None:
         params |= _settings(bytes(settings))
     # Taken out and dropped, so that what is left is what cannot be carried.
     fields.take_raw(*_HINTS)
     _refuse_rest(fields)
     call = ModelCall(params=Raw(encode(params)), input=conversation.items)
-    return Asked(call=call, model="", stream=stream)
+    return Asked(call=call, model="", stream=stream, computer=gemini_computer.TOOL if native else "")
 
 
-def _camel(body: bytes) -> bytes:
-    """A body with its names in camel case: Google's API takes both cases, and its clients send a mixture."""
-    if not _SNAKE.search(body):
-        return body
+def read_count(body: bytes) -> ModelCall:
+    """A body of ``POST /v1/models/NAME:countTokens``: the contents, or the request whose tokens are meant.
 
-    def renamed(value: Any) -> Any:
-        if isinstance(value, list):
-            return list(map(renamed, cast("list[Any]", value)))
-        if not isinstance(value, dict):
-            return value
-        found: dict[str, Any] = {}
-        for name, one in cast("dict[str, Any]", value).items():
-            first, *words = name.split("_")
-            name = first + "".join(map(str.title, words))
-            found[name] = one if name in _FREE else renamed(one)
-        return found
+    Raises:
+        TaskError: as `read_request`.
+    """
+    fields = Fields(camel(body))
+    whole: dict[str, Raw] | None = fields.take("generateContentRequest", dict[str, Raw])
+    given = {name: raw for name, raw in (whole or fields.rest()).items() if name != "model"}
+    call = read_request(encode(given)).call
+    # A worker of an older version answers it in full: its answer would be short.
+    params = encode({**msgspec.json.decode(call.params), "max_output_tokens": 1})
+    return msgspec.structs.replace(call, params=Raw(params), count=True)
 
-    try:
-        return encode(renamed(msgspec.json.decode(body)))
-    except UNREADABLE as error:
-        raise TaskError(f"the body is no JSON: {error}") from error
+
+def write_count(raw: Raw) -> bytes:
+    """The answer to it."""
+    usage = decode_response(raw).usage or Usage()
+    return encode({"totalTokens": usage.input_tokens})
 
 
 def _refuse_rest(fields: Fields, inside: str = "") -> None:
@@ -212,10 +200,16 @@ def _refuse_rest(fields: Fields, inside: str = "") -> None:
 
 
 class _Conversation:
-    """Items so far, and which of their calls have no answer yet."""
+    """Items so far, and which of their calls have no answer yet.
 
-    def __init__(self) -> None:
+    Args:
+        native: the functions of the computer tool, which the client offers.
+    """
+
+    def __init__(self, native: Collection[str]) -> None:
         self.items: list[Raw] = []
+        self._native = native
+        self._size, self._looked = GRID, 0
         self._open: list[tuple[str, str]] = []
         self._named = 0
 
@@ -233,13 +227,17 @@ class _Conversation:
         match part:
             case _Part(function_call=_Call() as call):
                 # Undecoded: the arguments must be the text that the model wrote.
-                arguments = bytes(call.args).decode()
+                name, arguments = call.name, bytes(call.args).decode()
                 self._named += 1
                 call_id = f"call_{self._named}" if call.id is None else call.id
-                self._open.append((call.name, call_id))
-                self.items.append(
-                    item(type="function_call", call_id=call_id, name=call.name, arguments=arguments)
-                )
+                self._open.append((name, call_id))
+                if name in self._native:
+                    # Of the items since the last look only: the sum of all looks is one reading.
+                    self._size = gemini_engine.shown(self.items[self._looked :], self._size)
+                    self._looked = len(self.items)
+                    signature = part.thought_signature
+                    name, arguments = gemini_computer.read_call(name, call.args, signature, self._size)
+                self.items.append(item(type="function_call", call_id=call_id, name=name, arguments=arguments))
             case _Part(thought=True):
                 self.items.append(reasoning_item(part.text or ""))
             case _:
@@ -293,7 +291,8 @@ def _text(part: _Part, place: str) -> str:
 def _part(part: _Part) -> dict[str, Any]:
     match part:
         case _Part(inline_data=_Blob(mime_type=kind, data=data)):
-            url = f"data:{kind};base64,{data}"
+            # Google's clients write the alphabet of URLs, and nothing else here reads it.
+            url = f"data:{kind};base64,{data.replace('-', '+').replace('_', '/')}"
         case _Part(file_data=_Blob(mime_type=kind, file_uri=url)):
             pass
         case _:
@@ -318,35 +317,16 @@ def _functions(tool: dict[str, Raw]) -> list[_Function]:
 def _tool(one: _Function) -> dict[str, Any]:
     schema: Any = one.parameters_json_schema
     if not bytes(schema):
-        schema = _schema(one.parameters or {"type": "object", "properties": {}})
+        schema = json_schema(one.parameters or {"type": "object", "properties": {}})
     # The Responses API takes a missing `strict` for true, and Gemini has no such thing.
     tool = {"type": "function", "name": one.name, "parameters": schema, "strict": False}
     return tool if one.description is None else {**tool, "description": one.description}
 
 
-def _schema(theirs: Any, depth: int = 0) -> Any:
-    """Gemini's form of a schema, whose types are in capitals, as JSON Schema."""
-    if depth > _DEPTH:
-        raise TaskError(f"a schema is deeper than {_DEPTH}")
-    if not isinstance(theirs, dict):
-        return theirs
-    given = cast("dict[str, Any]", theirs)
-    ours = {name: value for name, value in given.items() if name not in _SCHEMA_HINTS}
-    if isinstance(kind := given.get("type"), str):
-        ours["type"] = [kind.lower(), "null"] if given.get("nullable") is True else kind.lower()
-    if isinstance(properties := given.get("properties"), dict):
-        named = cast("dict[str, Any]", properties)
-        ours["properties"] = {name: _schema(one, depth + 1) for name, one in named.items()}
-    if isinstance(choices := given.get("anyOf"), list):
-        ours["anyOf"] = [_schema(one, depth + 1) for one in cast("list[Any]", choices)]
-    inner = ("items", "additionalProperties")
-    return ours | {name: _schema(given[name], depth + 1) for name in inner if name in given}
-
-
-def _choice(calling: _Calling) -> dict[str, Any]:
+def _choice(calling: _Calling, native: Collection[str]) -> dict[str, Any]:
     match calling:
         case _Calling(mode="ANY", allowed_function_names=[name]):
-            return {"tool_choice": {"type": "function", "name": name}}
+            return {"tool_choice": {"type": "function", "name": gemini_computer.ours(name, native)}}
         case _Calling(allowed_function_names=[_, *_]):
             raise TaskError(
                 "toolConfig: allowedFunctionNames takes one name with the mode ANY; offer fewer tools"
@@ -367,13 +347,11 @@ def _settings(body: bytes) -> dict[str, Any]:
     params: dict[str, Any] = {ours: raw[theirs] for theirs, ours in _SETTINGS.items() if theirs in raw}
     if (thinking := fields.take("thinkingConfig", _Thinking)) is not None and thinking.thinking_level:
         params["reasoning"] = {"effort": thinking.thinking_level.lower()}
-    kind, schema = fields.take("responseMimeType", str, "text/plain"), fields.take("responseJsonSchema", Raw)
+    kind, form = fields.take("responseMimeType", str, "text/plain"), fields.take("responseJsonSchema", Raw)
     if (theirs := fields.take("responseSchema", dict[str, Any])) is not None:
-        schema = _schema(theirs)
-    if schema is not None:
-        params["text"] = {
-            "format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
-        }
+        form = json_schema(theirs)
+    if form is not None:
+        params["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": form, "strict": True}}
     elif kind == "application/json":
         params["text"] = {"format": {"type": "json_object"}}
     elif kind != "text/plain":
@@ -418,8 +396,10 @@ def _answer(raw: Raw, asked: Asked) -> tuple[dict[str, Any], list[dict[str, Any]
                 if text := one.text or "".join(part.refusal or "" for part in one.parts):
                     parts.append({"text": text})
             case FunctionCall():
-                called = {"id": one.call_id, "name": one.name, "args": _arguments(one.arguments)}
-                parts.append({"functionCall": called})
+                if (part := gemini_computer.write_call(one, asked)) is None:
+                    called = {"id": one.call_id, "name": one.name, "args": _arguments(one.arguments)}
+                    part = {"functionCall": called}
+                parts.append(part)
             case _:
                 raise ModelRefused(f"Gemini's API cannot carry the model's {type(one).__name__}")
     head = {"modelVersion": response.model or asked.model, "responseId": identity()}
@@ -479,6 +459,7 @@ def _error_body(problem: Problem) -> dict[str, Any]:
     return {"error": {"code": status, "message": problem.message, "status": state}}
 
 
+COUNT_PATH = "/{version:v1|v1beta|v1alpha}/models/{model:.+}:countTokens"
 GEMINI = ApiDialect(
     name="gemini",
     path="/{version:v1|v1beta|v1alpha}/models/{model:.+}:generateContent",

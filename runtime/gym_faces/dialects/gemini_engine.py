@@ -164,6 +164,7 @@ class _Conversation:
                 self.system.append("".join(one.text or "" for one in _parts(entry.content)))
             case "message":
                 role = "model" if entry.role == "assistant" else "user"
+                self._look(_parts(entry.content))
                 native = [entry.native] if entry.native else None
                 self._say(role, native or [_piece(one) for one in _parts(entry.content) if one.text != ""])
             case "reasoning":
@@ -174,6 +175,11 @@ class _Conversation:
                 self._say("user", [self._answered(entry)])
             case other:
                 raise TaskError(f"Gemini's API cannot carry an item of type '{other}'", stage="model")
+
+    def _look(self, parts: Sequence[_Part]) -> None:
+        """Note the size of the last screenshot among them."""
+        sizes = [computer.size_of(one.image_url) for one in parts if one.image_url]
+        self._size = next((one for one in reversed(sizes) if one), self._size)
 
     def _say(self, role: str, parts: list[dict[str, Any]]) -> None:
         if not parts:
@@ -203,8 +209,7 @@ class _Conversation:
         name, confirmed = self._names.get(entry.call_id, (computer.NAME, False))
         parts = _parts(entry.output)
         images = [one for one in parts if one.image_url]
-        sizes = [computer.size_of(one.image_url or "") for one in images]
-        self._size = next((one for one in reversed(sizes) if one), self._size)
+        self._look(images)
         said: dict[str, Any] = {"output": "\n".join(one.text for one in parts if one.text)}
         if images:
             said["url"] = ""  # the computer tool wants one; pages here have none
@@ -275,7 +280,7 @@ def read_answer(body: bytes, call: ModelCall, model: str, repeated: Mapping[str,
     try:
         answer = _decode_answer(body)
         (candidate, *_) = answer.candidates
-        output = _items(candidate.content.parts, _shown(call.input))
+        output = _items(candidate.content.parts, shown(call.input))
     except (ValueError, *UNREADABLE) as error:
         raise ForeignAnswer(str(error)) from error
     blocked = any(_blocked(raw) for raw in candidate.content.parts)
@@ -304,15 +309,15 @@ def read_answer(body: bytes, call: ModelCall, model: str, repeated: Mapping[str,
     return Raw(encode(said))
 
 
-def _shown(items: Sequence[Raw]) -> computer.Size:
-    """The size of the last screenshot."""
+def shown(items: Sequence[Raw], before: computer.Size = computer.GRID) -> computer.Size:
+    """The size of the last screenshot among items; that of the one before them if there is none."""
     for raw in reversed(items):
         if b'"input_image"' in bytes(raw):
             entry = _decode_entry(raw)
-            for one in reversed(_parts(entry.output) or _parts(entry.content)):
+            for one in reversed(_parts(entry.output or entry.content)):
                 if one.image_url and (size := computer.size_of(one.image_url)):
                     return size
-    return computer.GRID
+    return before
 
 
 def _blocked(raw: Raw) -> bool:

@@ -6,6 +6,7 @@
     POST /rollouts/ID                                           for the launcher: make a rollout's name
     GET  /rollouts/NAME/calls                                   the captured calls
     DELETE /rollouts/NAME/calls                                 for the launcher: forget them
+    POST /v1/models/ID:countTokens                              how many tokens a conversation has
     POST /mcp                                                   a rollout's tools over MCP, in `black_box`
     GET  /health
 
@@ -34,14 +35,14 @@ from aiohttp import web
 from gym_data.web.listener import own_names
 from gym_runtime import clock
 from gym_runtime.adapters import ModelAnswer, ModelCall
-from gym_runtime.errors import GymError, RuntimeFault, TaskError
+from gym_runtime.errors import GymError, ModelRefused, RuntimeFault, TaskError
 from gym_runtime.logs import logger
 from gym_runtime.timing import WRITE_S
 from msgspec.structs import replace
 
 from gym_faces.dialects.chat_answer import CHAT
 from gym_faces.dialects.dialect import ApiDialect, Asked, Problem, Refusal
-from gym_faces.dialects.gemini_api import GEMINI, GEMINI_STREAM
+from gym_faces.dialects.gemini_api import COUNT_PATH, GEMINI, GEMINI_STREAM, read_count, write_count
 from gym_faces.dialects.messages_api import MESSAGES
 from gym_faces.dialects.pieces import encode
 from gym_faces.dialects.responses_api import RESPONSES
@@ -74,6 +75,7 @@ class Gateway:
 
     Args:
         ask: asks a model; raises `GymError`; cancelled when the client disconnects.
+        count: as ``ask``, for calls that only count; None where tokens are not counted.
         models: names for ``GET /models``.
         captures: captures the calls; None to capture none.
         names: of the rollouts; by default with a random secret.
@@ -96,6 +98,7 @@ class Gateway:
         anonymous: bool = True,
         admission: Admission | None = None,
         tools: ToolServer | None = None,
+        count: Ask | None = None,
         hosts: Sequence[str] = (),
         timeout_s: float = 600.0,
         quiet_s: float = QUIET_S,
@@ -110,6 +113,7 @@ class Gateway:
         self._captures = captures
         self._anonymous = anonymous
         self._tools = tools
+        self._count = count
         self._hosts = own_names(*hosts)
         self._timeout_s = timeout_s
         self._quiet_s = quiet_s
@@ -121,6 +125,7 @@ class Gateway:
         for prefix in _PREFIXES:
             for dialect in DIALECTS:
                 app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
+            app.router.add_post(prefix + COUNT_PATH, self._serve_count)
             app.router.add_get(f"{prefix}/v1/models", self._list_models)
             if self._tools is not None:
                 app.router.add_route("*", f"{prefix}/mcp", partial(self._serve_tools, self._tools))
@@ -181,6 +186,30 @@ class Gateway:
             return refusal(dialect, problem_of(error), key)
         except Refusal as error:
             return refusal(dialect, error.problem, key)
+
+    async def _serve_count(self, request: web.Request) -> web.StreamResponse:
+        rollout = self.names.whose(*_said(request))
+        if not rollout and not self._anonymous:
+            raise _nameless()
+        with self.admission.admitted() as place:
+            body = await place.read(request)
+            if self._count is None:
+                return refusal(GEMINI, _uncounted("nothing is counted here; an answer's usage says how many"))
+            reading = anyio.to_thread.run_sync(read_count, body) if len(body) > LARGE_BYTES else None
+            question = Question(
+                rollout=rollout,
+                model=request.match_info["model"],
+                call=await reading if reading else read_count(body),
+                key=uuid4().hex,
+                deadline_s=clock.monotonic() + self._timeout_s,
+            )
+            try:
+                answer = await self._count(question)
+                return web.Response(body=write_count(answer.response), content_type="application/json")
+            except ModelRefused as error:
+                return refusal(GEMINI, _uncounted(error.message))
+            except GymError as error:
+                return refusal(GEMINI, problem_of(error))
 
     async def _answered(
         self, dialect: ApiDialect, request: web.Request, rollout: str, asked: Asked, key: str
@@ -322,6 +351,10 @@ class Gateway:
         return refusal(_dialect(request), problem)
 
 
+def _uncounted(why: str) -> Problem:
+    return Problem(kind="not_offered", message=why)
+
+
 def _nameless() -> Refusal:
     message = "this gateway answers only calls that name a rollout in their path or their key"
     return Refusal(Problem(kind="unauthorized", message=message))
@@ -345,6 +378,8 @@ def _bug(error: Exception) -> RuntimeFault:
 
 
 def _dialect(request: web.Request) -> ApiDialect:
+    if request.path.endswith(COUNT_PATH.rpartition("}")[2]):
+        return GEMINI
     # `in`, because the path may begin with a rollout's prefix.
     return next((dialect for dialect in DIALECTS if dialect.end in request.path), RESPONSES)
 

@@ -180,6 +180,15 @@ class Transcript:
             self._lay_out(call)
         return True
 
+    def end_with(self, name: str) -> None:
+        """Make a call the last one of the transcript, by its name, though another conversation may be longer;
+        until one is as long as it.
+        """
+        with self._laying:
+            call = next(one for one in reversed(self._all) if one.name == name)
+            self._deepest = call.depth
+            self._lay_out(call)
+
     def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:
         """The latest call that a conversation continues, and how many of the items were in that call."""
         places = fold_with_places(items)

@@ -189,6 +189,7 @@ def expand(
             "parallel_tools": definition.parallel_tools,
             "replayable": definition.replayable,
             "reads_input": definition.reads_input,
+            "steps": definition.shape == "episode",
             "opens_first": (definition.opens_first or bool(definition.assets))
             and definition.shape != "episode",
             "attached": attached,

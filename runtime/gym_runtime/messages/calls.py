@@ -162,6 +162,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         prefix: the tokens of the turns so far, if they are known.
         brief: the caller knows the tokens of the turns so far; the answer's prompt may be short on them.
         mark: the worker's mark on the last answer, so that both mean the same conversation.
+        count: asks only how many tokens the conversation has: the answer says it in its usage.
     """
 
     params: Raw
@@ -172,6 +173,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prefix: Prefix | None = None
     brief: bool = False
     mark: int = 0
+    count: bool = False
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -81,6 +81,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         attached: the run's client answers on ``alive.client.<run>``; nothing is worked on while it is gone.
         fork: the turns of another rollout with which this one begins.
         reads_input: the environment gets the input of a long row.
+        steps: the environment goes step by step (`Episode`), for agents that play others, too.
     """
 
     run: Token
@@ -113,6 +114,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     skip_verification: float | None = None
     fork: Fork | None = None
     reads_input: bool = True
+    steps: bool = False
 
     @property
     def rollout_id(self) -> str:

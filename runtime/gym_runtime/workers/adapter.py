@@ -149,6 +149,21 @@ class Holding(Protocol):
 
 
 @runtime_checkable
+class Counting(Protocol):
+    """An adapter whose engine tells how many tokens a conversation has, without an answer to it."""
+
+    async def count(self, call: ModelCall, context: CallContext) -> int:
+        """The tokens of a conversation with its tools and the beginning of an answer.
+
+        Raises:
+            TaskError: the engine cannot render it.
+            ModelRefused: the engine does not count.
+            ModelUnavailable: a retry may help.
+        """
+        ...
+
+
+@runtime_checkable
 class Controllable(Protocol):
     """An adapter whose engine's weights can change while it serves."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import msgspec
@@ -27,10 +27,11 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import shortened
 from gym_runtime.messages.names import token
+from gym_runtime.messages.responses import Response, Usage
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.retry_budget import RetryBudget
-from gym_runtime.workers.adapter import Adapter, CallContext, Controllable, Holding
+from gym_runtime.workers.adapter import Adapter, CallContext, Controllable, Counting, Holding
 from gym_runtime.workers.call_limits import CallLimits, CallTimeout, Pace
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.current_weights import load_current
@@ -42,8 +43,16 @@ ENGINE_PAUSES = Pauses(first_s=0.25, longest_s=30.0)
 MAX_TRIES = 8
 
 
+class Responding(Protocol):
+    """The part of an adapter that is asked."""
+
+    async def respond(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
+        """As `Adapter.respond`."""
+        ...
+
+
 async def ask_engine(
-    adapter: Adapter,
+    adapter: Responding,
     call: calls.ModelCall,
     context: CallContext,
     budget: RetryBudget,
@@ -207,7 +216,7 @@ class ModelWorker:
             notes=notes,
         )
         answer = await ask_engine(
-            self._adapter,
+            _Counts(self._adapter) if call.count else self._adapter,
             call,
             context,
             budget,
@@ -252,6 +261,28 @@ class ModelWorker:
     def _learn(self, answer: calls.ControlAnswer) -> None:
         self.paused = answer.paused
         self.weight_version = answer.version or self.weight_version
+
+
+class _Counts:
+    """Answers with the number of a conversation's tokens."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+
+    async def respond(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
+        """An answer without output.
+
+        Raises:
+            ModelRefused: the engine does not count.
+        """
+        if not isinstance(self._adapter, Counting):
+            raise ModelRefused(
+                "the engine counts tokens only of what it answers: an answer's usage says how many",
+                stage="model",
+            )
+        count = await self._adapter.count(call, context)
+        usage = Usage(input_tokens=count, total_tokens=count)
+        return calls.ModelAnswer(response=calls.pack(Response(id="count", usage=usage)))
 
 
 def _note(answer: calls.ModelAnswer) -> None:

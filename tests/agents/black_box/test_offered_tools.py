@@ -137,3 +137,43 @@ async def test_a_prompt_is_no_template(harness: Any) -> None:
     program = PLAIN + "assert sys.argv[1] == 'count {tools}', sys.argv\nask('x')"
     record = await play(harness(program, "{prompt}"), Engine(answer("done")), "count {tools}")
     assert record.outcome == Completed()
+
+
+MANY_CALLS = (
+    PLAIN
+    + """
+import http.client, time
+from urllib.parse import urlsplit
+address = urlsplit(os.environ["GYM_MCP_URL"])
+connection = http.client.HTTPConnection(address.netloc)
+took, wrong = [], 0
+for number in range(200):
+    params = {"name": "add", "arguments": {"amount": 1}}
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+    begun = time.perf_counter()
+    connection.request("POST", address.path, body, {"content-type": "application/json"})
+    said = json.load(connection.getresponse())
+    took.append(time.perf_counter() - begun)
+    text = said["result"]["content"][0]["text"]
+    wrong += (said["id"], json.loads(text)) != (number, {"count": number + 1})
+ask(json.dumps([wrong, sorted(took)[100]]))
+"""
+)
+
+
+@pytest.mark.slow
+async def test_many_calls_of_many_rollouts_at_once(harness: Any) -> None:
+    """Each answer is its own rollout's, in the order of its calls."""
+    counting = environment(Environment(resource=Counting, description=""), "counting")
+    engine = Engine(answer("done"))
+    async with small_system() as system:
+        await system.add_resource(counting)
+        await system.add_model(engine)
+        await system.add_agent({"black_box": harness(MANY_CALLS)}, slots=16)
+        tools = [one.definition() for one in counting.resource.tools.values()]
+        line = row(responses_create_params={"input": "count", "tools": tools})
+        specs = [rollout_spec(line, environment="counting", agent="black_box", task=n) for n in range(16)]
+        records = await system.make(*specs)
+    assert {(one.outcome, one.tool_calls) for one in records} == {(Completed(), 200)}
+    found = [json.loads(json.loads(bytes(call.input[0]))["content"]) for call, _ in engine.calls.items]
+    assert [wrong for wrong, _ in found] == [0] * 16

@@ -69,6 +69,7 @@ async def standing(
                 await settled(lambda: router.views["model"].workers("policy"))
             pools = Pools(router, ("policy", "judge"), return_tokens=return_tokens)
             more = {"admission": Admission(capacity), **more}
+            more = {"count": pools.ask, **more}
             gateway = Gateway(pools.ask, models=("policy", "judge"), captures=captures, **more)
             async with serving(gateway, headers_s=headers_s) as url, aiohttp.ClientSession() as http:
                 yield RunningGateway(url, engine, gateway, captures, system, http)

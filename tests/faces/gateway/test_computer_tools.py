@@ -4,6 +4,7 @@ functions only."""
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import msgspec
@@ -12,11 +13,14 @@ from faces.gateway import openai_client
 from faces.gateway.running_gateway import standing
 from faces.gateway.test_anthropic_client import client as anthropic_client
 from faces.gateway.test_anthropic_client import message, pytestmark
-from gym_faces.dialects import computer, computer_items
+from gym_faces.dialects import computer, computer_items, gemini_computer, gemini_engine
+from gym_faces.dialects.gemini_api import GEMINI
 from gym_faces.dialects.messages_api import MESSAGES
 from gym_faces.dialects.responses_api import RESPONSES
+from gym_runtime.adapters import ModelCall
 from gym_runtime.errors import TaskError
 from gym_testing.small_system import answer, function_call
+from runtime.environment.image_samples import png
 
 __all__ = ["pytestmark"]
 PNG = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAKAAAADSCAYAAAA="
@@ -159,6 +163,102 @@ def test_anthropics_browser_toolset_is_refused_by_name() -> None:
     body = {"model": "m", "max_tokens": 1, "messages": [], "tools": [{"type": "browser_toolset_20260801"}]}
     with pytest.raises(TaskError, match="browser_toolset_20260801"):
         MESSAGES.read(msgspec.json.encode(body))
+
+
+# -- Google ---------------------------------------------------------------------------------------------
+
+WIDE = f"data:image/png;base64,{b64encode(png(1280, 800)).decode()}"
+
+
+def gemini(**more: Any) -> dict[str, Any]:
+    return {"contents": [{"parts": [{"text": "?"}]}], "tools": [{"computerUse": {}}], **more}
+
+
+def answered_by_gemini(raw: Any, asked: Any) -> dict[str, Any]:
+    (part,) = parsed(GEMINI.answer(raw.response, asked))["candidates"][0]["content"]["parts"]
+    return part
+
+
+def test_300_actions_go_through_both_ends_of_geminis_api_and_back() -> None:
+    _, native = gemini_computer.offered([{"computerUse": msgspec.Raw(b"{}")}])
+    image = {"inlineData": {"mimeType": "image/png", "data": WIDE.partition(",")[2]}}
+    body = gemini(contents=[{"parts": [image]}])
+    asked = GEMINI.read(msgspec.json.encode(body))
+    for place, action in enumerate(actions(300)):
+        wrote = json.dumps(action)
+        part = answered_by_gemini(answer(function_call(computer.NAME, wrote, f"t{place}")), asked)
+        assert part["functionCall"]["name"] in native
+        for signed in (True, False):
+            again = part if signed else {"functionCall": part["functionCall"]}
+            more = [*body["contents"], {"role": "model", "parts": [again]}]
+            back = parsed(GEMINI.read(msgspec.json.encode(gemini(contents=more))).call.input[-1])
+            assert back["name"] == computer.NAME
+            if signed:
+                assert back["arguments"] == wrote
+            else:  # a client that drops the signature
+                assert json.loads(back["arguments"])["action"] == action["action"]
+
+
+def test_a_screenshot_of_the_user_gives_the_grid_its_size() -> None:
+    """Also before an engine of Google's."""
+    part = {"type": "input_image", "image_url": WIDE, "detail": "auto"}
+    click = {"action": "left_click", "coordinate": [640, 400]}
+    items = [{"role": "user", "content": [part]}, function_call("computer", json.dumps(click), "c")]
+    raws = [msgspec.Raw(msgspec.json.encode(one)) for one in items]
+    call = ModelCall(params=msgspec.Raw(msgspec.json.encode({"tools": [computer.function()]})), input=raws)
+    body = json.loads(gemini_engine.write_request(call, b"{}"))
+    said = body["contents"][1]["parts"][0]
+    assert said["functionCall"]["args"] == {"x": 500, "y": 500}
+    theirs = msgspec.json.encode({"candidates": [{"content": {"parts": [said]}}]})
+    response = json.loads(bytes(gemini_engine.read_answer(theirs, call, "m", {})))
+    assert json.loads(response["output"][0]["arguments"]) == click
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "ours"),
+    [
+        ("navigate", {"url": "a.html"}, ("navigate", {"page": "a.html"})),
+        ("go_back", {}, ("go_back", {})),
+        ("hotkey", {"keys": ["CTRL", "A"]}, ("computer", {"action": "key", "text": "CTRL+a"})),
+        (
+            "type",
+            {"text": "x", "press_enter": True, "safety_decision": {"decision": "regular"}},
+            ("computer", {"action": "type", "text": "x\n"}),
+        ),
+    ],
+)
+def test_functions_of_geminis_tool_reach_the_engine(name: str, args: Any, ours: Any) -> None:
+    called = {"functionCall": {"name": name, "args": args}, "thoughtSignature": "AAAA"}
+    more = [{"parts": [{"text": "?"}]}, {"role": "model", "parts": [called]}]
+    back = parsed(GEMINI.read(msgspec.json.encode(gemini(contents=more))).call.input[-1])
+    assert (back["name"], json.loads(back["arguments"])) == ours
+
+
+def test_what_is_no_action_of_geminis_stays_a_function() -> None:
+    asked = GEMINI.read(msgspec.json.encode(gemini()))
+    for arguments in ('{"action": "dance"}', '{"action": "left_click"}', "[]"):
+        part = answered_by_gemini(answer(function_call(computer.NAME, arguments, "t")), asked)
+        assert part["functionCall"]["name"] == computer.NAME
+    part = answered_by_gemini(answer(function_call("navigate", '{"page": "b"}', "t")), asked)
+    assert part["functionCall"]["args"] == {"url": "b"}
+    plain = GEMINI.read(msgspec.json.encode(gemini(tools=[])))
+    assert answered_by_gemini(answer(CLICK), plain)["functionCall"]["name"] == computer.NAME
+
+
+def test_a_clients_own_function_is_not_geminis() -> None:
+    """``click`` is the client's where the computer tool does not offer it."""
+    tools = [
+        {"computerUse": {"excludedPredefinedFunctions": ["click"]}},
+        {"functionDeclarations": [{"name": "click"}]},
+    ]
+    called = {"functionCall": {"name": "click", "args": {"x": 1}}}
+    more = [{"parts": [{"text": "?"}]}, {"role": "model", "parts": [called]}]
+    config = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["scroll"]}}
+    asked = GEMINI.read(msgspec.json.encode(gemini(contents=more, tools=tools, toolConfig=config)))
+    assert parsed(asked.call.input[-1])["name"] == "click"
+    assert parsed(asked.call.params)["tool_choice"]["name"] == computer.NAME
+    with pytest.raises(TaskError, match=r"tools\.computerUse"):
+        GEMINI.read(msgspec.json.encode(gemini(tools=[{"computerUse": 3}])))
 
 
 # -- 300 actions of each dialect ------------------------------------------------------------------------

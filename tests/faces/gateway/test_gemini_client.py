@@ -15,6 +15,7 @@ from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.messages.calls import ModelAnswer, Prefix, Tokens
 from gym_runtime.messages.responses import decode_response
 from gym_testing.small_system import Engine, answer, function_call, reasoning
+from runtime.environment.image_samples import png
 
 pytest.importorskip("google.genai", reason="needs Google's client: pip install google-genai")
 pytestmark = [
@@ -172,8 +173,9 @@ async def test_the_client_calls_functions_by_itself() -> None:
 
 
 async def test_images_and_answers_of_functions_with_images() -> None:
-    image = {"inline_data": {"mime_type": "image/png", "data": b"png"}}
-    shown = {"inline_data": {"mime_type": "image/png", "data": "cG5n"}}  # the client sends it as it is
+    data = bytes.fromhex("fbefbefbff")  # the client writes it in the alphabet of URLs
+    image = {"inline_data": {"mime_type": "image/png", "data": data}}
+    shown = {"inline_data": {"mime_type": "image/png", "data": "-----_8="}}  # and sends this as it is
     call: dict[str, Any] = {"function_call": {"name": "look", "args": {}}}
     seen = {"function_response": {"name": "look", "response": {"output": "ok"}, "parts": [shown]}}
     contents: list[Any] = [
@@ -185,7 +187,7 @@ async def test_images_and_answers_of_functions_with_images() -> None:
         await asked(made, stream=False, contents=contents)
     ((asked_for, _),) = stand.engine.calls.items
     first, called, output = [json.loads(bytes(raw)) for raw in asked_for.input]
-    url = "data:image/png;base64,cG5n"
+    url = "data:image/png;base64,+++++/8="
     assert first["content"][0]["image_url"] == output["output"][1]["image_url"] == url
     assert called["call_id"] == output["call_id"] == "call_1"
 
@@ -254,3 +256,77 @@ async def test_a_rollout_is_named_by_the_key_too() -> None:
             assert (await asked(made, stream=False))[0].text == "x"
     ((_, context),) = stand.engine.calls.items
     assert context.rollout == "r.0.1"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_googles_client_gets_functions_of_its_computer_tool(stream: bool) -> None:
+    """And what it sends back is what the model wrote, though the grid is coarser than the screen."""
+    screen = {"inline_data": {"mime_type": "image/png", "data": png(1280, 800)}}
+    wrote = '{"action": "left_click",  "coordinate": [1279, 3]}'
+    tool = {
+        "computer_use": {"environment": "ENVIRONMENT_BROWSER", "excluded_predefined_functions": ["scroll"]}
+    }
+    engine = Engine(answer(function_call("computer", wrote, "call_1")), answer("Done."))
+    async with standing(engine) as stand, client(stand) as made:
+        user = {"role": "user", "parts": [screen, {"text": "Close it."}]}
+        (part,) = parts(await asked(made, stream=stream, contents=[user], tools=[tool]))
+        call = part.function_call
+        assert (call.id, call.name, call.args) == ("call_1", "click", {"x": 999, "y": 4})
+        result = {"id": "call_1", "name": "click", "response": {"url": "about:blank"}}
+        history = [
+            user,
+            {"role": "model", "parts": [part.model_dump(exclude_none=True)]},
+            {"role": "user", "parts": [{"function_response": result}, screen]},
+        ]
+        await asked(made, stream=stream, contents=history, tools=[tool])
+        (first, _), (second, _) = stand.engine.calls.items
+    offered = {one["name"]: one for one in json.loads(bytes(first.params))["tools"]}
+    assert sorted(offered) == ["computer", "go_back", "go_forward", "navigate"]
+    actions = offered["computer"]["parameters"]["properties"]["action"]["enum"]
+    assert "left_click" in actions
+    assert "scroll" not in actions
+    _, called, output, _ = [json.loads(bytes(raw)) for raw in second.input]
+    assert (called["name"], called["arguments"], called["call_id"]) == ("computer", wrote, "call_1")
+    assert (output["call_id"], output["output"]) == ("call_1", '{"url":"about:blank"}')
+
+
+class Counter:
+    """An engine that counts."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def respond(self, call: Any, context: Any) -> Any:
+        raise AssertionError("nothing is answered")
+
+    async def count(self, call: Any, context: Any) -> int:
+        self.asked.append(call)
+        return len(call.input) + 40
+
+
+async def test_tokens_are_counted_by_the_engine() -> None:
+    async with standing(Counter()) as stand, client(stand) as made:
+        contents = [{"role": "user", "parts": [{"text": "a"}]}, {"role": "model", "parts": [{"text": "b"}]}]
+        counted = await made.models.count_tokens(model="policy", contents=contents)
+        assert counted.total_tokens == 42
+        whole = {"generateContentRequest": {"model": "models/policy", "contents": contents, "tools": [TOOL]}}
+        status, said, _ = await stand.post(f"{stand.at('r.0.0')}/v1beta/models/policy:countTokens", whole)
+        assert (status, said) == (200, {"totalTokens": 42})
+        assert [one["name"] for one in json.loads(bytes(stand.engine.asked[1].params))["tools"]] == [
+            "weather"
+        ]
+        assert stand.captures.calls("r.0.0") is None, "it is no turn"
+
+
+@pytest.mark.parametrize("more", [{}, {"count": None}])
+async def test_what_cannot_be_counted_is_said_in_googles_form(more: dict[str, Any]) -> None:
+    from google.genai import errors
+
+    async with standing(answer("x"), **more) as stand, client(stand) as made:
+        with pytest.raises(errors.APIError, match="an answer's usage says how many") as caught:
+            await made.models.count_tokens(model="policy", contents="weather?")
+        assert (caught.value.code, caught.value.status) == (501, "UNIMPLEMENTED")
+        assert not stand.engine.calls.items
+        status, said, _ = await stand.post(f"{stand.at('r.0.0')}/v1/models/policy:countTokens", b"{")
+        unreadable = (501, "UNIMPLEMENTED") if more else (400, "INVALID_ARGUMENT")
+        assert (status, said["error"]["status"]) == unreadable

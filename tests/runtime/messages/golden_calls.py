@@ -113,8 +113,8 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (
         calls.decode_model_call,
-        ModelCall(params=Raw(b"null"), input=[], conversation="c", known=3, brief=True, mark=7),
-        b'{"params":null,"input":[],"conversation":"c","known":3,"brief":true,"mark":7}',
+        ModelCall(params=Raw(b"null"), input=[], conversation="c", known=3, brief=True, mark=7, count=True),
+        b'{"params":null,"input":[],"conversation":"c","known":3,"brief":true,"mark":7,"count":true}',
     ),
     (decoder(Prefix), Prefix(ids=b"", items=0), b'{"ids":"","items":0}'),
     (decoder(Prefix), Prefix(ids=b"", items=0, completion=3), b'{"ids":"","items":0,"completion":3}'),

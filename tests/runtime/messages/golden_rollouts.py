@@ -85,11 +85,12 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             call_timeout_s=9.0,
             skip_verification=0.5,
             reads_input=False,
+            steps=True,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
         b'"roles":{"judge":"policy"},"role_sampling":{"judge":{"temperature":0}},"max_staleness":0,'
         b'"taken_up":true,"attended":true,"opens_first":true,"agent_options":{"max_time_s":9},'
-        b'"packed_tokens":true,"call_timeout_s":9.0,"skip_verification":0.5,"reads_input":false}',
+        b'"packed_tokens":true,"call_timeout_s":9.0,"skip_verification":0.5,"reads_input":false,"steps":true}',
     ),
     (
         tasks.decode_spec,

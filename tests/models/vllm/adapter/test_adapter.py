@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from gym_models.vllm import Adapter
+from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, prefix_after
 from models.model_calls import TOOL, context, decoded, model_call, output
 from models.vllm.adapter.adapters import settings
@@ -210,3 +211,21 @@ async def test_sampling_of_the_settings_wins(stub: StubVllm) -> None:
         for tokens in (True, False):
             call = model_call(return_tokens=tokens, max_output_tokens=5, metadata={"extra_body": "{}"})
             assert output(await adapter.respond(call, context()))[0]["content"][0]["text"] == "Do"
+
+
+async def test_tokens_are_counted_without_an_answer() -> None:
+    """The count is of what the engine would read, tools included."""
+    async with StubVllm().running() as stub, Adapter(settings(stub)) as adapter:
+        call = model_call(return_tokens=True, tools=[TOOL])
+        before = len(stub.asked)
+        counted = await adapter.count(call, context())
+        assert stub.asked[before:] == ["/tokenize"]
+        answer = await adapter.respond(call, context())
+    assert answer.tokens is not None
+    assert counted == len(answer.tokens.prompt_ids) // 4 > 0
+
+
+async def test_a_vllm_that_does_not_count() -> None:
+    async with StubVllm(tokenize="absent").running() as stub, Adapter(settings(stub)) as adapter:
+        with pytest.raises(ModelRefused, match="has no /tokenize"):
+            await adapter.count(model_call(), context())
