@@ -28,8 +28,6 @@ from gym_runtime.messages import (
 )
 from msgspec import Raw
 
-from gym_agents._offered_tools import content_of
-
 if TYPE_CHECKING:
     from gym_faces.gateway import Called, Question
 
@@ -274,7 +272,7 @@ class HarnessCalls:
 
     async def call_tool(self, name: str, arguments: str) -> Called:
         """One call of a tool of the environment."""
-        from gym_faces.gateway import Called
+        from gym_faces.gateway import Called, content_of
 
         rollout = self._rollout
         try:
