@@ -373,6 +373,35 @@ for number in range(9):
     assert len(engine.calls.items) == 5
 
 
+async def test_after_a_loss_the_simulated_user_says_what_it_said(speaker: Any, tmp_path: Path) -> None:
+    kill = """
+begin()
+import signal
+from pathlib import Path
+times = Path(sys.argv[1])
+first = not times.exists()
+times.write_text("x")
+for number in range(9):
+    asked = prompted()
+    ask(asked)
+    if first and number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    answer(asked, stopReason="end_turn")
+"""
+    policy = Engine(by_attempt={1: [answer("hello"), answer("and")], 2: [answer("done")]})
+    said = [answer(text) for text in ("Hi!", "More.", "Again.", "###STOP###")]
+    user = Engine(by_attempt={1: said[:2], 2: said[2:]})
+    line = json.loads(row(input=[]))
+    line["simulated_user"] = {"goal": "Hear it."}
+    async with hall(speaker(BY_HAND + kill, str(tmp_path / "times")), policy) as system:
+        await system.add_model(user, pool="user", name="model-2")
+        spec = rollout_spec(json.dumps(line).encode(), agent="acp", roles={"user": "user"})
+        (record,) = await system.make(spec)
+    assert (record.outcome, record.reward, record.turns, record.attempt) == (Completed(), 1.0, 3, 2)
+    assert texts(record) == ["hello", "More.", "and", "Again.", "done"]
+    assert (len(policy.calls.items), len(user.calls.items)) == (3, 4)
+
+
 FAMILY = (
     BY_HAND
     + """
