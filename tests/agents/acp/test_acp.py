@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agents.acp.speakers import BY_HAND, PLAIN, PLAYER, hall, play, row
+from agents.exact_engine import Exact, assert_exact
 from gym_runtime import (
     Environment,
     Episode,
@@ -339,6 +340,39 @@ async def test_a_question_beside_the_conversation_is_not_the_answer(
     assert (record.outcome, record.reward) == (Completed(), 1.0)
     assert texts(record) == (["50", "Lower.", "37", "Right."] if steps else ["done"])
     assert len(engine.calls.items) == {"a title": 4, "what comes next": 3}[question] - 2 * (not steps)
+
+
+AFTERWARDS = (
+    BY_HAND
+    + """
+from pathlib import Path
+begin()
+asked = prompted()
+update(ask(asked))
+answer(asked, stopReason="end_turn")
+ask({"params": {"prompt": [{"text": "What may the user say?"}]}})
+Path(sys.argv[1]).touch()
+time.sleep(60)
+"""
+)
+
+
+async def test_a_question_while_the_environment_takes_its_last_step(speaker: Any, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+
+    class Waiting(Episode[Task]):
+        async def step(self, reply: Reply) -> Step:
+            await settled(asked.exists)
+            return Step(observation="Over.", terminated=True, reward=float(reply.text == "50"))
+
+    waiting = environment(Environment(resource=Waiting, description=""), "waiting")
+    engine = Exact(answer("50"), answer("Perhaps this."))
+    async with hall(speaker(AFTERWARDS, str(asked)), engine, waiting) as system:
+        spec = rollout_spec(row(), environment="waiting", agent="acp", steps=True, return_tokens=True)
+        (record,) = await system.make(spec)
+    assert (record.outcome, record.reward, record.turns) == (Completed(), 1.0, 2)
+    assert texts(record) == ["50", "Over."]
+    assert_exact(record, engine)
 
 
 async def test_an_incomplete_answer_is_a_truncation(speaker: Any) -> None:
