@@ -196,7 +196,7 @@ class Shell:
         except Interrupted as error:
             raise SessionLost(str(error), stage="sandbox") from error
         self._require_its_files()
-        self._may_run = bool(running) or not files and self._may_run
+        self._may_run = bool(running) or (not files and self._may_run)
         self._state = files and {"files": files, "base": self._base, "running": running, "lost": self.lost}
         self._unsaved = 0 if files else self._unsaved
         return self._state
