@@ -164,7 +164,10 @@ class Daytona:
 
     async def _put(self, box: str, files: dict[str, bytes]) -> None:
         sent = [self._sdk.FileUpload(source=data, destination=path) for path, data in files.items()]
-        await self._on(box, lambda one: one.fs.upload_files(sent, timeout=round(CALL_S)), CALL_S)
+        limit_s, names = CALL_S, " ".join(files)
+        await self._on(
+            box, lambda one: one.fs.upload_files(sent, timeout=round(limit_s)), limit_s, file=names
+        )
 
     async def _found(self, box: str) -> Any:
         return await self._call(lambda: self._client().get(box, request_timeout=CALL_S), CALL_S)
@@ -185,8 +188,6 @@ class Daytona:
         one = await self._box(box)
         try:
             return await self._call(lambda: does(one), limit_s, file=file)
-        except BoxUnknown:
-            raise
         except GymError:
             try:
                 await self._call(lambda: one.refresh_data(request_timeout=CALL_S), CALL_S)
@@ -215,6 +216,8 @@ def _told(error: Any, file: str) -> GymError:
     said = f"{status or type(error).__name__} {shown(str(error))[:300]}"
     if file and (status == 404 or "no such file" in said.lower()):
         return ResourceError(f"there is no file {shlex.quote(file)} in the box", stage="box")
+    if file and status in (400, 403):
+        return ResourceError(f"{file} cannot be read or written: {said}", stage="box")
     # Limits of the account are told as 403.
     if status in (409, 429) or (status == 403 and ("limit" in said.lower() or "quota" in said.lower())):
         told: Mapping[str, Any] = error.headers or {}

@@ -9,19 +9,18 @@ Source: podman-run(1), docs.docker.com/reference/cli/docker.
 
 from __future__ import annotations
 
-import os
 import secrets
-import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
 import msgspec
-from gym_runtime import ResourceError, UsageError
+from gym_runtime import UsageError
 from gym_sandbox.processes import Child, EndOfProcess
 
 from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.scripts import require_done, writing
 
 CALL_S = 60.0
 PULL_S = 1800.0
@@ -94,18 +93,15 @@ class Engine:
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
-        name, folder = shlex.quote(path), shlex.quote(os.path.dirname(path) or ".")
-        script = f"mkdir -p -- {folder} && cat >{name}"
-        if (done := await self.exec(box, script, timeout_s=CALL_S, stdin=data)).exit_code != 0:
-            raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
+        done = await self.exec(box, writing(path), timeout_s=CALL_S, stdin=data)
+        require_done(done, f"{path} cannot be written")
 
     async def get(self, box: str, path: str) -> bytes:
         """See `gym_boxes.Provider.get`."""
         done = await self._engine(["exec", box, "cat", "--", path], kept_bytes=1 << 30)
         if any(word in _words(done).lower() for word in _ABSENT) and done.exit_code != 0:
             raise BoxGone(f"there is no box {box}", stage="box")
-        if done.exit_code != 0:
-            raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        require_done(done, f"there is no file {path} in the box")
         return done.stdout
 
     async def snapshot(self, box: str) -> str:

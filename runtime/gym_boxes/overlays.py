@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -21,11 +20,12 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from gym_runtime import ResourceError, UsageError
+from gym_runtime import UsageError
 from gym_sandbox import Container, Interrupted, Limits, bubblewrap
 from gym_sandbox.readable_files import Layers
 
 from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.scripts import reading, require_done, writing
 
 FOLDER = "GYM_BOXES_FOLDER"
 PLACE = "/box"
@@ -80,16 +80,12 @@ class Overlays:
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
-        name, folder = shlex.quote(path), shlex.quote(os.path.dirname(path) or ".")
-        done = await self._run(box, f"mkdir -p -- {folder} && cat >{name}", FILE_S, data)
-        if done.exit_code != 0:
-            raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
+        require_done(await self._run(box, writing(path), FILE_S, data), f"{path} cannot be written")
 
     async def get(self, box: str, path: str) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._run(box, f"cat -- {shlex.quote(path)}", FILE_S, keep=self._limits.file_bytes)
-        if done.exit_code != 0:
-            raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        done = await self._run(box, reading(path), FILE_S, keep=self._limits.file_bytes)
+        require_done(done, f"there is no file {path} in the box")
         return done.stdout
 
     async def snapshot(self, box: str) -> str:
@@ -263,10 +259,6 @@ def _write(path: Path, text: str) -> None:
     made = path.with_name(f".{path.name}")
     made.write_text(text)
     made.replace(path)
-
-
-def _words(done: Ran) -> str:
-    return done.stderr.decode(errors="replace")[-200:]
 
 
 def make() -> Overlays:

@@ -1,4 +1,4 @@
-"""Scripts in boxes whose service runs a command with one stream in and two out: Kubernetes and Modal."""
+"""Scripts in boxes: files by commands, and scripts where a service gives one stream in and two out."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 from boxes.daytona_server import DaytonaServer
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Leases, Provider, daytona, provider
-from gym_runtime import UsageError, clock
+from gym_runtime import ResourceError, UsageError, clock
 from gym_runtime.bus import connect
 from gym_runtime.system.private_broker import Broker
 
@@ -75,6 +75,13 @@ async def test_refusals_and_lost_answers(
     with pytest.raises(BoxUnknown):
         await boxes.renew(found.box, 60)
     await boxes.renew(found.box, 60)
+    service.faults["POST", "bulk-upload"] = [403]
+    with pytest.raises(ResourceError, match="cannot be read or written"):
+        await boxes.put(found.box, "/etc/secret", b"")
+    service.faults["POST", "execute"] = [502]
+    with pytest.raises(BoxUnknown, match="502"):
+        await boxes.exec(found.box, "true", timeout_s=30)
+    service.faults["POST", "execute"] = [502]
     service.boxes[found.box]["state"] = "stopped"
     with pytest.raises(BoxGone, match="stopped"):
         await boxes.exec(found.box, "true", timeout_s=30)

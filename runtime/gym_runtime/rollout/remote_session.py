@@ -56,6 +56,7 @@ class RemoteSession:
         asked: the workers that may have opened it, including workers that never answered: each must be told
             when the session is over.
         rebuilt: how often it was rebuilt.
+        repeated_calls: how many calls were made again for that.
         any_order: another attempt may make the same calls in another order, as the agent is a program.
         kept: the name of what it has saved after its last call, for forks; empty for none.
     """
@@ -67,6 +68,7 @@ class RemoteSession:
     _envelope: Envelope
     _row: Raw
     rebuilt: int = 0
+    repeated_calls: int = 0
     any_order: bool = False
     kept: str = ""
     _past: list[_Past] = field(default_factory=list[_Past])
@@ -201,6 +203,7 @@ class RemoteSession:
             if bytes(calls.decode_step_answer(opened.body).saved) == b"null":
                 return "has a worker of an older version, which restores nothing that a session has saved"
         for past in self._past[places[-1] + 1 if places else 0 :]:
+            self.repeated_calls += 1
             answer = await self._send(past.call, past.name, repeated=True)
             if digest(calls.without_saved(past.call, answer.body)[0]) != past.answer:
                 return (
