@@ -8,22 +8,22 @@ bubblewrap, and those of an engine of this user. Others pack by themselves (`gym
 
 from __future__ import annotations
 
+import atexit
+import os
 import secrets
 import socket
 import subprocess
 import sys
-import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Any
 
 import anyio
 import msgspec
-from anyio.lowlevel import RunVar
 
 from gym_sandbox import file_packer, layer_archive
 from gym_sandbox.container import Container
-from gym_sandbox.process import of_loop
 
 LIMIT_S = file_packer.LIMIT_S + 5.0
 START_S = 30.0
@@ -243,9 +243,6 @@ class PackingServer:
             )
         self.socket.setblocking(False)
 
-        # It ends with this object, at the latest with the event loop.
-        self._end = weakref.finalize(self, _end, self.socket, self._popen)
-
     @property
     def pid(self) -> int:
         return self._popen.pid
@@ -255,22 +252,29 @@ class PackingServer:
         return self._popen.poll() is not None
 
     def end(self) -> None:
-        """End it; requests on their way end by themselves."""
-        self._end()
+        """End it, as the end of this process does; requests on their way end by themselves."""
+        self.socket.close()
+        self._popen.kill()
+        self._popen.wait()
 
 
-def _end(connection: socket.socket, popen: subprocess.Popen[bytes]) -> None:
-    connection.close()
-    popen.kill()
-    popen.wait()
+@cache
+def _servers(process: int) -> list[PackingServer]:
+    """The one of this process, whose id is the argument: a fork has none."""
+    found: list[PackingServer] = []
 
+    def end() -> None:
+        if os.getpid() == process:
+            for one in found:
+                one.end()
 
-_servers: RunVar[list[PackingServer]] = RunVar("gym_sandbox_packing")
+    atexit.register(end)
+    return found
 
 
 def server() -> PackingServer:
-    """The process that forks for this event loop, started if there is none."""
-    known = of_loop(_servers, list[PackingServer])
+    """The process that forks, started if there is none."""
+    known = _servers(os.getpid())
     if not known or known[0].ended:
         for one in known:
             one.end()
