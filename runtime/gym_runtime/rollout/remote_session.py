@@ -182,9 +182,14 @@ class RemoteSession:
                 self.rebuilt += 1
                 name = f"{self.names[0]}-{random.getrandbits(40):010x}"
                 self.names.append(name)
-                self._journal.session = name
-                problem = await self._repeat()
+                try:
+                    problem = await self._repeat()
+                except BaseException:
+                    # Neither the next call nor, by the journal, another attempt may find it half built.
+                    self.worker = lost
+                    raise
                 self._half_built = False
+                self._journal.session, self._journal.worker = name, self.worker
                 return problem
         return ""
 
@@ -228,7 +233,9 @@ class RemoteSession:
         if not opening:
             return await self._actors.ask_session(pool, self.worker, request, self._budget)
         answer = await self._actors.ask("resource", pool, request, self._budget, asked=self.asked)
-        self.worker = self._journal.worker = answer.worker
+        self.worker = answer.worker
+        if not self._half_built:
+            self._journal.worker = answer.worker
         return answer
 
 
