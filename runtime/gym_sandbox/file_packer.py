@@ -144,13 +144,10 @@ def _serve(connection: Connection, request: dict[str, Any]) -> NoReturn:
         match request["do"]:
             case "begin":
                 begin(connection, tops, upper)
-            case "look":
-                connection.send(look(tops).encode())
             case "pack":
                 pack(connection, tops)
             case _:
-                done = unpack(connection.receive, owners=request["image"])
-                connection.send(b"done" if done else b"foreign")
+                restore(connection, tops, owners=request["image"])
         code = 0
     # Whatever it is, the worker is told, and the fork must not go on as the process that forks.
     except Exception as error:  # noqa: BLE001
@@ -177,7 +174,7 @@ def join(request: dict[str, Any]) -> tuple[list[Top], str]:
         root = [one for one in mounted if one[0] == "/"][-1:]
         upper = root[0][2].get("upperdir", "") if root else ""
     outside = -1
-    if upper and request["do"] != "unpack":
+    if upper:
         with suppress(OSError):
             outside = os.open(upper, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
     library = ctypes.CDLL(None, use_errno=True)
@@ -206,7 +203,7 @@ def join(request: dict[str, Any]) -> tuple[list[Top], str]:
         os.unlink(f"/tmp/{token}")
     if not request["image"]:
         return [Top(here, name) for name in request["folders"]], ""
-    if outside < 0 and upper and request["do"] == "pack":
+    if outside < 0 and upper:
         raise Failed("the files of the container are no longer seen")
     inside = [
         Top(here, f".{place}")
@@ -369,6 +366,15 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     # What has moved while it was read counts as moved the next time.
     known_now = {name: inode for name, inode in now.items() if name not in gone}
     connection.send(Moment(time_ns, known_now, seen).encode())
+
+
+def restore(connection: Connection, tops: list[Top], *, owners: bool) -> None:
+    """Unpack one layer after the other, with an answer to each, until an empty one; then send the moment."""
+    while first := connection.receive():
+        signal.alarm(LIMIT_S)
+        done = unpack(first, connection.receive, owners=owners)
+        connection.send(b"done" if done else b"foreign")
+    connection.send(look(tops).encode())
 
 
 def _send_archive(connection: Connection, changed: list[str], folders: list[str], gone: set[str]) -> None:

@@ -129,10 +129,10 @@ def _number(value: int, width: int) -> bytes:
 class Archive:
     """An archive that comes in compressed frames, the last one empty."""
 
-    def __init__(self, receive: Callable[[], bytes]) -> None:
+    def __init__(self, first: bytes, receive: Callable[[], bytes]) -> None:
         self._receive = receive
         self._opened = zstd.ZstdDecompressor()
-        self._unread = receive()
+        self._unread = first
         self._ready = bytearray()
         self.made_here = not self._unread.startswith(GZIP)
 
@@ -164,13 +164,14 @@ class _Entry(NamedTuple):
     link: str
 
 
-def unpack(receive: Callable[[], bytes], *, owners: bool) -> bool:
+def unpack(first: bytes, receive: Callable[[], bytes], *, owners: bool) -> bool:
     """Bring files to the state of an archive; False for one that was not made here.
 
     Args:
+        first: the first frame of it; ``receive`` gets the next ones, of which the last is empty.
         owners: files get their owners, too.
     """
-    archive = Archive(receive)
+    archive = Archive(first, receive)
     if not archive.made_here:
         archive.finish()
         return False

@@ -21,7 +21,7 @@ import os
 import re
 import shlex
 from base64 import b64decode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -201,9 +201,8 @@ class SavedFiles:
         if wanted is not None:
             if known is None or known.base != wanted.base:
                 raise StartError("the files with which the container starts are not those of the lost one")
-            for name, _ in wanted.layers:
-                await self._unpack(self._store, name)
-            self._since = await self._look()
+            layers = [name for name, _ in wanted.layers]
+            await (self._unpack_beside if self._seen else self._unpack_inside)(self._store, layers)
         self._saved = wanted or known
 
     async def save(self) -> dict[str, Any] | None:
@@ -253,29 +252,30 @@ class SavedFiles:
         self._begun = self._since = begun
         return Saved(base=base.decode())
 
-    async def _look(self) -> _Moment:
-        """The moment of files that were brought back."""
-        if self._seen is not None:
-            try:
-                return "", await self._seen.look()
-            except seen_files.UnseenError as error:
-                raise StartError(f"the files of a lost container cannot be read: {error}") from error
+    async def _unpack_beside(self, store: Store, layers: Sequence[str]) -> None:
+        assert self._seen is not None
+        try:
+            async with self._seen.unpacking() as unpacking:
+                for name in layers:
+                    async for part in _parts(store, name):
+                        await unpacking.send(part)
+                    if not await unpacking.done():
+                        await self._unpack_one(store, name)
+                self._since = "", await unpacking.moment()
+        except seen_files.UnseenError as error:
+            raise StartError(f"the files of a lost container cannot be unpacked: {error}") from error
+
+    async def _unpack_inside(self, store: Store, layers: Sequence[str]) -> None:
+        for name in layers:
+            await self._unpack_one(store, name)
         again = await self._container.run(self._head + AGAIN, timeout_s=LIMIT_S, output_bytes=LAYER_BYTES)
         since = None if again.truncated else _moment(again.stdout)
         if since is None:
             raise StartError("the container with a lost one's files has ended")
-        return since
+        self._since = since
 
-    async def _unpack(self, store: Store, name: str) -> None:
-        if self._seen is not None:
-            try:
-                async with self._seen.unpacking() as unpacking:
-                    async for part in _parts(store, name):
-                        await unpacking.send(part)
-                    if await unpacking.done():
-                        return
-            except seen_files.UnseenError as error:
-                raise StartError(f"the files of a lost container cannot be unpacked: {error}") from error
+    async def _unpack_one(self, store: Store, name: str) -> None:
+        """Have the container unpack a layer."""
         layer = b"".join([part async for part in _parts(store, name)])
         if not layer.startswith(layer_archive.GZIP):
             layer = await to_thread.run_sync(_tar, layer)

@@ -26,6 +26,7 @@ from gym_sandbox import file_packer, layer_archive
 from gym_sandbox.container import Container
 
 LIMIT_S = file_packer.LIMIT_S + 5.0
+RESTORE_LIMIT_S = 600.0
 START_S = 30.0
 ALONE = ("-I", "-S", "-X", "utf8", "-c")
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from gym_sandbox.file_packer import main; main()"
@@ -74,15 +75,6 @@ class SeenFiles:
             self._request["upper"] = begun.upper
             return begun.base, await stream.receive()
 
-    async def look(self) -> bytes:
-        """The moment; what is changed later differs from it.
-
-        Raises:
-            UnseenError: they cannot be read.
-        """
-        async with self._asked("look") as stream:
-            return await stream.receive()
-
     @asynccontextmanager
     async def packed(self, since: bytes) -> AsyncGenerator[Packed]:
         """What was changed since a moment.
@@ -96,22 +88,22 @@ class SeenFiles:
 
     @asynccontextmanager
     async def unpacking(self) -> AsyncGenerator[Unpacking]:
-        """Unpack a layer.
+        """Unpack layers.
 
         Raises:
-            UnseenError: it cannot be unpacked.
+            UnseenError: one cannot be unpacked.
         """
-        async with self._asked("unpack") as stream:
+        async with self._asked("unpack", limit_s=RESTORE_LIMIT_S) as stream:
             yield Unpacking(stream)
 
     @asynccontextmanager
-    async def _asked(self, what: str, token: str = "") -> AsyncGenerator[_Stream]:
+    async def _asked(self, what: str, token: str = "", limit_s: float = LIMIT_S) -> AsyncGenerator[_Stream]:
         request = msgspec.json.encode({**self._request, "do": what, "token": token})
-        with anyio.move_on_after(LIMIT_S) as scope:
+        with anyio.move_on_after(limit_s) as scope:
             async with _stream(request) as stream:
                 yield stream
         if scope.cancelled_caught:
-            raise UnseenError(f"its files were not read within {LIMIT_S:g} s")
+            raise UnseenError(f"its files were not read within {limit_s:g} s")
 
 
 class Packed:
@@ -136,20 +128,25 @@ class Packed:
 
 
 class Unpacking:
-    """A layer on its way into a container."""
+    """Layers on their way into a container, one after the other."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
 
     async def send(self, piece: bytes) -> None:
-        """Send the next piece."""
+        """Send the next piece of a layer."""
         for start in range(0, len(piece), layer_archive.CHUNK_BYTES):
             await self._stream.send(piece[start : start + layer_archive.CHUNK_BYTES])
 
     async def done(self) -> bool:
-        """Whether it was unpacked, when all is sent; False if it was not packed in this way."""
+        """Whether a layer was unpacked, when all of it is sent; False if it was not packed in this way."""
         await self._stream.send(b"")
         return await self._stream.receive() != b"foreign"
+
+    async def moment(self) -> bytes:
+        """The moment, when there are no more layers; what is changed later differs from it."""
+        await self._stream.send(b"")
+        return await self._stream.receive()
 
 
 async def seen(container: Container, folders: list[str]) -> tuple[SeenFiles, str, bytes] | None:

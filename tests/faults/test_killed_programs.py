@@ -417,13 +417,15 @@ async def test_harnesses_go_on_whatever_is_killed(
 ) -> None:
     """``GYM_TEST_ROLLOUTS`` says how many rollouts, ``GYM_TEST_KILLS`` how many kills.
 
-    ``GYM_TEST_TWINS`` says how many undisturbed ones; as many as rollouts tell what the kills cost.
+    ``GYM_TEST_TWINS`` says how many undisturbed ones; as many as rollouts tell what the kills cost, and
+    ``GYM_TEST_KINDS``, such as ``resource``, what is killed, tells it for one kind.
     """
     loop = (boxed() if name == "boxed" else installed(name))._replace(turns=12)
     told = (os.environ.get(f"GYM_TEST_{what}") for what in ("ROLLOUTS", "KILLS", "TWINS"))
     count, kills, twins = (int(one or least) for one, least in zip(told, (8, 8, 1), strict=True))
     own = ("box", "agent", "resource", "box") if name == "boxed" else ("program", "agent", "program", "model")
-    kinds = (*own, *own, "broker")
+    named = tuple(os.environ.get("GYM_TEST_KINDS", "").split())
+    kinds = named or (*own, *own, "broker")
     twin, usual_s = await measured(loop, twins, monkeypatch)
     disturbed, cpu_s = await measured(loop, count, monkeypatch, [kinds[n % len(kinds)] for n in range(kills)])
     parts = [gym_part(record) for record in disturbed.records.values()]
