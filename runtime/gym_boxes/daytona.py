@@ -167,7 +167,11 @@ class Daytona:
         await self._on(box, lambda one: one.fs.upload_files(sent, timeout=round(CALL_S)), CALL_S)
 
     async def _found(self, box: str) -> Any:
-        return await self._call(lambda: self._client().get(box, request_timeout=CALL_S), CALL_S)
+        one = await self._call(lambda: self._client().get(box, request_timeout=CALL_S), CALL_S)
+        # The service takes names, too, and other workers tell what is asked for.
+        if one.id != box or LABEL not in (one.labels or {}):
+            raise BoxGone(f"there is no box {box!r}", stage="box")
+        return one
 
     async def _box(self, box: str) -> Any:
         """The box, as soon as it runs."""

@@ -15,7 +15,7 @@ import shlex
 import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import anyio
@@ -23,7 +23,7 @@ import msgspec
 from gym_runtime import ResourceError, UsageError
 from gym_runtime.escapes import shown
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
+from gym_boxes.provider import BOX_ID, BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
 
 CALL_S = 30.0
 CREATE_S = 60.0
@@ -41,10 +41,11 @@ LABEL = "gym-label"
 
 
 T = TypeVar("T")
+BoxId = Annotated[str, msgspec.Meta(pattern=rf"^{BOX_ID}\Z")]
 
 
 class _Box(msgspec.Struct, frozen=True, kw_only=True):
-    sandbox_id: str = msgspec.field(name="sandboxID")
+    sandbox_id: BoxId = msgspec.field(name="sandboxID")
     domain: str | None = None
     token: str = msgspec.field(name="envdAccessToken", default="")
 
@@ -177,7 +178,7 @@ class E2B:
 
     async def snapshot(self, box: str) -> str:
         """See `gym_boxes.Provider.snapshot`. The processes go on, and are not in it."""
-        path = f"/sandboxes/{quote(box)}/snapshots"
+        path = f"{_of(box)}/snapshots"
         body = await self._ask("POST", path, {"memory": False}, limit_s=CREATE_S)
         return _read(body, _Snapshot).snapshot_id
 
@@ -187,11 +188,11 @@ class E2B:
 
     async def renew(self, box: str, life_s: float) -> None:
         """See `gym_boxes.Provider.renew`."""
-        await self._ask("POST", f"/sandboxes/{quote(box)}/timeout", {"timeout": max(1, round(life_s))})
+        await self._ask("POST", f"{_of(box)}/timeout", {"timeout": max(1, round(life_s))})
 
     async def end(self, box: str) -> None:
         """See `gym_boxes.Provider.end`."""
-        await self._ask("DELETE", f"/sandboxes/{quote(box)}", None, gone_is_done=True)
+        await self._ask("DELETE", _of(box), None, gone_is_done=True)
         self._known.pop(box, None)
 
     async def list(self, prefix: str) -> Sequence[Found]:
@@ -230,7 +231,7 @@ class E2B:
         """What is needed to reach its agent; of a box that another worker has made it is asked for."""
         if box not in self._known:
             # Connecting only ever lengthens its life, and so takes none from its owner.
-            return self._remember(await self._ask("POST", f"/sandboxes/{quote(box)}/connect", {"timeout": 1}))
+            return self._remember(await self._ask("POST", f"{_of(box)}/connect", {"timeout": 1}))
         return self._known[box]
 
     @asynccontextmanager
@@ -318,6 +319,10 @@ def _read(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
         raise BoxUnknown(f"the service of boxes answers something else than its API says: {error}") from error
+
+
+def _of(box: str) -> str:
+    return f"/sandboxes/{quote(box, safe='')}"
 
 
 def _at(path: str) -> str:

@@ -29,7 +29,7 @@ GRACE_S = 10.0
 LIFETIME_S = 24 * 3600
 LAST_WORDS_S = 1.0
 """How long what a command has written is read after its end."""
-LABEL = "gym-label"
+LABEL, PREFIX = "gym-label", "gym-"
 KEPT_BYTES = 1 << 20
 KILLED = 137
 _ABSENT = ("no such container", "no container with name", "is not running", "no such object")
@@ -67,7 +67,7 @@ class Engine:
 
     async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """See `gym_boxes.Provider.create`. The label is its name, so it may be repeated."""
-        name = f"gym-{label}"
+        name = f"{PREFIX}{label}"
         told = [
             *("run", "--detach", f"--name={name}", f"--label={LABEL}={label}"),
             *(() if internet else ("--network=none",)),
@@ -76,7 +76,7 @@ class Engine:
         ]
         if self._command == "podman":
             told.append(f"--timeout={LIFETIME_S}")
-        done = await self._engine([*told, template, "sleep", str(LIFETIME_S)], limit_s=PULL_S)
+        done = await self._engine([*told, "--", template, "sleep", str(LIFETIME_S)], limit_s=PULL_S)
         if done.exit_code != 0 and "already in use" not in _words(done):
             raise BoxRefused(f"{self._command} makes no box of {template}: {_words(done)[-300:]}")
         return name
@@ -84,7 +84,7 @@ class Engine:
     async def exec(self, box: str, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
         """See `gym_boxes.Provider.exec`."""
         limited = ["timeout", "-s", "KILL", str(max(1, round(timeout_s))), "/bin/sh", "-c", script]
-        asked = ["exec", "--interactive", box, *limited]
+        asked = ["exec", "--interactive", "--", _checked(box), *limited]
         done = await self._engine(asked, stdin=stdin, limit_s=timeout_s + GRACE_S)
         if done.exit_code in (1, 125, 126) and any(word in _words(done).lower() for word in _ABSENT):
             raise BoxGone(f"there is no box {box}", stage="box")
@@ -101,7 +101,7 @@ class Engine:
 
     async def get(self, box: str, path: str) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._engine(["exec", box, "cat", "--", path], kept_bytes=1 << 30)
+        done = await self._engine(["exec", "--", _checked(box), "cat", "--", path], kept_bytes=1 << 30)
         if any(word in _words(done).lower() for word in _ABSENT) and done.exit_code != 0:
             raise BoxGone(f"there is no box {box}", stage="box")
         if done.exit_code != 0:
@@ -111,25 +111,26 @@ class Engine:
     async def snapshot(self, box: str) -> str:
         """See `gym_boxes.Provider.snapshot`: an image of this machine."""
         name = f"gym-snapshot-{secrets.token_hex(6)}"
-        done = await self._engine(["commit", box, name], limit_s=PULL_S)
+        done = await self._engine(["commit", "--", _checked(box), name], limit_s=PULL_S)
         if done.exit_code != 0:
             raise BoxGone(f"box {box} cannot be committed: {_words(done)[-300:]}", stage="box")
         return name
 
     async def forget(self, template: str) -> None:
         """See `gym_boxes.Provider.forget`."""
-        await self._engine(["rmi", "--force", template])
+        await self._engine(["rmi", "--force", "--", template])
 
     async def renew(self, box: str, life_s: float) -> None:
         """See `gym_boxes.Provider.renew`; its life is not renewed, it is only looked for."""
-        done = await self._engine(["container", "inspect", "--format", "{{.State.Running}}", box])
+        asked = ["container", "inspect", "--format", "{{.State.Running}}", "--", _checked(box)]
+        done = await self._engine(asked)
         if done.exit_code != 0 or b"true" not in done.stdout:
             raise BoxGone(f"there is no box {box}", stage="box")
 
     async def end(self, box: str) -> None:
         """See `gym_boxes.Provider.end`."""
         at_once = ["--time=0"] if self._command == "podman" else []
-        done = await self._engine(["rm", "--force", *at_once, "--volumes", box])
+        done = await self._engine(["rm", "--force", *at_once, "--volumes", "--", _checked(box)])
         if done.exit_code != 0 and not any(word in _words(done).lower() for word in _ABSENT):
             raise BoxUnknown(f"box {box} cannot be ended: {_words(done)[-300:]}", stage="box")
 
@@ -189,6 +190,13 @@ class Engine:
                     tasks.cancel_scope.deadline = anyio.current_time() + LAST_WORDS_S
                 return Ran(exit_code=code, stdout=bytes(output[False]), stderr=bytes(output[True]))
         raise BoxUnknown(f"{self._command} {told[0]} did not end within {limit_s:g} s", stage="box")
+
+
+def _checked(box: str) -> str:
+    """The id of a box, which other workers tell; another container's name is none."""
+    if not box.startswith(PREFIX):
+        raise BoxGone(f"there is no box {box!r}", stage="box")
+    return box
 
 
 def _words(done: Ran) -> str:

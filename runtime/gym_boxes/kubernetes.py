@@ -43,7 +43,7 @@ KEPT_BYTES = 1 << 20
 GET_BYTES = 1 << 30
 FRAME_BYTES = 64 << 10
 PAGE = 500
-ACCOUNT, LABEL, INTERNET = "gym-account", "gym-label", "gym-internet"
+PREFIX, ACCOUNT, LABEL, INTERNET = "gym-", "gym-account", "gym-label", "gym-internet"
 POLICY = "gym-boxes-without-internet"
 _STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -147,7 +147,7 @@ class Kubernetes:
         account = label.partition(".")[0]
         labels = {ACCOUNT: account, LABEL: label, INTERNET: "true" if internet else "false"}
         slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40]
-        name = f"gym-{slug}-{blake2b(label.encode(), digest_size=4).hexdigest()}"
+        name = f"{PREFIX}{slug}-{blake2b(label.encode(), digest_size=4).hexdigest()}"
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -197,7 +197,7 @@ class Kubernetes:
         """See `gym_boxes.Provider.end`."""
         self._running.discard(box)
         try:
-            await self._ask("DELETE", f"{self._pods}/{quote(box)}", {"gracePeriodSeconds": 0})
+            await self._ask("DELETE", self._pod_url(box), {"gracePeriodSeconds": 0})
         except BoxGone:
             return
 
@@ -223,8 +223,17 @@ class Kubernetes:
             await self._opened.close()
             self._opened = None
 
+    def _pod_url(self, box: str) -> str:
+        """
+        Raises:
+            BoxGone: it is none of the pods that this provider makes; other workers tell the names.
+        """
+        if not box.startswith(PREFIX):
+            raise BoxGone(f"there is no box {box!r}", stage="box")
+        return f"{self._pods}/{quote(box, safe='')}"
+
     async def _read(self, box: str) -> _Pod:
-        return _decoded(await self._ask("GET", f"{self._pods}/{quote(box)}"), _Pod)
+        return _decoded(await self._ask("GET", self._pod_url(box)), _Pod)
 
     async def _without_internet(self) -> None:
         """Once: pods with the label reach nothing, and nothing reaches them but the API's commands."""
@@ -274,7 +283,7 @@ class Kubernetes:
         command, sent = loaded(script, stdin, timeout_s)
         query = [("command", part) for part in command]
         query += [(stream, "true") for stream in ("stdin", "stdout", "stderr")]
-        url = f"{self._pods}/{quote(box)}/exec?{urlencode(query)}"
+        url = f"{self._pod_url(box)}/exec?{urlencode(query)}"
         output = {_STDOUT: bytearray(), _STDERR: bytearray()}
         ended: bytes | None = None
         session = self._session()
