@@ -142,7 +142,11 @@ class LeasedShell:
             return b""
         try:
             if self._lease is None:
-                self._lease = await self._boxes.take(self._provider, self._image, internet=self._internet)
+                lease = await self._boxes.take(self._provider, self._image, internet=self._internet)
+                if self.exit_code is not None:  # it was closed meanwhile
+                    await lease.end()
+                    raise EndOfProcess("the box has ended")
+                self._lease = lease
                 return READY
             return await self._answered(self._lease, await self._request())
         except GymError as error:
@@ -152,7 +156,7 @@ class LeasedShell:
 
     async def _request(self) -> bytes:
         """The next request: a line with sizes, and so many bytes."""
-        while True:
+        while self.exit_code is None:
             line, newline, rest = bytes(self._asked).partition(b"\n")
             if newline:
                 size = sum(map(int, line.split()[2:]))
@@ -161,6 +165,7 @@ class LeasedShell:
                     return line + newline + rest[:size]
             self._more = anyio.Event()
             await self._more.wait()
+        raise EndOfProcess("the box has ended")
 
     async def _answered(self, lease: Lease, request: bytes) -> bytes:
         limit_s = float(request.split(b" ", 1)[0])
@@ -183,6 +188,7 @@ class LeasedShell:
     async def end(self) -> None:
         """See `gym_sandbox.elsewhere.Shell.end`."""
         self.exit_code = 0
+        self._more.set()
         lease, self._lease = self._lease, None
         if lease is not None:
             await lease.end()

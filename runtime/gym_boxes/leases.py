@@ -132,10 +132,11 @@ class Lease:
         if self._lost is not None:
             return
         self._lost = Fenced(f"the lease '{self.name}' has ended", stage="box")
-        slot = self._seen.slot
         with anyio.move_on_after(END_S, shield=True), suppress(GymError):
-            ending = replace(slot, state="ending")
-            sequence = await self._leases.book.store(self._number, ending, self._seen.sequence)
+            async with self._storing:  # a renewal in progress gives the record another sequence
+                slot = self._seen.slot
+                ending = replace(slot, state="ending")
+                sequence = await self._leases.book.store(self._number, ending, self._seen.sequence)
             if sequence is None:
                 return
             await self._leases.provider.end(self.box)
@@ -414,7 +415,12 @@ class Leases:
     async def _renew(self) -> None:
         while True:
             await anyio.sleep(self.pace.renew_s)
-            for lease in list(self.held.values()):
-                # What is wrong shows at the lease's next use.
-                with suppress(GymError):
-                    await lease.renew()
+            # All at a time: a provider that does not answer for one must not cost the others their leases.
+            async with anyio.create_task_group() as tasks:
+                for lease in list(self.held.values()):
+                    tasks.start_soon(_renewed, lease)
+
+
+async def _renewed(lease: Lease) -> None:
+    with suppress(GymError):  # what is wrong shows at the lease's next use
+        await lease.renew()
