@@ -56,6 +56,7 @@ answer=$(mktemp -p /dev/shm 2>/dev/null || mktemp) || exit 125
 if [ "$(wc -c <"$answer")" -le {shown} ]; then cat "$answer"; rm -f "$answer"; else echo "in $answer"; fi
 """
 READY = b"ready\n"
+LONGEST_PATH = 300
 T = TypeVar("T")
 
 
@@ -168,12 +169,13 @@ class LeasedShell:
         raise EndOfProcess("the box has ended")
 
     async def _answered(self, lease: Lease, request: bytes) -> bytes:
-        limit_s = float(request.split(b" ", 1)[0])
+        limit_s, kept_bytes = map(int, request.split(b" ", 2)[:2])
         done = await lease.exec(self._script, timeout_s=limit_s + 30.0, stdin=request)
         answer = done.stdout
-        if answer.startswith(b"in "):
+        if answer.startswith(b"in ") and len(answer) < LONGEST_PATH:
             path = answer[3:].decode(errors="replace").strip()
-            answer = await lease.get(path)
+            # Both of a command's outputs in Base64, as `Container` reads them.
+            answer = await lease.get(path, most_bytes=3 * kept_bytes + 2000)
             await lease.exec(f"rm -f {shlex.quote(path)}", timeout_s=30)
         if not answer.startswith(READY) or not answer.endswith(b"\n"):
             said = (done.stderr or answer)[-300:].decode(errors="replace")

@@ -21,7 +21,8 @@ import msgspec
 from gym_runtime import ResourceError, UsageError
 from gym_sandbox.processes import Child, EndOfProcess
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.answers import too_large
+from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran
 
 CALL_S = 60.0
 PULL_S = 1800.0
@@ -99,13 +100,15 @@ class Engine:
         if (done := await self.exec(box, script, timeout_s=CALL_S, stdin=data)).exit_code != 0:
             raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._engine(["exec", "--", _checked(box), "cat", "--", path], kept_bytes=1 << 30)
+        done = await self._engine(["exec", "--", _checked(box), "cat", "--", path], kept_bytes=most_bytes + 1)
         if any(word in _words(done).lower() for word in _ABSENT) and done.exit_code != 0:
             raise BoxGone(f"there is no box {box}", stage="box")
         if done.exit_code != 0:
             raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        if len(done.stdout) > most_bytes:
+            raise too_large(path, most_bytes)
         return done.stdout
 
     async def snapshot(self, box: str) -> str:

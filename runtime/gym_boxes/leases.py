@@ -33,7 +33,7 @@ from gym_runtime.bus import Bus
 from gym_runtime.errors import Fenced
 
 from gym_boxes.permits import Permits
-from gym_boxes.provider import BOX_ID, BoxGone, BoxRefused, BoxUnknown, Found, Provider, Ran
+from gym_boxes.provider import BOX_ID, GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Provider, Ran
 from gym_boxes.slots import Book, Seen, Slot, replace
 
 END_S = 30.0
@@ -88,10 +88,10 @@ class Lease:
         await self._check()
         await self._leases.provider.put(self.box, path, data)
 
-    async def get(self, path: str) -> bytes:
+    async def get(self, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
         await self._check()
-        return await self._leases.provider.get(self.box, path)
+        return await self._leases.provider.get(self.box, path, most_bytes=most_bytes)
 
     async def snapshot(self) -> str:
         """See `gym_boxes.Provider.snapshot`."""

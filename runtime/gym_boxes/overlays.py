@@ -25,7 +25,8 @@ from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, Interrupted, Limits, bubblewrap
 from gym_sandbox.readable_files import Layers
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.answers import too_large
+from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran
 
 FOLDER = "GYM_BOXES_FOLDER"
 PLACE = "/box"
@@ -85,11 +86,15 @@ class Overlays:
         if done.exit_code != 0:
             raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._run(box, f"cat -- {shlex.quote(path)}", FILE_S, keep=self._limits.file_bytes)
+        # The end of a longer output is kept, too, so one byte more may be missing from it.
+        keep = min(self._limits.file_bytes, most_bytes) + 2
+        done = await self._run(box, f"cat -- {shlex.quote(path)}", FILE_S, keep=keep)
         if done.exit_code != 0:
             raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        if len(done.stdout) > most_bytes:
+            raise too_large(path, most_bytes)
         return done.stdout
 
     async def snapshot(self, box: str) -> str:

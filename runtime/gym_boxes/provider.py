@@ -19,6 +19,9 @@ from gym_runtime.plugins import load_plugin
 BOX_ID = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 """What a box's id is, as an expression: in a command, an address or a path it is nothing but a name."""
 
+GET_BYTES = 1 << 30
+"""The longest file that is read, unless the caller says less."""
+
 
 class BoxRefused(ServiceUnavailable):
     """The provider has certainly not done what was asked, such as for its limits; it may later.
@@ -99,11 +102,11 @@ class Provider(Protocol):
         """Write a file, with the folders above it."""
         ...
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """Read a file.
 
         Raises:
-            ResourceError: the file does not exist.
+            ResourceError: the file does not exist, or has more than ``most_bytes``.
         """
         ...
 

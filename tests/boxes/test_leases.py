@@ -86,7 +86,7 @@ class Wire:
         return Ran(exit_code=0, stdout=b"", stderr=b"")
 
     async def put(self, box: str, path: str, data: bytes) -> None: ...
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = 1 << 30) -> bytes:
         return b""
 
     async def snapshot(self, box: str) -> str:
