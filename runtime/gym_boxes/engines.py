@@ -17,8 +17,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
+import anyio.to_thread
 import msgspec
 from gym_runtime import ResourceError, UsageError
+from gym_sandbox import Limits
+from gym_sandbox.container_engines import counts
 from gym_sandbox.processes import Child, EndOfProcess
 
 from gym_boxes.answers import too_large
@@ -59,12 +62,13 @@ class Engine:
 
     Args:
         command: ``podman`` or ``docker``.
+        limits: of each box: its memory and its processes, where the engine can count them.
     """
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, limits: Limits | None = None) -> None:
         if not shutil.which(command):
             raise UsageError(f"boxes of {command} need it: it is not installed")
-        self._command = command
+        self._command, self._limits = command, limits or Limits()
 
     async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """See `gym_boxes.Provider.create`. The label is its name, so it may be repeated."""
@@ -75,6 +79,9 @@ class Engine:
             *("--cap-drop=ALL", "--cap-add=CHOWN,DAC_OVERRIDE,FOWNER", "--security-opt=no-new-privileges"),
             *("--hostname=sandbox", "--entrypoint=", "--init"),
         ]
+        if await anyio.to_thread.run_sync(counts, self._command):
+            limits = self._limits
+            told += [f"--pids-limit={limits.processes}", f"--memory={limits.memory_bytes}"]
         if self._command == "podman":
             told.append(f"--timeout={LIFETIME_S}")
         done = await self._engine([*told, "--", template, "sleep", str(LIFETIME_S)], limit_s=PULL_S)
@@ -87,8 +94,8 @@ class Engine:
         limited = ["timeout", "-s", "KILL", str(max(1, round(timeout_s))), "/bin/sh", "-c", script]
         asked = ["exec", "--interactive", "--", _checked(box), *limited]
         done = await self._engine(asked, stdin=stdin, limit_s=timeout_s + GRACE_S)
-        if done.exit_code in (1, 125, 126) and any(word in _words(done).lower() for word in _ABSENT):
-            raise BoxGone(f"there is no box {box}", stage="box")
+        if done.exit_code in (1, 125, 126) and _says_absent(done):
+            await self.renew(box, 0)  # the command itself may have said so
         if done.exit_code == KILLED:
             return msgspec.structs.replace(done, exit_code=None)
         return done
@@ -103,9 +110,9 @@ class Engine:
     async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
         done = await self._engine(["exec", "--", _checked(box), "cat", "--", path], kept_bytes=most_bytes + 1)
-        if any(word in _words(done).lower() for word in _ABSENT) and done.exit_code != 0:
-            raise BoxGone(f"there is no box {box}", stage="box")
         if done.exit_code != 0:
+            if _says_absent(done):
+                await self.renew(box, 0)
             raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
         if len(done.stdout) > most_bytes:
             raise too_large(path, most_bytes)
@@ -127,14 +134,16 @@ class Engine:
         """See `gym_boxes.Provider.renew`; its life is not renewed, it is only looked for."""
         asked = ["container", "inspect", "--format", "{{.State.Running}}", "--", _checked(box)]
         done = await self._engine(asked)
-        if done.exit_code != 0 or b"true" not in done.stdout:
+        if done.exit_code != 0 and not _says_absent(done):
+            raise BoxUnknown(f"{self._command} does not find box {box}: {_words(done)[-300:]}", stage="box")
+        if b"true" not in done.stdout:
             raise BoxGone(f"there is no box {box}", stage="box")
 
     async def end(self, box: str) -> None:
         """See `gym_boxes.Provider.end`."""
         at_once = ["--time=0"] if self._command == "podman" else []
         done = await self._engine(["rm", "--force", *at_once, "--volumes", "--", _checked(box)])
-        if done.exit_code != 0 and not any(word in _words(done).lower() for word in _ABSENT):
+        if done.exit_code != 0 and not _says_absent(done):
             raise BoxUnknown(f"box {box} cannot be ended: {_words(done)[-300:]}", stage="box")
 
     async def list(self, prefix: str) -> Sequence[Found]:
@@ -200,6 +209,10 @@ def _checked(box: str) -> str:
     if not box.startswith(PREFIX):
         raise BoxGone(f"there is no box {box!r}", stage="box")
     return box
+
+
+def _says_absent(done: Ran) -> bool:
+    return any(word in _words(done).lower() for word in _ABSENT)
 
 
 def _words(done: Ran) -> str:

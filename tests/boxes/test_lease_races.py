@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from boxes.test_leases import ACCOUNT, PACE, Service, Wire
-from gym_boxes import BoxUnknown, Leases, containers
+from gym_boxes import BoxUnknown, Leases, Ran, containers
 from gym_boxes.containers import LeasedBoxes
 from gym_boxes.slots import Slot
 from gym_runtime import GymError, clock
@@ -129,4 +129,30 @@ async def test_what_waits_for_a_request_ends_with_its_box(monkeypatch: pytest.Mo
                 await anyio.sleep(1)
                 await shell.close()
         assert service.alive() == {}
+        tasks.cancel_scope.cancel()
+
+
+class Talkative(Wire):
+    """Its boxes say that their answers are in files."""
+
+    most_bytes = 0
+
+    async def exec(self, box: str, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
+        return Ran(exit_code=0, stdout=b"in /f\n", stderr=b"")
+
+    async def get(self, box: str, path: str, *, most_bytes: int = 1 << 30) -> bytes:
+        self.most_bytes = most_bytes
+        return b"ready\nanswer\n"
+
+
+async def test_no_more_is_fetched_than_a_command_may_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Talkative(Service(0, 0.0))
+    offer(wire, monkeypatch)
+    async with MemoryBroker().connect() as bus, anyio.create_task_group() as tasks:
+        shell = LeasedBoxes(bus, tasks).start("p", "image", ["sh"], "none")
+        assert await shell.read() == b"ready\n"
+        await shell.write(b"5 1000 0 4\ntrue")
+        assert await shell.read() == b"answer\n"
+        assert 3 * 1000 < wire.most_bytes < 10_000
+        await shell.close()
         tasks.cancel_scope.cancel()
