@@ -94,6 +94,25 @@ async def test_refusals_and_lost_answers(
     assert not service.boxes
 
 
+async def test_sandboxes_that_are_no_boxes_are_left_alone(service: DaytonaServer, boxes: Provider) -> None:
+    """A name may come from another peer of the broker."""
+    made = await boxes.create("base", label="a.0.1", life_s=60)
+    service.boxes[made]["labels"] = {}
+    async with aclosing(provider("daytona")) as other:
+        await other.end(made)
+        with pytest.raises(BoxGone, match="there is no box"):
+            await other.exec(made, "true", timeout_s=5)
+    assert list(service.boxes) == [made]
+
+
+async def test_no_key_is_in_an_error(service: DaytonaServer, boxes: Provider) -> None:
+    service.words = "your request: Bearer key"
+    service.faults["GET", "sandbox"] = [401]
+    with pytest.raises(UsageError, match=r"Bearer \[key\]") as raised:
+        await boxes.list("a.")
+    assert "Bearer key" not in str(raised.value)
+
+
 async def test_a_command_waits_for_a_box_that_starts(service: DaytonaServer, boxes: Provider) -> None:
     made = await boxes.create("base", label="a.0.1", life_s=60)
     service.states = ["pulling_snapshot", "starting"]
