@@ -17,11 +17,13 @@ import struct
 import typing
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gym_sandbox.sandbox_errors import FunctionRaised
+
+T = TypeVar("T")
 
 LENGTH = struct.Struct("!Q")
 REQUEST = struct.Struct("!Qd")
@@ -109,6 +111,24 @@ def is_decodable(answer: bytes) -> bool:
     bare = answer.replace(rb"\\", b"").replace(rb"\"", b"")
     # Each part becomes an object here, and again when the answer is decoded.
     return bare.count(b'"') <= 2 * ANSWER_CONTAINERS and _has_few_values(b"".join(bare.split(b'"')[::2]))
+
+
+def decoded(decode: Callable[[bytes], T], foreign: bytes, *, counted: bytes | None = None) -> T:
+    """Foreign JSON, in less than 50 ms. A thread would not help: a decoder holds the interpreter's lock.
+
+    Args:
+        counted: the part of it whose values are decoded, if `decode` leaves others raw.
+
+    Raises:
+        msgspec.DecodeError: it is malformed, or has too many values (`is_decodable`).
+        RecursionError: it is nested too deep.
+        UnicodeError: a text is not UTF-8.
+    """
+    if not is_decodable(foreign if counted is None else counted):
+        raise msgspec.DecodeError(
+            f"it has more than {ANSWER_CONTAINERS:,} objects and lists, or more than {ANSWER_VALUES:,} values"
+        )
+    return decode(foreign)
 
 
 def _has_few_values(json: bytes) -> bool:

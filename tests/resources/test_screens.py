@@ -62,6 +62,8 @@ needs_miniwob = pytest.mark.skipif(bool(missing_pages()), reason=missing_pages()
         ("CTRL+SHIFT+End", "End", 10),
         ("+", "+", 0),
         ("x", "x", 0),
+        ("ß", "ß", 0),
+        ("ctrl+ﬁ", "ﬁ", 2),
     ],
 )
 def test_keys_of_all_dialects_are_pressed(combination: str, key: str, modifiers: int) -> None:
@@ -78,6 +80,15 @@ def test_a_pixel_of_the_screenshot_is_a_place_of_the_page() -> None:
 def test_a_place_elsewhere_is_refused(coordinate: list[int] | None) -> None:
     with pytest.raises(ToolError, match="coordinate"):
         SCREEN.place(coordinate)
+
+
+def test_keys_are_pressed_after_each_other_and_are_bounded() -> None:
+    assert [one.params["key"] for one in actions.press_all("a ctrl+b")] == ["a", "a", "b", "b"]
+    assert [one.params["key"] for one in actions.press_all(" ")] == [" ", " "]
+    assert len(actions.press_all("a " * actions.MAX_KEYS)) == 2 * actions.MAX_KEYS
+    for many in ("a " * (actions.MAX_KEYS + 1), "ctrl+" * 1000 + "a"):
+        with pytest.raises(ToolError, match="at most 100 keys"):
+            actions.press_all(many)
 
 
 @pytest.mark.parametrize("combination", ["hyper+a", "nokey", "ctrl+"])

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, cast
 
 import aiohttp
 import msgspec
+from anyio.lowlevel import checkpoint
 from gym_runtime import ResourceError, SessionLost, UsageError
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import Limits, Sandbox, python_command
+from gym_sandbox.frames import decoded
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import UNSET, Raw, UnsetType
 
 MAX_BYTES = 4 * 2**20
-"""Of one message of the server."""
+"""Of all that a server says until it has answered a request."""
+MAX_MESSAGES = 10_000
+"""Of them, too: notes and requests of its own come before its answer."""
 MAX_TOOLS = 256
 MAX_SCHEMA_BYTES = 64 * 2**10
 MAX_DESCRIPTION_CHARS = 4000
@@ -176,14 +181,18 @@ class Connection:
         """All its tools, in its order.
 
         Raises:
-            ResourceError: the list is too long, or a tool's schema is not one that models can be given.
+            SessionLost: the connection is lost.
+            ResourceError: there is no list, it is too long, or a tool's schema is not one that models can be
+                given.
         """
         found: list[McpTool] = []
         cursor: str | None = None
         while True:
-            said = await self._answer(
-                "tools/list", {} if cursor is None else {"cursor": cursor}, _decode_list
-            )
+            params = {} if cursor is None else {"cursor": cursor}
+            try:
+                said = await self._answer("tools/list", params, _decode_list)
+            except _Refused as error:
+                raise ResourceError(f"{self._server.name} refuses to list its tools: {error}") from error
             found += [_checked(self._server.name, one) for one in said.tools]
             if len(found) > MAX_TOOLS:
                 raise ResourceError(f"{self._server.name} lists more than {MAX_TOOLS} tools")
@@ -208,7 +217,7 @@ class Connection:
     async def _answer(self, method: str, params: dict[str, Any], decode: Any) -> Any:
         said = await self._ask(method, params)
         try:
-            return decode(said)
+            return decoded(decode, bytes(said))
         except UNREADABLE as error:
             raise ResourceError(f"{self._server.name} answered {method} with no result: {error}") from error
 
@@ -225,10 +234,17 @@ class Connection:
         assert self._wire is not None
         messages = self._wire.exchange(request, headers)
         reply: bytes | None = None
+        size = 0
         try:
-            while True:
+            for _ in range(MAX_MESSAGES):
+                # A server that writes faster than it is read never lets the loop wait.
+                await checkpoint()
                 try:
-                    said = _decode(await messages.asend(reply))
+                    message = await messages.asend(reply)
+                    size += len(message)
+                    if size > MAX_BYTES:
+                        raise _too_much(self._server.name)
+                    said = _decode(message)
                 except StopAsyncIteration:
                     raise SessionLost(f"{self._server.name} did not answer {method}") from None
                 except UNREADABLE as error:
@@ -242,6 +258,7 @@ class Connection:
                 if said.result is UNSET:
                     raise ResourceError(f"{self._server.name} answered {method} without a result")
                 return said.result
+            raise ResourceError(f"{self._server.name} sent {MAX_MESSAGES:,} messages, and not its answer")
         finally:
             await messages.aclose()
 
@@ -249,6 +266,10 @@ class Connection:
         assert self._wire is not None
         async for _ in self._wire.exchange(note, {"mcp-protocol-version": OLD}):
             pass
+
+
+def _too_much(name: str) -> ResourceError:
+    return ResourceError(f"{name} answered more than {MAX_BYTES >> 20} MiB")
 
 
 def _refusal(said: _Message) -> bytes:
@@ -317,22 +338,42 @@ async def _within(pieces: Any, name: str) -> AsyncGenerator[bytes]:
     async for piece in pieces:
         size += len(piece)
         if size > MAX_BYTES:
-            raise ResourceError(f"{name} answered more than {MAX_BYTES >> 20} MiB")
+            raise _too_much(name)
         yield piece
 
 
 async def _events(answer: aiohttp.ClientResponse, url: str) -> AsyncGenerator[bytes]:
     """The data of each event of a stream."""
-    rest, data = b"", list[bytes]()
+    lines, data = Lines(), list[bytes]()
     async for piece in _within(answer.content.iter_any(), url):
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
+        for line in lines.add(piece):
             line = line.rstrip(b"\r")
             if line.startswith(b"data:"):
                 data.append(line[5:].removeprefix(b" "))
             elif not line and data:
                 yield b"\n".join(data)
                 data.clear()
+
+
+class Lines:
+    """The lines of a stream that comes in pieces; the work is proportional to its bytes.
+
+    Attributes:
+        begun: the bytes of the line that has no end yet.
+    """
+
+    def __init__(self) -> None:
+        self.begun = bytearray()
+
+    def add(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this piece."""
+        first, *more = piece.split(b"\n")
+        self.begun += first
+        if not more:
+            return []
+        whole = [bytes(self.begun), *more[:-1]]
+        self.begun = bytearray(more[-1])
+        return whole
 
 
 class _Pipe:
@@ -343,7 +384,7 @@ class _Pipe:
         self._stack = AsyncExitStack()
         self._child: Child | None = None
         self._answered = False
-        self._rest = b""
+        self._lines, self._whole = Lines(), deque[bytes]()
 
     async def __aenter__(self) -> _Pipe:
         server = self._server
@@ -385,24 +426,20 @@ class _Pipe:
 
     async def _line(self) -> bytes:
         assert self._child is not None
-        pieces = [self._rest]
-        size = len(self._rest)
-        while b"\n" not in pieces[-1]:
+        while not self._whole:
             piece = await self._child.read()
-            size += len(piece)
             if not piece:
                 raise EndOfProcess
-            if size > MAX_BYTES:
-                raise ResourceError(f"{self._server.name} wrote a line of more than {MAX_BYTES >> 20} MiB")
-            pieces.append(piece)
-        line, _, self._rest = b"".join(pieces).partition(b"\n")
-        return line
+            self._whole += self._lines.add(piece)
+            if len(self._lines.begun) > MAX_BYTES:
+                raise _too_much(self._server.name)
+        return self._whole.popleft()
 
 
 def cleaned(text: str, chars: int) -> str:
     """A foreign text without control and invisible characters, cut to a length."""
-    text = _CONTROL.sub(" ", text)
-    return text if len(text) <= chars else f"{text[:chars]}…"
+    shown = _CONTROL.sub(" ", text[:chars])
+    return shown if len(text) <= chars else f"{shown}…"
 
 
 def _checked(server: str, listed: _Listed) -> McpTool:

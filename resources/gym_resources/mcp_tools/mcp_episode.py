@@ -88,10 +88,17 @@ class McpEpisode(Episode[T]):
 
 
 def shown(result: McpResult) -> str | list[str | Image]:
-    """What the model gets of a tool's answer; nothing that it links to is fetched."""
-    found = [_shown(block) for block in result.content]
-    if not found and bytes(result.structured) != b"null":
-        return bytes(result.structured).decode()
+    """What the model gets of a tool's answer; nothing that it links to is fetched.
+
+    Raises:
+        ResourceError: it cannot be written as text.
+    """
+    try:
+        found = [_shown(block) for block in result.content]
+        if not found and bytes(result.structured) != b"null":
+            return bytes(result.structured).decode()
+    except (UnicodeError, RecursionError) as error:
+        raise ResourceError(f"the tool's answer cannot be shown: {error}") from error
     if any(isinstance(one, Image) for one in found):
         return found
     return "\n".join(map(str, found))

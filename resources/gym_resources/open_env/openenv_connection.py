@@ -13,6 +13,7 @@ import anyio
 import msgspec
 from gym_runtime import ResourceError, SessionLost, TaskError
 from gym_runtime.errors import UNREADABLE
+from gym_sandbox.frames import decoded
 from msgspec import Raw
 
 MAX_BYTES = 4 * 2**20
@@ -54,6 +55,7 @@ class _Said(msgspec.Struct):
     data: Raw = Raw(b"{}")
 
 
+_decode_schema = msgspec.json.Decoder(_Schema).decode
 _decode_said = msgspec.json.Decoder(_Said).decode
 _decode_seen = msgspec.json.Decoder(Seen).decode
 _decode_problem = msgspec.json.Decoder(_Problem).decode
@@ -104,7 +106,7 @@ class Connection:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._lost(error) from error
         try:
-            return msgspec.json.decode(body, type=_Schema).action
+            return decoded(_decode_schema, bytes(body)).action
         except UNREADABLE as error:
             raise ResourceError(
                 f"{self._url}/schema answered {answer.status} and no schema: is it OpenEnv's?"
@@ -156,7 +158,7 @@ class Connection:
             said = _decode_said(answer.data)
             if said.type == "error":
                 raise self._failure(_decode_problem(said.data))
-            return _decode_seen(said.data)
+            return decoded(_decode_seen, bytes(said.data))
         except UNREADABLE as error:
             raise ResourceError(f"{self._url} answered {kind} with no observation: {error}") from error
 

@@ -67,6 +67,7 @@ SAME_KEY = {
 COMMANDS = {"a": "selectAll", "c": "copy", "x": "cut", "v": "paste", "z": "undo"}
 TICK_PIXELS = 40
 MAX_TEXT_CHARS = 4000
+MAX_KEYS = 100
 MAX_TICKS = 50
 MAX_WAIT_S = 10.0
 _KEY, _MOUSE, _TEXT = "Input.dispatchKeyEvent", "Input.dispatchMouseEvent", "Input.insertText"
@@ -161,7 +162,9 @@ def press(combination: str) -> list[Event]:
         key, code = KEYS[lower]
         text = {"Enter": "\r", " ": " "}.get(key)
     elif len(name) == 1:
-        key, code, text = name, ord(name.upper()), name
+        large = name.upper()
+        # There is no one capital for all characters: that of ß is SS.
+        key, code, text = name, ord(large if len(large) == 1 else name), name
     else:
         raise ToolError(f"there is no key '{name[:40]}'; there are characters and {', '.join(KEYS)}")
     down: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
@@ -171,6 +174,18 @@ def press(combination: str) -> list[Event]:
     else:
         told = {**down, "type": "keyDown" if text else "rawKeyDown", **({"text": text} if text else {})}
     return [Event(_KEY, told), Event(_KEY, {**down, "type": "keyUp"})]
+
+
+def press_all(combinations: str) -> list[Event]:
+    """Keys after each other, with blanks between them.
+
+    Raises:
+        ToolError: there are too many, or there is no such key.
+    """
+    keys = combinations.split(maxsplit=MAX_KEYS) or [combinations]
+    if len(keys) > MAX_KEYS or len(combinations) > MAX_TEXT_CHARS:
+        raise ToolError(f"at most {MAX_KEYS} keys are pressed at once; a text is written with type")
+    return [event for one in keys for event in press(one)]
 
 
 def scroll(place: dict[str, float], direction: ScrollDirection, ticks: int) -> list[Event]:

@@ -189,7 +189,7 @@ class ScreenSession(Session[T]):
         if action == "type":
             return actions.write(text)
         if action == "key":
-            return [event for one in text.split() or [text] for event in actions.press(one)]
+            return actions.press_all(text)
         here = self.screen.place(coordinate) if coordinate is not None else self._mouse
         before, self._mouse = self._mouse, here
         if action == "scroll":

@@ -36,6 +36,8 @@ SERVICE_LONGEST_PAUSE_S = 30.0
 """A service that asks for a longer one counts as unavailable now."""
 SERVICE_RESTS_S = 900.0
 """How long a key rests whose quota is used up, or that the service refused."""
+MAX_URL_CHARS = 2048
+"""Of a page: longer ones take seconds to be checked, and hosts refuse them."""
 HOST_PAUSE_S = 0.2
 """Between two pages of one host."""
 
@@ -117,6 +119,8 @@ class Fetcher:
         """
         # The part after # is never sent, and recordings must not differ by it.
         url = url.strip().partition("#")[0]
+        if len(url) > MAX_URL_CHARS:
+            raise PageUnavailable(f"its address has more than {MAX_URL_CHARS} characters")
         try:
             self._guard.check(URL(url))
         except ValueError as error:

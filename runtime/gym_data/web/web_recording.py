@@ -61,7 +61,12 @@ class Recording:
             UsageError: the file is missing, or a line cannot be read.
         """
         found = (await anyio.to_thread.run_sync(self._entries)).get(asked)
-        return found and found.answer()
+        try:
+            return found and found.answer()
+        except ValueError as error:
+            raise UsageError(
+                f"the recording {self.path} has no Base64 for '{asked[:200]}': {error}"
+            ) from error
 
     async def add(self, asked: str, answer: WebAnswer) -> None:
         """Keep an answer.
@@ -74,9 +79,9 @@ class Recording:
     def _entries(self) -> dict[str, Recorded]:
         try:
             status = self.path.stat()
+            return _read(self.path, status.st_size, status.st_mtime_ns)
         except OSError as error:
             raise UsageError(f"the recording {self.path} cannot be read: {error.strerror}") from error
-        return _read(self.path, status.st_size, status.st_mtime_ns)
 
     def _append(self, asked: str, answer: WebAnswer) -> None:
         try:

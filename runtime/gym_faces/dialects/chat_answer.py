@@ -37,7 +37,7 @@ from gym_runtime.messages import (
 from msgspec import Raw
 
 from gym_faces.dialects.chat_request import read_request
-from gym_faces.dialects.dialect import ApiDialect, Asked, ForeignAnswer, event, openai_error
+from gym_faces.dialects.dialect import ApiDialect, Asked, ForeignAnswer, check_text, event, openai_error
 from gym_faces.dialects.pieces import decode_text, encode, identity, is_null, is_string
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -125,6 +125,7 @@ def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyComplet
         ForeignAnswer: the body holds no completion.
     """
     try:
+        check_text(body)
         completion = decode(body)
     except UNREADABLE as error:
         raise ForeignAnswer(str(error)) from error

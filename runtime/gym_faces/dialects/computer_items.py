@@ -22,12 +22,14 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gym_faces.dialects import computer
-from gym_faces.dialects.dialect import item
+from gym_faces.dialects.dialect import MAX_ITEMS, item
 from gym_faces.dialects.pieces import decode_fields, encode, is_null
 
 Tool = Literal["computer", "computer_use_preview"]
 """OpenAI's tool, and the one before it, which has one action in each call."""
 TOOLS = ("computer", "computer_use_preview")
+MAX_ACTIONS = 1000
+"""Of one call; engines make batches of a few."""
 FIRST = computer.Size(1280, 800)
 """What is said of the screen before the first screenshot."""
 # A pixel: what a call shows whose session has shown no screenshot yet.
@@ -163,22 +165,29 @@ class _Conversation:
 
 
 def functions(raw: Raw) -> Raw:
-    """An engine's response with calls of the function in place of ``computer_call`` items."""
+    """An engine's response with calls of the function in place of ``computer_call`` items.
+
+    Raises:
+        msgspec.ValidationError: an item is no ``computer_call``, or they have too many actions.
+    """
     if b'"computer_call"' not in bytes(raw):
         return raw
     fields = decode_fields(raw)
     output: list[Raw] = []
     for one in _decode_items(fields["output"]):
         output += _calls(one) if _decode_entry(one).type == "computer_call" else [one]
+        _check_count(output)
     return Raw(encode({**fields, "output": output}))
 
 
 def _calls(raw: Raw) -> list[Raw]:
     """
     Raises:
-        msgspec.ValidationError: it is no ``computer_call``.
+        msgspec.ValidationError: it is no ``computer_call``, or has more than `MAX_ACTIONS` actions.
     """
     native = _decode_native(raw)
+    if len(native.all) > MAX_ACTIONS:
+        raise msgspec.ValidationError(f"a computer_call has more than {MAX_ACTIONS} actions")
     calls: list[Raw] = []
     for number, theirs in enumerate(native.all, 1):
         try:
@@ -195,6 +204,12 @@ def _calls(raw: Raw) -> list[Raw]:
         }
         calls.append(Raw(encode({**call, "native": raw} if number == 1 else call)))
     return calls
+
+
+def _check_count(items: Sequence[Raw]) -> None:
+    # A few bytes are an item each, or several: what is small on the wire would be large here.
+    if len(items) > MAX_ITEMS:
+        raise msgspec.ValidationError(f"the actions of computer_call items are more than {MAX_ITEMS} items")
 
 
 def _part(identity: str, number: int) -> str:
@@ -238,9 +253,10 @@ def read_items(items: Sequence[Raw]) -> list[Raw]:
                     counts[entry.call_id] = len(calls)
                     found += [_without_native(one) for one in calls]
                 case "computer_call_output":
-                    found += _outputs(entry, counts.get(entry.call_id, 1))
+                    found += _outputs(entry, counts.pop(entry.call_id, 1))
                 case _:
                     found.append(raw)
+            _check_count(found)
         except UNREADABLE as error:
             raise TaskError(f"input[{place}]: {error}") from error
     return found

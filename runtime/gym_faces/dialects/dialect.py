@@ -142,24 +142,41 @@ def openai_error(problem: Problem) -> tuple[int, bytes]:
     return form.status, encode({"error": error})
 
 
+def check_text(body: bytes) -> None:
+    """Check also what stays raw, which a decoder does not.
+
+    Raises:
+        UnicodeDecodeError: the body is not UTF-8.
+    """
+    # `isascii` is faster than decoding, and most bodies are ASCII.
+    if not body.isascii():
+        body.decode()
+
+
+def check_objects(body: bytes) -> None:
+    """
+    Raises:
+        TaskError: the body has more than `MAX_OBJECTS` objects and lists.
+    """
+    if len(body) > MAX_OBJECTS and body.count(b"{") + body.count(b"[") > MAX_OBJECTS:
+        raise TaskError(f"the body has more than {MAX_OBJECTS} objects and lists")
+
+
 class Fields:
     """The fields of a request's body, to be taken out one by one; ``null`` counts as absent.
 
     Raises:
-        TaskError: the body is not a JSON object in UTF-8.
+        TaskError: the body is not a JSON object in UTF-8, or has more than `MAX_OBJECTS` objects.
     """
 
     def __init__(self, body: bytes) -> None:
         try:
-            # `isascii` is faster than decoding, and most bodies are ASCII.
-            if not body.isascii():
-                body.decode()  # decoding does not check fields that stay raw
+            check_text(body)
         except UnicodeDecodeError as error:
             raise TaskError(
                 f"the body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}"
             ) from error
-        if len(body) > MAX_OBJECTS and body.count(b"{") + body.count(b"[") > MAX_OBJECTS:
-            raise TaskError(f"the body has more than {MAX_OBJECTS} objects and lists")
+        check_objects(body)
         try:
             self._left = present(body)
         except UNREADABLE as error:

@@ -22,6 +22,7 @@ google-genai 3.6.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Annotated, Any
@@ -112,7 +113,7 @@ class _Part(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class _Content(msgspec.Struct):
-    parts: list[_Part] = []
+    parts: Annotated[list[_Part], Meta(max_length=MAX_ITEMS)] = []
     role: str | None = None
 
 
@@ -163,6 +164,8 @@ def read_request(body: bytes, *, stream: bool = False) -> Asked:
             conversation.add(content)
         except TaskError as error:
             raise TaskError(f"contents.{place}.{error}") from error
+        if len(conversation.items) > MAX_ITEMS:
+            raise TaskError(f"contents.{place}: the parts so far are more than {MAX_ITEMS} items")
     if (config := fields.take("toolConfig", _ToolConfig)) is not None and config.function_calling_config:
         params |= _choice(config.function_calling_config, native)
     if (settings := fields.take("generationConfig", Raw)) is not None:
@@ -210,7 +213,8 @@ class _Conversation:
         self.items: list[Raw] = []
         self._native = native
         self._size, self._looked = GRID, 0
-        self._open: list[tuple[str, str]] = []
+        self._open: dict[str, deque[str]] = {}  # the calls of each function; those answered go out late
+        self._answers: set[str] = set()
         self._named = 0
 
     def add(self, content: _Content) -> None:
@@ -230,7 +234,8 @@ class _Conversation:
                 name, arguments = call.name, bytes(call.args).decode()
                 self._named += 1
                 call_id = f"call_{self._named}" if call.id is None else call.id
-                self._open.append((name, call_id))
+                self._open.setdefault(name, deque()).append(call_id)
+                self._answers.discard(call_id)
                 if name in self._native:
                     # Of the items since the last look only: the sum of all looks is one reading.
                     self._size = gemini_engine.shown(self.items[self._looked :], self._size)
@@ -261,10 +266,13 @@ class _Conversation:
     def _answered(self, result: _Result) -> Raw:
         named = result.id
         if named is None:
-            named = next((key for name, key in self._open if name == result.name), None)
-        if named is None:
-            raise TaskError(f"parts: there is no call of '{result.name}' that this answers")
-        self._open = [one for one in self._open if one[1] != named]
+            waiting = self._open.get(result.name, deque[str]())
+            while waiting and waiting[0] in self._answers:
+                waiting.popleft()
+            if not waiting:
+                raise TaskError(f"parts: there is no call of '{result.name}' that this answers")
+            named = waiting.popleft()
+        self._answers.add(named)
         text = _output(bytes(result.response))
         output = [{"type": "input_text", "text": text}, *map(_part, result.parts)] if result.parts else text
         return item(type="function_call_output", call_id=named, output=output)
@@ -415,9 +423,10 @@ def _candidate(parts: list[dict[str, Any]], reason: str = "") -> dict[str, Any]:
     return {"candidates": [{**said, "finishReason": reason} if reason else said]}
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _arguments(text: str) -> Raw | dict[str, Any]:
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        # Encoded here: what is just not too deep to be decoded may be too deep for the whole answer.
+        return Raw(encode(msgspec.json.decode(text, type=dict[str, Any])))
     except UNREADABLE:
         return {"arguments": text}
 

@@ -20,7 +20,14 @@ from gym_runtime.messages import IncompleteDetails, Response, Usage
 from msgspec import Raw
 
 from gym_faces.dialects import computer, side_channel
-from gym_faces.dialects.dialect import ForeignAnswer, assistant_message, item, output_text, reasoning_item
+from gym_faces.dialects.dialect import (
+    ForeignAnswer,
+    assistant_message,
+    check_text,
+    item,
+    output_text,
+    reasoning_item,
+)
 from gym_faces.dialects.pieces import decode_fields, encode, identity, present
 
 _SETTINGS = {
@@ -278,6 +285,7 @@ def read_answer(body: bytes, call: ModelCall, model: str, repeated: Mapping[str,
         ForeignAnswer: the body holds no candidate.
     """
     try:
+        check_text(body)
         answer = _decode_answer(body)
         (candidate, *_) = answer.candidates
         output = _items(candidate.content.parts, shown(call.input))

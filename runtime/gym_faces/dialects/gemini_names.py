@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 from gym_runtime.errors import UNREADABLE, TaskError
 
+from gym_faces.dialects.dialect import check_objects
 from gym_faces.dialects.pieces import encode
 
 _SNAKE = re.compile(rb'"[a-z]+(_[a-z]+)+"\s*:')
@@ -29,7 +30,12 @@ _DEPTH = 40
 
 
 def camel(body: bytes) -> bytes:
-    """A body with its names in camel case: Google's API takes both cases, and its clients send a mixture."""
+    """A body with its names in camel case: Google's API takes both cases, and its clients send a mixture.
+
+    Raises:
+        TaskError: it is no JSON, or too large.
+    """
+    check_objects(body)
     if not _SNAKE.search(body):
         return body
 

@@ -26,7 +26,7 @@ from gym_runtime.messages import IncompleteDetails, Response, Usage
 from msgspec import Raw
 
 from gym_faces.dialects import computer, side_channel
-from gym_faces.dialects.dialect import ForeignAnswer, assistant_message, item, output_text
+from gym_faces.dialects.dialect import ForeignAnswer, assistant_message, check_text, item, output_text
 from gym_faces.dialects.pieces import decode_fields, encode, identity, present
 
 PATH = "/messages"
@@ -269,6 +269,7 @@ def read_answer(body: bytes, repeated: Mapping[str, Any]) -> Raw:
         ForeignAnswer: the body holds no message.
     """
     try:
+        check_text(body)
         message = _decode_message(body)
     except UNREADABLE as error:
         raise ForeignAnswer(str(error)) from error

@@ -47,6 +47,7 @@ from gym_faces.dialects.dialect import (
     ForeignAnswer,
     Kind,
     Problem,
+    check_text,
     event,
     openai_error,
 )
@@ -203,6 +204,10 @@ def read_answer(body: bytes) -> Raw:
         FailedAnswer: the response has the status ``failed``.
         ForeignAnswer: the body holds no response.
     """
+    try:
+        check_text(body)
+    except UnicodeDecodeError as error:
+        raise ForeignAnswer(str(error)) from error
     try:
         response = decode_response(body)
     except UNREADABLE:

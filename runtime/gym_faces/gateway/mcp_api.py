@@ -13,6 +13,7 @@ Source: the revisions 2025-11-25 and 2026-07-28 of the protocol, as mcp 2.3 send
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
@@ -31,6 +32,8 @@ MAX_BYTES = 4 * 2**20
 """Of a request, as in the SDK."""
 MAX_UNREAD = 256
 """Calls whose answers were not read, at most; the oldest is forgotten first."""
+MAX_CALLS, MAX_CALLS_BYTES = 64, 16 * 2**20
+"""Calls in progress and their arguments, also those of clients that have left."""
 
 NEW = "2026-07-28"
 OLD = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -130,7 +133,8 @@ class ToolServer:
     def __init__(self, tools: Sequence[Raw], call: CallTool, tasks: TaskGroup) -> None:
         functions = [_decode_function(tool) for tool in tools]
         self._tasks = tasks
-        self._unread: dict[bytes, _Call] = {}
+        self._unread: dict[bytes, _Call] = {}  # by the digest of the request
+        self._running = self._running_bytes = 0
         self.names = frozenset(one.name for one in functions if one.type == "function")
         self._call = call
         self._listed = [
@@ -150,12 +154,12 @@ class ToolServer:
         Args:
             headers: the request's, by name in any case.
         """
-        begun: list[_Call] = []
+        begun: dict[bytes, _Call] = {}
         try:
             yield await self._answer(headers, body, begun)
         except BaseException:
-            for call in begun:
-                self._unread[body] = call
+            for digest, call in begun.items():
+                self._unread[digest] = call
                 if len(self._unread) > MAX_UNREAD:
                     self._unread.pop(next(iter(self._unread)))
             raise
@@ -171,9 +175,9 @@ class ToolServer:
                 headers["mcp-name"] = said.params.name
         except _Problem:
             pass  # it is the answer's, too
-        return (await self._answer(headers, line, [])).body
+        return (await self._answer(headers, line, {})).body
 
-    async def _answer(self, headers: Mapping[str, str], body: bytes, begun: list[_Call]) -> Answer:
+    async def _answer(self, headers: Mapping[str, str], body: bytes, begun: dict[bytes, _Call]) -> Answer:
         new, said = headers.get("mcp-protocol-version", OLD[0]) not in OLD, None
         try:
             said = _read(body)
@@ -184,8 +188,9 @@ class ToolServer:
             if said.id is UNSET:
                 return Answer(202, b"")
             if said.method == "tools/call":
-                begun.append(self._unread.pop(body, None) or self._begin(params))
-                result = await self._called(begun[0])
+                digest = hashlib.sha256(body).digest()
+                call = begun[digest] = self._unread.pop(digest, None) or self._begin(params)
+                result = await self._called(call)
             else:
                 result = {**self._said(said.method, params), **(_UNCACHED if new else {})}
             return _answer(200, said.id, result={**result, **(_NEW_FIELDS if new else {})})
@@ -215,18 +220,29 @@ class ToolServer:
         arguments = bytes(params.arguments)
         try:
             _decode_object(arguments)
+            text = arguments.decode()
         except UNREADABLE as error:
             raise _Problem(_PARAMS, f"the arguments are not an object: {error}") from error
+        size = len(arguments)
+        if self._running >= MAX_CALLS or self._running_bytes + size > MAX_CALLS_BYTES:
+            most = f"{MAX_CALLS} calls, of {MAX_CALLS_BYTES >> 20} MiB together"
+            raise _Problem(
+                _INTERNAL, f"too many calls are in progress; wait for their answers (at most {most})"
+            )
+        self._running += 1
+        self._running_bytes += size
         call = _Call()
-        self._tasks.start_soon(self._run, call, params.name, arguments.decode())
+        self._tasks.start_soon(self._run, call, params.name, text, size)
         return call
 
-    async def _run(self, call: _Call, name: str, arguments: str) -> None:
+    async def _run(self, call: _Call, name: str, arguments: str, size: int) -> None:
         try:
             call.outcome = await self._call(name, arguments)
         except GymError as error:
             call.outcome = error
         finally:
+            self._running -= 1
+            self._running_bytes -= size
             call.over.set()
 
     async def _called(self, call: _Call) -> dict[str, Any]:

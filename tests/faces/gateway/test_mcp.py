@@ -11,6 +11,7 @@ import anyio
 import pytest
 from faces.gateway.running_gateway import RunningGateway, standing
 from gym_faces.gateway import Called, ToolServer
+from gym_faces.gateway.mcp_api import MAX_CALLS
 from gym_runtime.errors import SessionLost
 from msgspec import Raw
 
@@ -187,6 +188,43 @@ async def test_a_client_that_left_gets_its_answer_later() -> None:
             "2",
             "4",
         ]
+
+
+async def test_calls_of_clients_that_have_left_are_bounded() -> None:
+    counter = Counter()
+    counter.go = anyio.Event()
+    body = {"jsonrpc": "2.0", "method": "tools/call"}
+    large = {"amount": 1, "note": "x" * 2**20}
+
+    async def left(server: ToolServer, number: int, arguments: dict[str, Any]) -> str:
+        asked = {**body, "id": number, "params": {"name": "add", "arguments": arguments}}
+        with anyio.move_on_after(0.01):
+            async with server.answering({}, json.dumps(asked).encode()) as answer:
+                return answer.body.decode()
+        return ""
+
+    async with anyio.create_task_group() as tasks:
+        for most, arguments in ((MAX_CALLS, {"amount": 1}), (15, large)):
+            server = ToolServer([Raw(json.dumps(ADD).encode())], counter.call, tasks)
+            said = [await left(server, number, arguments) for number in range(most + 1)]
+            assert said[:-1] == [""] * most
+            assert "too many calls are in progress" in said[-1]
+            assert {len(key) for key in server._unread} == {32}
+        counter.go.set()
+        while server._running:
+            await anyio.sleep(0.01)
+        assert server._running_bytes == 0
+        assert "result" in await left(server, 99, {"amount": 1})
+        tasks.cancel_scope.cancel()
+
+
+async def test_arguments_that_are_not_utf_8_are_refused() -> None:
+    async with stand() as here:
+        body = (
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":"\xff"}}}'
+        )
+        _, said, _ = await here.gateway.post(here.path, body)
+        assert said["error"]["code"] == -32602
 
 
 async def test_a_gateway_without_tools_has_no_such_address() -> None:

@@ -17,6 +17,8 @@ from gym_view import inspect_logs
 from resources.guests.guest_runs import OWN, guest, made, own_rows, result, said
 
 pytest.importorskip("inspect_ai", reason="needs inspect_ai 0.3.285: pip install 'gym-runtime[inspect]'")
+from gym_resources.guests.played import inspect_play
+
 # Each task is loaded several times, which takes seconds.
 pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(120)]
 
@@ -212,3 +214,8 @@ async def test_inspect_score_agrees_on_our_logs(tmp_path: Path) -> None:
         each for path, name in zip(done.files, chosen, strict=True) for each in scored(Path(path), name)
     ]
     assert theirs == rewards
+
+
+def test_arguments_that_are_nested_too_deep_are_the_models_mistake() -> None:
+    call = inspect_play._call("c", "f", '{"a":' * 5000 + "1" + "}" * 5000)
+    assert "no JSON object" in call.parse_error

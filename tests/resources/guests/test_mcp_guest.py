@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +16,10 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 from gym_data.web.listener import serving
-from gym_resources.mcp_tools import mcp_connection, mcp_episode
+from gym_resources.mcp_tools import McpServer, mcp_connection, mcp_episode
+from gym_resources.mcp_tools.mcp_connection import Connection, Lines, cleaned
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_testing.small_system import answer, function_call
 from resources.guests.guest_runs import guest, made
@@ -167,6 +169,15 @@ async def broken(request: web.Request, asked: dict[str, Any]) -> web.StreamRespo
     return web.json_response([1])
 
 
+async def many_values(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    return said(asked, {"content": [{"type": "x", "y": [[]] * 500_000}]})
+
+
+async def no_text(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    body = b'{"jsonrpc":"2.0","id":%d,"result":{"structuredContent":"\xff"}}' % asked["id"]
+    return web.Response(body=body, content_type="application/json")
+
+
 async def internal(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
     return web.json_response(
         {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "boom"}}
@@ -184,7 +195,9 @@ async def gone(request: web.Request, asked: dict[str, Any]) -> web.StreamRespons
     ("call", "ending"),
     [
         (large, "more than 4 MiB"),
-        (endless, "more than 4 MiB"),
+        (endless, "sent 10,000 messages, and not its answer"),
+        (many_values, "more than 100,000 objects and lists"),
+        (no_text, "cannot be shown"),
         (redirect, "answered 307"),
         (other_id, "did not answer tools/call"),
         (broken, "no message"),
@@ -216,6 +229,42 @@ async def test_a_hostile_list_is_a_failure(schema: Any, ending: str) -> None:
             (record,) = await made(system, name, [choice()], max_attempts=1)
     assert record.reward is None
     assert ending in record.ending
+
+
+async def test_a_server_that_refuses_to_list_its_tools_is_a_failure() -> None:
+    async with server(list_=internal) as url:
+        name = f"mcp:{url}?verify=mcqa"
+        async with guest(name, DONE) as system:
+            (record,) = await made(system, name, [choice()], max_attempts=1)
+    assert record.reward is None
+    assert "refuses to list its tools: boom" in record.ending
+
+
+async def test_a_program_that_never_stops_writing_is_a_failure(tmp_path: Path) -> None:
+    """It used to keep the event loop for ever: there was always a further line to read."""
+    flood = tmp_path / "flood.py"
+    flood.write_text("import os\ninput()\nwhile True: os.write(1, b'{}\\n' * 20_000)")
+    server_ = McpServer(command=("python", str(flood)), folders=(str(flood),))
+    with pytest.raises(ResourceError, match="sent 10,000 messages, and not its answer"):
+        async with Connection(server_):
+            pass
+
+
+@pytest.mark.parametrize("text", ["\x7f" * 4_000_000, "a\u200b" * 2_000_000])
+def test_only_what_is_shown_of_a_long_text_is_read(text: str) -> None:
+    began_s = time.thread_time()
+    assert len(cleaned(text, 2000)) == 2001
+    assert time.thread_time() - began_s < 0.02
+
+
+def test_a_long_line_that_comes_in_bytes_is_copied_once() -> None:
+    lines = Lines()
+    assert lines.add(b"x" * 3_900_000) == []
+    began_s = time.thread_time()
+    assert [line for _ in range(1000) for line in lines.add(b"y")] == []
+    assert time.thread_time() - began_s < 0.2
+    assert [len(line) for line in lines.add(b"\na\n\nb")] == [3_901_000, 1, 0]
+    assert bytes(lines.begun) == b"b"
 
 
 async def test_a_list_that_changes_is_refused() -> None:

@@ -26,6 +26,8 @@ async def stub(**answers: tuple[int, Any]) -> AsyncGenerator[tuple[str, list[tup
         path = request.path.strip("/")
         asked.append((path, await request.json()))
         status, body = answers.get(path, (404, {"detail": "Not Found"}))
+        if isinstance(body, bytes):
+            return web.Response(body=body, status=status, content_type="application/json")
         return web.json_response(body, status=status)
 
     app = web.Application()
@@ -65,6 +67,10 @@ async def test_names_of_paths_are_no_tools() -> None:
         ((200, {"reward": None}), "no verdict"),
         ((200, {"reward": 0.0, "_ng_failure_class": "judge_failed"}), "judge_failed"),
         ((302, {}), "answered 302"),
+        ((200, b'{"reward":1,"x":"\xff"}'), "no verdict"),
+        ((200, b'{"reward":1,"x":%b}' % (b"9" * 5000)), "no verdict"),
+        ((200, b'{"reward":1,"x":[%b[]]}' % (b"[]," * 1_000_000)), "more than 100,000 objects and lists"),
+        ((200, b'{"reward":1,%b"y":1}' % b"".join(b'"%d":1,' % n for n in range(400_000))), "340,000 values"),
     ],
 )
 async def test_what_is_no_verdict_is_no_reward(verify: tuple[int, Any], said: str) -> None:
@@ -92,6 +98,16 @@ async def test_the_verifiers_fields_and_components() -> None:
     posted = asked[-1][1]
     assert posted["grading_mode"] == "strict_single_letter_boxed"  # fields that no task here declares
     assert {"id", "created_at", "model", "object", "output", "tools"} <= set(posted["response"])
+
+
+async def test_a_response_that_is_repeated_may_have_many_tokens() -> None:
+    body = {"reward": 1.0, "response": {"tokens": [1] * 500_000}, "extra": [1]}
+    async with (
+        stub(seed_session=(200, {}), verify=(200, body)) as (url, _),
+        guest(url, Engine(answer("x"))) as (system, name),
+    ):
+        (record,) = await made(system, name, choice_row())
+    assert (record.reward, json.loads(bytes(record.row))["extra"]) == (1.0, [1])
 
 
 async def test_a_server_that_is_gone_is_a_failure_and_no_reward() -> None:

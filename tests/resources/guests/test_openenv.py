@@ -155,6 +155,27 @@ async def test_a_schema_may_come_in_pieces_and_has_a_bound() -> None:
                 await connection.close()
 
 
+@pytest.mark.parametrize("kind", ["schema", "observation"])
+async def test_what_has_millions_of_values_is_not_read(kind: str) -> None:
+    """Decoding it held the event loop for seconds."""
+    many = {**TEXT, "x": [[]] * 500_000}
+    stub = Stub(many if kind == "schema" else GAME)
+    if kind == "observation":
+
+        async def serve(request: web.Request) -> web.WebSocketResponse:
+            socket = web.WebSocketResponse()
+            await socket.prepare(request)
+            await socket.send_json({"type": "observation", "data": {"observation": many}})
+            await socket.receive()
+            return socket
+
+        stub.serve = serve  # type: ignore[method-assign]
+    async with served(stub), guest(f"openenv:{stub.url}", answer("x")) as system:
+        (record,) = await made(system, f"openenv:{stub.url}", [ROW], max_attempts=1)
+    assert record.reward is None
+    assert ("no schema" if kind == "schema" else "more than 100,000 objects and lists") in record.ending
+
+
 async def test_a_server_that_is_gone_or_another_one() -> None:
     async with served(Stub(GAME)) as stub:
         pass

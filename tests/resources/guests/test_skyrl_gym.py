@@ -106,6 +106,10 @@ def test_rows_in_skyrls_format(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=problem):
             own_rows(f"skyrl-gym:gsm8k?data={data}")
+    for text, problem in (("[1]", "row 1 is no object"), ("[" * 100_000, "cannot be read")):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=problem):
+            own_rows(f"skyrl-gym:gsm8k?data={file}")
 
 
 def test_names() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,3 +167,10 @@ def test_an_environment_for_an_older_verifiers_is_named_as_such(tmp_path: Path) 
         with pytest.raises(UsageError) as caught:
             catalogue.environment(f"verifiers:{tmp_path / name}.py")
         assert ("it is for verifiers before 0.4" in caught.value.message) == old, caught.value.message
+
+
+async def test_arguments_that_are_nested_too_deep_are_the_models_mistake() -> None:
+    from gym_resources.guests.played.verifiers_loop import Tools
+
+    call = SimpleNamespace(name="add", arguments="[" * 100_000)
+    assert "invalid JSON in tool arguments" in await Tools().call(call)

@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from gym_runtime import Reply, UsageError
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import Reasoning
 from inspect_ai import eval_async
 from inspect_ai._eval.loader import load_tasks
@@ -354,7 +355,7 @@ def _output(reply: Reply, model: str) -> Any:
 def _call(call_id: str, name: str, arguments: str) -> Any:
     try:
         decoded = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         return ToolCall(id=call_id, function=name, arguments={}, parse_error=f"no JSON object: {error}")
     return ToolCall(id=call_id, function=name, arguments=decoded)
 

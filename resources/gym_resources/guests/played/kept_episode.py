@@ -18,6 +18,7 @@ from anyio.lowlevel import RunVar
 from gym_runtime import Episode, Reply, ResourceError, SessionLost, Step, Task, TaskError, Verdict
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import Limits, Sandbox
+from gym_sandbox.frames import decoded
 from gym_sandbox.processes import Child, EndOfProcess
 from gym_sandbox.readable_files import import_path
 from msgspec import Raw
@@ -132,7 +133,7 @@ class KeptEpisode(Episode[Task]):
         assert self._child is not None
         try:
             await self._child.send(frame)
-            return decode_said(await self._child.receive(MAX_BYTES))
+            return decoded(decode_said, await self._child.receive(MAX_BYTES))
         except EndOfProcess as error:
             raise SessionLost(f"the rollout's process has ended: {error}") from error
         except UNREADABLE as error:

@@ -73,13 +73,16 @@ def rows(address: str, size: int | None) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(_records(Path(str(given)))):
         if size is not None and number >= size:
             return
-        extras = {name: value for name, value in row.items() if name not in ("prompt", "env_class")}
+        if not isinstance(row, dict):
+            raise UsageError(f"{given}: row {number + 1} is no object")
+        row = cast("dict[str, Any]", row)
         if "prompt" not in row:
             raise UsageError(f"{given}: row {number + 1} has no 'prompt'")
+        extras = {name: value for name, value in row.items() if name not in ("prompt", "env_class")}
         yield {"responses_create_params": {"input": []}, "prompt": row["prompt"], ROW: extras}
 
 
-def _records(file: Path) -> Iterator[dict[str, Any]]:
+def _records(file: Path) -> Iterator[Any]:
     try:
         if file.suffix == ".parquet":
             import pandas
@@ -92,7 +95,7 @@ def _records(file: Path) -> Iterator[dict[str, Any]]:
         for line in lines:
             if line.strip():
                 yield json.loads(line)
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
 
 

@@ -79,7 +79,7 @@ class Tools:
         """What the model reads; also if the call is wrong or the tool raised."""
         try:
             arguments = json.loads(call.arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return f"error: invalid JSON in tool arguments ({error}); resend the call with valid JSON"
         if not isinstance(arguments, dict):
             return "error: tool arguments must be a JSON object; resend as an object"

@@ -97,6 +97,11 @@ async def test_a_recording_by_hand(tmp_path: Path) -> None:
     path.write_text('{"asked": "https://example.com/a", "txt": ""}\n')
     with pytest.raises(UsageError, match=r"recording\.jsonl:1: .*txt"):
         await player.page("https://example.com/a")
+    path.write_text('{"asked": "https://example.com/a", "base64": "A"}\n')
+    with pytest.raises(UsageError, match=r"has no Base64 for 'https://example\.com/a'"):
+        await player.page("https://example.com/a")
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        await Recording(tmp_path).find("x")
     path.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         await player.page("https://example.com/a")

@@ -9,7 +9,7 @@ import pytest
 from data.web.fetcher.oracle import ORACLE, answers, used_keys
 from data.web.site import HERE, Site, site
 from gym_data.web import fetcher as fetcher_module
-from gym_data.web.fetcher import Fetcher
+from gym_data.web.fetcher import MAX_URL_CHARS, Fetcher
 from gym_data.web.web_request import PageUnavailable
 from gym_runtime.environment import usage
 from gym_runtime.errors import ServiceUnavailable
@@ -26,6 +26,12 @@ async def test_a_page(served: Site) -> None:
 async def test_no_page_inside() -> None:
     for url in ("http://127.0.0.1/", "http://169.254.169.254/", "file:///etc/passwd", "http://[", ""):
         with pytest.raises(PageUnavailable):
+            await Fetcher().page(url)
+
+
+async def test_an_address_has_a_bound() -> None:
+    for url in ("http://" + "ä." * 100_000, "http://a/" + "a" * MAX_URL_CHARS):
+        with pytest.raises(PageUnavailable, match="more than 2048 characters"):
             await Fetcher().page(url)
 
 
