@@ -339,9 +339,9 @@ class Container:
         """Whether nothing that ran in it can have ended it so."""
         if isinstance(child, Bounded):
             return child.killed_outside
-        # The first process of an engine's container, which its other processes cannot kill; or the engine's
-        # client.
-        return isinstance(child, container_engines.Contained) and child.exit_code in (KILLED, -signal.SIGKILL)
+        # The engine's client. That of the first process says nothing: no other process of its container can
+        # kill it, but what it runs, such as `rm`, may be the model's and end it with the code of a kill.
+        return isinstance(child, container_engines.Contained) and child.exit_code == -signal.SIGKILL
 
     async def _refuse_disturbed(self) -> None:
         """Raise Interrupted if SIGTERM to the worker may be the reason why a container of an image ended."""

@@ -23,6 +23,7 @@ from typing import Literal
 
 import anyio
 
+from gym_sandbox.image_references import is_reference
 from gym_sandbox.limits import SHELL, Limits, limited
 from gym_sandbox.processes import disturbances
 from gym_sandbox.processes.child import Child
@@ -157,10 +158,14 @@ def start(
     """Begin to start a container with this first process; its name is unique on this machine.
 
     Raises:
-        StartError: the engine cannot be started.
+        StartError: the engine cannot be started, or this is no name of an image that data may choose.
         SetupError: there is no engine, or it has no such network.
     """
     engine = chosen()
+    if not is_reference(image) and not (engine == "apptainer" and _is_file(image)):
+        raise StartError(
+            f"{image[:200]!r} names no image of a registry, such as docker.io/library/python:3.12"
+        )
     if (network != "none" or user) and engine == "apptainer":
         what = "users of an image need" if user else "a separate network needs"
         raise SetupError(f"{what} podman or docker, not {engine}: set {SETTING}")
@@ -205,6 +210,11 @@ def image_name(image: str) -> str:
         return image
     owner, _, name = os.path.basename(image).removesuffix(".sif").partition("_")
     return f"docker.io/{owner}/{name}"
+
+
+def _is_file(image: str) -> bool:
+    """Whether it is one that apptainer uses as it is; it reads no other kind here."""
+    return image.startswith("/") and image.endswith(".sif") and "\0" not in image and os.path.exists(image)
 
 
 def _command(

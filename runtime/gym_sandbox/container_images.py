@@ -3,7 +3,7 @@
 Both are removed when they are unused, at the end of the process at the latest, and carry the label `LABEL`:
 ``podman image prune --all --filter label=gym-runtime`` removes what a killed process has left. What is built
 is hostile: its commands run in containers of the engine, without a network unless the caller allows it. The
-engine itself fetches what ``FROM`` names.
+engine itself fetches what ``FROM`` names (`gym_sandbox.dockerfiles`).
 
 Source: podman-build(1), podman-commit(1), docs.docker.com/reference/cli/docker/buildx/build.
 """
@@ -11,13 +11,14 @@ Source: podman-build(1), podman-commit(1), docs.docker.com/reference/cli/docker/
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
+from anyio import to_thread
 
-from gym_sandbox import container_engines
+from gym_sandbox import container_engines, dockerfiles
 from gym_sandbox.processes.child import Child
 from gym_sandbox.sandbox_errors import SetupError, StartError
 
@@ -27,9 +28,6 @@ INSPECT_LIMIT_S = 30.0
 LAST_WORDS_BYTES = 2000
 # Package managers change owners and users.
 _CAPABILITIES = f"{container_engines.CAPABILITIES},SETUID,SETGID,SETFCAP"
-# The engine itself would fetch them, from wherever they point.
-_REMOTE = re.compile(rb"^\s*ADD\s(?:[^\n]*\s|\[\s*\")?(?:[a-z]+://|git@)", re.IGNORECASE | re.MULTILINE)
-_OPTIONS = re.compile(rb"^\s*RUN\s[^\n]*--(?:network|security)\b", re.IGNORECASE | re.MULTILINE)
 
 _building: dict[str, anyio.Lock] = {}
 
@@ -78,10 +76,13 @@ async def _built(
     if known.pulled and await container_engines.run([engine, "image", "inspect", image]) == 0:
         return
     file = os.path.join(folder, "Dockerfile")
-    content = await anyio.Path(file).read_bytes()
-    for pattern, what in ((_REMOTE, "ADD of a URL"), (_OPTIONS, "RUN with --network or --security")):
-        if pattern.search(content.replace(b"\\\n", b" ")):
-            raise SetupError(f"the Dockerfile has {what}, which is refused here")
+    async with await anyio.open_file(file, "rb") as opened:
+        content = await opened.read(dockerfiles.MAX_BYTES + 1)
+    # Buildah, which builds for podman, follows links in what is mounted: up to 1.28 in stages, caches and the
+    # build's own folder, to any file of this machine (such as CVE-2024-1753, CVE-2024-9675).
+    judged = partial(dockerfiles.refusal, content, mounts=engine == "docker")
+    if reason := await to_thread.run_sync(judged):
+        raise SetupError(f"the Dockerfile has what is refused here: {reason}")
     told = [engine, "build", "--quiet", f"--tag={image}", f"--label={LABEL}=build", f"--file={file}"]
     told += ["--force-rm", *(() if network == "public" else ("--network=none",))]
     if engine == "podman":

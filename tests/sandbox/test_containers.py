@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -294,14 +295,52 @@ async def test_an_image_is_built_from_a_folder_without_a_network(
     for line, error, problem in (
         (f'RUN python3 -c "{connect}"', StartError, "unreachable"),
         ("RUN sleep 600", StartError, "took longer than 5 s"),
-        ("ADD http://127.0.0.1/a /a", SetupError, "ADD of a URL"),
-        ('ADD ["http://127.0.0.1/a", "/a"]', SetupError, "ADD of a URL"),
-        ("ADD \\\n  https://127.0.0.1/a /a", SetupError, "ADD of a URL"),
+        ("ADD http://127.0.0.1/a /a", SetupError, "ADD of what may be a URL"),
+        ('ADD ["http://127.0.0.1/a", "/a"]', SetupError, "ADD of what may be a URL"),
+        ("ADD \\\n  https://127.0.0.1/a /a", SetupError, "ADD of what may be a URL"),
+        ("ENV U=http://127.0.0.1/a\nADD ${U} /a", SetupError, "ADD of what may be a URL"),
         ("RUN --network=host id", SetupError, "RUN with --network"),
+        ("RUN \\ \n--network=host id", SetupError, "RUN with --network"),
+        (
+            "RUN --mount=type=cache,id=../../../etc,target=/mnt cat /mnt/passwd",
+            SetupError,
+            "RUN with --mount",
+        ),
     ):
         (tmp_path / "Dockerfile").write_text("\n".join([lines[0], line, ""]))
         with pytest.raises(error, match=problem):
             await container_images.build(str(tmp_path), "two", limit_s=5 if "sleep" in line else 120)
+
+
+@pytest.mark.slow
+async def test_data_opens_no_image_file_of_the_machine(podman: images.Engine, tmp_path: Path) -> None:
+    saved = tmp_path / "private.tar"
+    assert podman.run("save", "-o", str(saved), images.NAME).returncode == 0
+    for name in (f"docker-archive:{saved}", f"containers-storage:{images.NAME}", str(saved)):
+        async with AsyncExitStack() as stack:
+            with pytest.raises(StartError, match="names no image of a registry"):
+                await stack.enter_async_context(Container(name, directory="/tmp", limits=SMALL))
+    for number, text in enumerate(
+        (f"FROM docker-archive:{saved}", f"FROM scratch\nCOPY --from=docker-archive:{saved} /usr /stolen")
+    ):
+        (tmp_path / "Dockerfile").write_text(text)
+        with pytest.raises(SetupError, match="no stage and no image of a registry"):
+            await container_images.build(str(tmp_path), f"private{number}", limit_s=60)
+
+
+@pytest.mark.slow
+async def test_stages_and_local_files_are_built(podman: images.Engine, tmp_path: Path) -> None:
+    (tmp_path / "a b").write_text("words\n")
+    (tmp_path / "Dockerfile").write_text(
+        f"# syntax=docker/dockerfile:1\nARG BASE={images.NAME}\nFROM $BASE AS One\nRUN echo 1 \\\n # words\n"
+        f'  2 >/made\nFROM {images.NAME}\nCOPY --from=One /made /\nADD ["a b", "/"]\n'
+        f"COPY --from={images.NAME} /usr/bin/env /copied\n"
+    )
+    built = await container_images.build(str(tmp_path), "stages", limit_s=120)
+    async with Container(built, directory=".", limits=SMALL) as box:
+        assert (
+            await box.run("cat '/made' '/a b'; ls /copied", timeout_s=20)
+        ).stdout == b"1 2\nwords\n/copied\n"
 
 
 async def test_a_sandbox_without_an_image_has_neither_users_nor_a_network() -> None:

@@ -193,19 +193,48 @@ async def test_a_container_that_is_killed_is_told_from_one_that_ends_itself() ->
         assert box.doubtful
 
 
-async def test_an_engines_container_that_is_killed_is_told_from_one_that_ends_itself(
-    podman: images.Engine,
-) -> None:
+def client_of(name: str) -> psutil.Process | None:
+    """The engine's program that runs a container for this process."""
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if f"--name={name}" in one.cmdline():
+                return one
+    return None
+
+
+async def test_an_engines_container_that_is_killed_may_have_ended_itself(podman: images.Engine) -> None:
     async with Container(images.NAME, directory="/testbed") as box:
         name = (await box.contained()).name
+        killed = partial(box.run, "sleep 20", timeout_s=30)
+        done = await while_killed(killed, lambda: not podman.run("kill", name).returncode, 1)
+        assert (done.exit_code, box.doubtful) == (137, True)
+    async with Container(images.NAME, directory="/testbed") as box:
+        client = client_of((await box.contained()).name)
+        assert client is not None
         with pytest.raises(Interrupted):
-            await while_killed(
-                lambda: box.run("sleep 20", timeout_s=30), lambda: not podman.run("kill", name).returncode, 1
-            )
+            await while_killed(partial(box.run, "sleep 20", timeout_s=30), lambda: client.kill() is None, 1)
     async with Container(images.NAME, directory="/testbed") as box:
         # Its first process cannot be killed from within, and ends with its input.
         assert (await box.run("kill -KILL -1; sleep 20", timeout_s=30)).exit_code == 137
         assert (await box.run("echo on", timeout_s=30)).exit_code == 137
+        assert box.doubtful
+
+
+FORGED = """mkdir -p /usr/local/bin; printf '#!/bin/sh\\n/bin/rm "$@"\\nexit 137\\n' >/usr/local/bin/rm
+chmod 755 /usr/local/bin/rm
+for p in /proc/[0-9]*; do
+  read -r c <$p/comm
+  [ "$c" = cat ] && setsid sh -c "sleep 1; kill -9 ${p#/proc/}" >/dev/null 2>&1 &
+done; exit 0
+"""
+
+
+async def test_a_model_does_not_feign_that_its_container_was_killed(podman: images.Engine) -> None:
+    async with Container(images.NAME, directory="/testbed") as box:
+        assert (await box.run(FORGED, timeout_s=20)).exit_code == 0
+        child = await box.contained()
+        assert await child.wait() != 0
+        assert (await box.run("true", timeout_s=20)).exit_code == 137
         assert box.doubtful
 
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import shlex
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 from gym_runtime import Image, ResourceError
 from gym_runtime.errors import UNREADABLE
 
@@ -28,7 +30,10 @@ from gym_resources.mcp_tools.mcp_connection import MAX_BYTES, Connection, McpToo
 from gym_resources.mcp_tools.mcp_episode import shown
 
 ANSWER_LIMIT_S = 60.0
+MAX_MESSAGES = 10_000
+"""That a server writes before an answer."""
 MAX_SKILLS = 100
+PIECE_BYTES = 256 << 10
 _START = """
 mkdir -p {at} && cd {at} || exit 1
 [ -f pid ] && kill -0 "$(cat pid)" 2>/dev/null && exit 0
@@ -61,6 +66,7 @@ class _Line:
         self.box, self._part, self._user = box, part, user
         self._at = f"/tmp/.mcp-{part.name}"
         self._read = 0
+        self._lines: deque[bytes] = deque()
         self._rest = b""
 
     async def start(self) -> bool:
@@ -75,7 +81,7 @@ class _Line:
         if done.exit_code != 0:
             raise self._failed("does not start", done.stderr)
         if started := b"started" in done.stdout:
-            self._read, self._rest = 0, b""
+            self._read, self._lines, self._rest = 0, deque(), b""
         return started
 
     async def exchange(
@@ -83,9 +89,12 @@ class _Line:
     ) -> AsyncGenerator[bytes, bytes | None]:
         await self._send(msgspec.json.encode(request))
         with anyio.move_on_after(ANSWER_LIMIT_S):
-            while "id" in request:
+            for _ in range(MAX_MESSAGES if "id" in request else 0):
+                await checkpoint()  # of lines that have come already, none waits for anything
                 if reply := (yield await self._line()):
                     await self._send(reply)
+            if "id" in request:
+                raise self._failed(f"wrote {MAX_MESSAGES} messages and no answer", b"")
             return
         raise ResourceError(f"the MCP server '{self._part.name}' did not answer for {ANSWER_LIMIT_S:.0f} s")
 
@@ -98,24 +107,27 @@ class _Line:
 
     async def _line(self) -> bytes:
         pause_s = 0.02
-        while b"\n" not in self._rest:
+        while not self._lines:
             if len(self._rest) > MAX_BYTES:
                 raise self._failed(f"wrote a line of more than {MAX_BYTES >> 20} MiB", b"")
-            script = _READ.format(at=self._at, begin=self._read + 1, most=2 << 20)
+            script = _READ.format(at=self._at, begin=self._read + 1, most=PIECE_BYTES)
             done = await self.box.run(script, timeout_s=ANSWER_LIMIT_S, user=self._user)
             try:
                 piece = b64decode(done.stdout)
             except Base64Error as error:
                 raise self._failed(f"has an output that cannot be read: {error}", b"") from error
             self._read += len(piece)
-            self._rest += piece
+            first, *others = piece.split(b"\n")
+            self._rest += first
+            if others:
+                self._lines.extend(line for line in (self._rest, *others[:-1]) if line)
+                self._rest = others[-1]
             if not piece:
                 if done.exit_code != 0:
                     raise await self._ended()
                 await anyio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 1.0)
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
+        return self._lines.popleft()
 
     async def _ended(self) -> ResourceError:
         said = await self.box.run(f"tail -c 500 {self._at}/err", timeout_s=ANSWER_LIMIT_S, user=self._user)

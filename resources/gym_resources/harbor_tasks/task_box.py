@@ -24,6 +24,7 @@ from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, Limits, Result, SandboxError, container_images
 from gym_sandbox.saved_files import SavedFiles, Store
 
+from gym_resources.harbor_tasks import artifact_archive
 from gym_resources.harbor_tasks.task_file import Artifact, EnvironmentPart, HealthCheck, StepPart
 from gym_resources.harbor_tasks.task_folder import MAX_BYTES, HarborTask
 
@@ -279,6 +280,19 @@ class TaskBox:
                 raise ResourceError(f"task {self.task.name}: the files for its tests cannot be read")
             archive += piece.stdout
         return bytes(archive)
+
+    async def only(self, archive: bytes, artifacts: Sequence[Artifact]) -> tuple[bytes, list[str]]:
+        """What of an archive `artifacts` allow, and some paths that they do not.
+
+        Raises:
+            ResourceError: it is no archive.
+        """
+        declared = [self._absolute(one.source) for one in artifacts]
+        try:
+            return await to_thread.run_sync(artifact_archive.only, archive, declared)
+        except ValueError as error:
+            problem = f"task {self.task.name}: the files for its tests cannot be read: {error}"
+            raise ResourceError(problem, stage="sandbox") from error
 
     async def close(self) -> None:
         """Remove it; repeatable."""

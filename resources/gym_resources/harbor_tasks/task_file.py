@@ -16,11 +16,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from gym_runtime import UsageError
+from gym_sandbox.image_references import is_reference
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=7 * 86400)]
 Network = Literal["public", "no-network", "allowlist"]
 User = str | int | None
 MIB = 1 << 20
+MAX_CHARS, MAX_DOTS = 128 << 10, 500
 _UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0}
 _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -197,12 +199,22 @@ def parse(text: str, where: str) -> TaskFile:
     Raises:
         UsageError: it is no TOML, or a key has a wrong value.
     """
+    # For a key of many parts `tomllib` takes time with the square of their number.
+    if len(text) > MAX_CHARS or any(line.count(".") > MAX_DOTS for line in text.split("\n")):
+        raise UsageError(
+            f"{where} has more than {MAX_CHARS >> 10} KiB, or a line of more than {MAX_DOTS} dots"
+        )
     try:
         found = msgspec.convert(tomllib.loads(text), TaskFile)
         for part in boxes(found):
             _ = part.memory_bytes, part.storage_bytes
     except (msgspec.ValidationError, RecursionError, ValueError, OverflowError) as error:
         raise UsageError(f"{where}: {error}") from error
+    for image in (box.docker_image for box in boxes(found) if box.docker_image):
+        if not is_reference(image):
+            raise UsageError(
+                f"{where}: docker_image {image[:200]!r} is no image of a registry, such as python:3.12"
+            )
     names = [step.name.casefold() for step in found.steps or ()]
     if len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
         raise UsageError(f"{where}: [[steps]] need names of letters, digits and -_. that differ")
@@ -318,6 +330,8 @@ def _bytes(mib: int | None, legacy: str | None) -> int | None:
         if text[-1:] not in _UNITS:
             raise ValueError(f"'{legacy}' is no size such as 2G or 512M")
         said = int(float(text[:-1]) * _UNITS[text[-1]])
+        if said <= 0:
+            raise ValueError(f"'{legacy}' is no size above 0")
         if mib not in (None, said):
             raise ValueError(f"'{legacy}' and {mib} MB are different sizes")
         mib = said

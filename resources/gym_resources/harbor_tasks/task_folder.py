@@ -23,6 +23,8 @@ from gym_resources.harbor_tasks.task_file import StepPart, TaskFile, parse
 
 MAX_BYTES = 64 << 20
 MAX_FILES = 10_000
+MAX_TEXT_BYTES = 1 << 20
+"""Of an instruction, and of other files that are read here as text."""
 _TASK, _REGISTRY, _IGNORED = "task.toml", "registry.json", ".harborignore"
 _CANARY = re.compile(r"(?:<!--|#).*canary", re.IGNORECASE)
 _SCRIPT = re.compile(r"(?:steps/[^/]+/)?(?:tests|solution)/.+\.sh")
@@ -51,9 +53,10 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
         """
         path = self.folder / (f"steps/{step.name}" if step.name else "") / "instruction.md"
         lines = _text(path).split("\n")
-        while lines and _CANARY.match(lines[0].strip()):
-            del lines[0]
-        found = "\n".join(lines).strip()
+        begin = next(
+            (place for place, line in enumerate(lines) if not _CANARY.match(line.strip())), len(lines)
+        )
+        found = "\n".join(lines[begin:]).strip()
         if not found:
             raise UsageError(f"{path} is empty")
         return found
@@ -74,13 +77,13 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
         return os.path.lexists(self.folder / path)
 
     def digest(self) -> str:
-        """The hash of all its files and their paths.
+        """The hash of all its files and their paths, also of those that ``.harborignore`` keeps out of boxes.
 
         Raises:
             UsageError: as `files`.
         """
         state = hashlib.sha256()
-        for path, content, _ in files(self.folder):
+        for path, content, _ in files(self.folder, ignored=True):
             state.update(f"{len(path.encode())} {len(content)} {path}".encode() + content)
         return f"sha256:{state.hexdigest()}"
 
@@ -111,27 +114,29 @@ class HarborTask(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys(found))
 
 
-def files(folder: Path) -> Iterator[tuple[str, bytes, bool]]:
+def files(folder: Path, *, ignored: bool = False) -> Iterator[tuple[str, bytes, bool]]:
     """The files below a folder in a fixed order: path, content, and whether it can be executed.
 
-    What ``.harborignore`` in the folder names is left out. A missing folder has none. In shell scripts whose
-    first line ends as on Windows, all ends of lines are made Unix's.
+    What ``.harborignore`` in the folder names is left out, unless ``ignored``. A missing folder has none. In
+    shell scripts whose first line ends as on Windows, all ends of lines are made Unix's.
 
     Raises:
-        UsageError: there is a link or special file, or there is too much.
+        UsageError: there is a link or special file, a name that is not UTF-8, or too much.
     """
-    ignored = _ignored(folder)
+    patterns = [] if ignored else _ignored(folder)
     count = size = 0
     for place, folders, names in os.walk(folder, onerror=_refuse):
         folders.sort()
         for name in sorted([*folders, *names]):
             path = Path(place, name)
+            if name != name.encode(errors="replace").decode():
+                raise UsageError(f"{str(path)!a} has a name that is not UTF-8; rename it")
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise UsageError(f"{path} is a link or no file; put a copy in its place")
         for name in sorted(names):
             path = Path(place, name)
             inner = path.relative_to(folder)
-            if any(fnmatchcase(part, pattern) for part in inner.parts for pattern in ignored):
+            if any(fnmatchcase(part, pattern) for part in inner.parts for pattern in patterns):
                 continue
             count, size = count + 1, size + path.stat().st_size
             if count > MAX_FILES or size > MAX_BYTES:
@@ -166,7 +171,11 @@ def _text(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
         raise UsageError(f"there is no file {path}")
     try:
-        return path.read_text()
+        with path.open("rb") as file:
+            content = file.read(MAX_TEXT_BYTES + 1)
+        if len(content) > MAX_TEXT_BYTES:
+            raise UsageError(f"{path} has more than {MAX_TEXT_BYTES >> 10} KiB")
+        return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
 

@@ -239,6 +239,7 @@ class Trial:
         verifier, file = step.verifier, self.task.file
         timeout_s, variables = self.settings.verifier_s(step), self._resolved(verifier.env)
         tests, archive, user = self.task.tests_of(step), b"", verifier.user
+        left_out: list[str] = []
         network = self._reached(verifier_network(file, step))
         if not verifier.separate and self.settings.shared and not self.settings.plain:
             return await grading.grade(self.box, tests, timeout_s=timeout_s, variables=variables, user=user)
@@ -247,6 +248,8 @@ class Trial:
         else:
             kept = task_box.declared(self.task, step) if verifier.separate else task_box.carried(self.box)
             archive = await self.box.export(kept)
+            if verifier.separate:
+                archive, left_out = await self.box.only(archive, kept)
             fresh = await self._fresh(verifier.environment, network)
             if self._own_image(verifier.environment):
                 tests = []  # the image has them
@@ -256,9 +259,14 @@ class Trial:
             await fresh.open()
             if archive:
                 await fresh.upload(archive)
-            return await grading.grade(fresh, tests, timeout_s=timeout_s, variables=variables, user=user)
+            found = await grading.grade(fresh, tests, timeout_s=timeout_s, variables=variables, user=user)
         finally:
             await fresh.close()
+        if left_out:
+            some = ", ".join(left_out)
+            log = f"{found.log}[left out of the artifacts, as links out of them and no files are: {some}]\n"
+            found = msgspec.structs.replace(found, log=log)
+        return found
 
     def _own_image(self, part: EnvironmentPart | None) -> bool:
         """Whether a verifier's part has an image of its own."""

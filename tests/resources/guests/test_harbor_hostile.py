@@ -1,0 +1,106 @@
+"""Hostile tasks in Harbor's format, and hostile MCP servers in boxes: they block no loop."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from gym_resources.harbor_tasks import task_file, task_folder
+from gym_resources.harbor_tasks.box_servers import MAX_MESSAGES, BoxServers
+from gym_resources.harbor_tasks.task_trial import Settings, Trial
+from gym_runtime.environment.blocked_loop import watching
+from gym_runtime.errors import UsageError
+from gym_sandbox import bubblewrap
+from gym_sandbox.sandbox_errors import SetupError
+from resources.guests.harbor_folders import TOML, task
+from resources.guests.mcp_servers import COUNTER
+
+pytestmark = pytest.mark.anyio
+BLOCKED_S = 0.25
+"""Five times the 50 ms of a worker, because the machine may be busy."""
+SERVER = '[[environment.mcp_servers]]\nname = "db"\ntransport = "stdio"\ncommand = "python3"\n'
+CALLED = '    elif asked["method"] == "tools/call":\n'
+LINES = '        sys.stdout.write("{{}}\\n" * {}); sys.stdout.flush()\n'
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_lines_of_a_server_in_the_box_do_not_block_the_loop(tmp_path: Path) -> None:
+    try:
+        bubblewrap.check(os.getpid())
+    except SetupError as error:
+        pytest.skip(str(error))
+    flood = COUNTER.replace(
+        CALLED, f'{CALLED}        many = asked["params"]["arguments"]["amount"]\n{LINES.format("many")}'
+    )
+    toml = TOML.replace("[agent]", f'{SERVER}args = ["/app/server.py"]\n[agent]')
+    task(tmp_path / "task", toml=toml, **{"environment/server.py": flood})
+    (found,) = task_folder.find(tmp_path / "task")
+    trial, servers = Trial(found, Settings(image="none")), BoxServers()
+    blocked: list[str] = []
+    try:
+        await trial.open()
+        await servers.begin(trial.box, found.file.environment.mcp_servers, None)
+        async with watching(BLOCKED_S, lambda place, _: blocked.append(place)):
+            said = await servers.call("db__count_add", '{"amount": 500}', trial.box, None)
+            assert str(said).startswith("count 500")
+            said = await servers.call("db__count_add", '{"amount": 700000}', trial.box, None)
+            assert f"wrote {MAX_MESSAGES} messages and no answer" in str(said)
+    finally:
+        await trial.close()
+    assert not blocked
+
+
+def test_long_instructions_and_keys_cost_no_time(tmp_path: Path) -> None:
+    where = task(tmp_path / "task", instruction="#canary\n" * 130_000 + "Do it.\n")
+    begun_s = time.thread_time()
+    (found,) = task_folder.find(where)
+    assert found.instruction == "Do it."
+    (where / "instruction.md").write_text("a" * (task_folder.MAX_TEXT_BYTES + 1))
+    with pytest.raises(UsageError, match="more than 1024 KiB"):
+        _ = found.instruction
+    for text in ("[" + "a." * 20_000 + "a]", "a." * 20_000 + "a = 1", "#" * 200_000):
+        with pytest.raises(UsageError, match="more than 128 KiB, or a line of more than 500 dots"):
+            task_file.parse(text, "task.toml")
+    task_file.parse("\n".join(f"[{'a.' * 490}b{n}]" for n in range(100)), "task.toml")
+    assert time.thread_time() - begun_s < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('memory = "-5G"', "no size above 0"),
+        ('storage = "0M"', "no size above 0"),
+        ('memory = "nanG"', "NaN"),
+        ('docker_image = "a\\u0000b"', "no image of a registry"),
+        ('docker_image = "docker-archive:/home/x.tar"', "no image of a registry"),
+        ('docker_image = "--help"', "no image of a registry"),
+    ],
+)
+def test_values_that_no_box_can_have(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        task_file.parse(f"[environment]\n{text}\n", "task.toml")
+
+
+def test_a_digest_is_that_of_all_files(tmp_path: Path) -> None:
+    where = task(tmp_path / "task", **{".harborignore": "tests\n", "tests/.harborignore": "*.log\n"})
+    (found,) = task_folder.find(where)
+    digests = {found.digest()}
+    for path in ("tests/test.sh", "tests/.harborignore", ".harborignore", "tests/a.log"):
+        with (where / path).open("a") as file:
+            file.write("# more\n")
+        digests.add(found.digest())
+    assert len(digests) == 5
+
+
+def test_a_name_that_is_no_text_is_told(tmp_path: Path) -> None:
+    where = task(tmp_path / "task")
+    (found,) = task_folder.find(where)
+    (where / "tests" / "å\u200d").touch()
+    assert found.digest()
+    Path(os.fsdecode(os.fsencode(where) + b"/tests/\xff")).touch()
+    for read in (found.digest, lambda: found.packed("tests", "")):
+        with pytest.raises(UsageError, match=r"tests/\\udcff' has a name that is not UTF-8; rename it"):
+            read()
