@@ -265,9 +265,10 @@ async def played(
     seed: int = 0,
     every_s: tuple[float, float] = (0.2, 1.5),
     left: int = 0,
+    turns: int = 0,
 ) -> Played:
     """So many rollouts; what is named is killed, one after the other, at random moments, while more than so
-    many rollouts are ``left``."""
+    many rollouts are ``left``, and not before so many ``turns`` were asked since the last kill."""
     monkeypatch.setenv("GYM_HARNESS", json.dumps(loop.program))
     chance = random.Random(seed)
     killed: list[tuple[float, str]] = []
@@ -291,8 +292,12 @@ async def played(
                 with killing:
                     while len(scripted.asked) < 3:
                         await anyio.sleep(0.05)
+                    least = 0
                     for kind in kills:
                         await anyio.sleep(chance.uniform(*every_s))
+                        while len(scripted.asked) < least and count - len(records) > left:
+                            await anyio.sleep(0.1)
+                        least = len(scripted.asked) + turns
                         if count - len(records) <= left:
                             break
                         while not (found := await victims(system, gym, kind.removeprefix(FROZEN))):
@@ -449,11 +454,15 @@ async def test_harnesses_go_on_whatever_is_killed(
 async def test_hardly_a_call_is_repeated_in_a_box_whose_worker_is_killed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``GYM_TEST_ROLLOUTS`` says how many rollouts of 20 turns; a resource worker is killed every 5 s."""
+    """``GYM_TEST_ROLLOUTS`` says how many rollouts of 20 turns; a resource worker is killed every 5 s, if
+    eight turns have been asked since."""
     loop, count = boxed()._replace(turns=20), int(os.environ.get("GYM_TEST_ROLLOUTS", "12"))
     twin = await played(loop, 1, monkeypatch)
-    # A call that alone was at work in three workers that ended counts as what has ended them: none is alone.
-    disturbed = await played(loop, count, monkeypatch, ["resource"] * 1000, every_s=(5.0, 5.0), left=4)
+    # A call that alone was at work in three workers that ended counts as what has ended them: none is alone,
+    # and workers live until they have answered, however busy the machine is.
+    disturbed = await played(
+        loop, count, monkeypatch, ["resource"] * 1000, every_s=(5.0, 5.0), left=4, turns=8
+    )
     parts = [gym_part(record) for record in disturbed.records.values()]
     lost = [(part["rebuilt_sessions"], part.get("repeated_calls", 0)) for part in parts]
     with capsys.disabled():
