@@ -14,6 +14,7 @@ import msgspec
 from gym_runtime import GymError
 from gym_runtime.bus import Bus
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.escapes import shown
 from gym_runtime.logs import logger
 from gym_runtime.messages import token
 
@@ -111,7 +112,7 @@ class Book:
             logger().warning(
                 "the record of a box cannot be read, so its slot is not used",
                 subject=f"{self.subject}.slot.{number}",
-                error=str(error),
+                error=shown(str(error))[:200],
             )
 
     async def store(self, number: int, slot: Slot, sequence: int) -> int | None:

@@ -24,6 +24,7 @@ from gym_testing.virtual_clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 SLOT = f"runs.boxes.{ACCOUNT}.slot"
+RECORDS = (b'{"state":"?"}', b"\xff", b"[" * 5000, b'{"generation":1e999}', b'{"state":"%s"}' % (b"x" * 9000))
 NAMES = ("--all", "../templates/production", "a/b", "a\n", "x" * 300 + "/")
 
 
@@ -53,8 +54,10 @@ async def test_a_record_with_another_things_name_ends_nothing(name: str) -> None
 
 
 @pytest.mark.parametrize("anyio_backend", [BACKEND])
-@pytest.mark.parametrize("record", [b'{"state":"?"}', b"\xff", b"[" * 5000, b'{"generation":1e999}'])
-async def test_a_record_that_cannot_be_read_costs_its_slot_only(record: bytes) -> None:
+@pytest.mark.parametrize("record", RECORDS)
+async def test_a_record_that_cannot_be_read_costs_its_slot_only(
+    record: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
     service, broker = Service(0, 0.0), MemoryBroker()
     async with broker.connect() as bus, broker.connect() as peer:
         await peer.append(f"{SLOT}.1", record, expect=0)
@@ -67,6 +70,9 @@ async def test_a_record_that_cannot_be_read_costs_its_slot_only(record: bytes) -
             assert sorted(leases.held) == [0, 2]
         (kept,) = await bus.latest(f"{SLOT}.1")
         assert kept.payload == record, "another version may be able to read it"
+    said = "".join(capfd.readouterr())
+    assert said.count("the record of a box cannot be read") == 1
+    assert len(said) < 1000
 
 
 @pytest.mark.parametrize("label", ["acc.².1", "acc.1.²", f"acc.1.{'0' * 5000}1", "acc.1", "acc.-1.1"])
