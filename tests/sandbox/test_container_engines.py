@@ -158,6 +158,26 @@ async def test_an_image_that_cannot_be_pulled_is_a_failure_with_the_engines_word
         await once("a/missing", fake.folder)
 
 
+async def test_data_names_no_file_of_the_machine_but_a_sif_for_apptainer(fake: Fake) -> None:
+    (fake.folder / "a.sif").touch()
+    (fake.folder / "a.tar").touch()
+    for name in (
+        f"docker-archive:{fake.folder}/a.tar",
+        f"{fake.folder}/a.tar",
+        "dir:a",
+        "--privileged",
+        "a\0b",
+    ):
+        with pytest.raises(StartError, match="names no image of a registry"):
+            await once(name, fake.folder)
+    assert not (fake.folder / "told").exists()
+    if container_engines.chosen() == "apptainer":
+        assert await once(f"{fake.folder}/a.sif", fake.folder) == b"on\n"
+    else:
+        with pytest.raises(StartError, match="names no image of a registry"):
+            await once(f"{fake.folder}/a.sif", fake.folder)
+
+
 def test_without_an_engine_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SetupError, match="apt-get install podman"):
