@@ -16,7 +16,7 @@ from contextlib import suppress
 import psutil
 import pytest
 import time_limits
-from gym_sandbox import namespaces
+from gym_sandbox import namespaces, seen_files
 from gym_sandbox.processes import tree
 
 MARK = "GYM_RUNTIME_TESTS"
@@ -24,7 +24,7 @@ STARTED_BY = re.compile(r"^PYTEST_CURRENT_TEST=(\S+)", re.MULTILINE)
 GONE_S = 20.0
 """A fork server that was still importing, at the lowest priority, learns late of its end."""
 
-END_WITH_THIS = (namespaces.KEEPER, "from multiprocessing.resource_tracker import")
+END_WITH_THIS = (namespaces.KEEPER, seen_files.PROGRAM, "from multiprocessing.resource_tracker import")
 """Parts of the command lines of processes that each process has at most one of, until its end."""
 
 _started: dict[int, str] = {}

@@ -28,8 +28,6 @@ from gym_runtime.messages import (
 )
 from msgspec import Raw
 
-from gym_agents._offered_tools import content_of
-
 if TYPE_CHECKING:
     from gym_faces.gateway import Called, Question
 
@@ -102,7 +100,8 @@ class HarnessCalls:
         self.failure: GymError | None = None
         self.incomplete: str | None = None
         self.refused: TaskError | None = None
-        self._part: list[_Answered] = []
+        self._part: list[_Answered] | None = None
+        self._between = False
         self._rollout = rollout
         self._transcript = Transcript()
         rollout.branches = self._transcript.branches
@@ -153,8 +152,10 @@ class HarnessCalls:
             lambda: transcript.add(items, answer, turn.tokens, before, name=known.name, written=other),
         )
         instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
-        self._part.append(answered := _Answered(known.name, turn, instructions))
-        if in_transcript:
+        answered = _Answered(known.name, turn, instructions)
+        if self._part is not None:  # else they would be kept for nothing
+            self._part.append(answered)
+        if in_transcript and not self._between:
             self._show(answered)
         return ModelAnswer(response=Raw(_encode(turn.response)))
 
@@ -214,8 +215,8 @@ class HarnessCalls:
 
     def begin_part(self) -> None:
         """The program is about to work on another prompt."""
-        self.refused = None
-        self._part.clear()
+        self.refused, self._between = None, False
+        self._part = []
 
     def end_part(self, said: str) -> Turn | None:
         """The program is done with a prompt. The transcript ends with the answer that it has shown its user,
@@ -241,6 +242,8 @@ class HarnessCalls:
             chosen = next((one for one in self._part if one is self._shown), self._part[-1])
         self._transcript.end_with(chosen.name)
         self._show(chosen)
+        # What the program asks from now on is beside the conversation, until it is prompted again.
+        self._between = True
         return chosen.turn
 
     def end(self, program: str) -> None:
@@ -254,6 +257,8 @@ class HarnessCalls:
                 self._past.require_caught_up()
         except JournalMismatch as error:
             self.fail(error)
+        if self._between and self._shown is not None:
+            self._transcript.end_with(self._shown.name)  # so that the branches are those of this transcript
         if self.failure is not None:
             raise self.failure
         if not self._rollout.turns:
@@ -274,7 +279,7 @@ class HarnessCalls:
 
     async def call_tool(self, name: str, arguments: str) -> Called:
         """One call of a tool of the environment."""
-        from gym_faces.gateway import Called
+        from gym_faces.gateway import Called, content_of
 
         rollout = self._rollout
         try:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 from gym_runtime import Image
-from gym_runtime.messages import FunctionCallOutput, Part
 from msgspec import Raw
 
 SERVER = "gym"
@@ -74,20 +73,6 @@ def described(tools: Sequence[Raw]) -> str:
     ]
     how = "These tools are called in the shell, with their arguments as JSON: gym-tool NAME '{...}'"
     return "\n".join([how, *lines]) if lines else ""
-
-
-def content_of(output: FunctionCallOutput) -> list[dict[str, Any]]:
-    """A tool's output as MCP's content blocks."""
-    if isinstance(output.output, str):
-        return [{"type": "text", "text": output.output}]
-    return [_block(part) for part in output.output]
-
-
-def _block(part: Part) -> dict[str, Any]:
-    if part.image_url is None:
-        return {"type": "text", "text": part.text or ""}
-    kind, _, data = part.image_url.removeprefix("data:").partition(";base64,")
-    return {"type": "image", "data": data, "mimeType": kind}
 
 
 _PREFIXES = (f"mcp__{SERVER}__", f"{SERVER}__", f"{SERVER}_")

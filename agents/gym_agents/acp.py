@@ -51,7 +51,7 @@ from msgspec import Raw
 
 from gym_agents._acp_connection import SAID_CHARS, AcpConnection, acp_connection
 from gym_agents._harness_calls import HarnessCalls, HarnessOptions
-from gym_agents._offered_tools import SERVER, content_of
+from gym_agents._offered_tools import SERVER
 from gym_agents._workplace import Workplace, command_of, filled, prompt_parts, workplace
 from gym_agents.dialogue import Person
 
@@ -344,7 +344,7 @@ class _Steps:
         return None if over else items
 
     async def call_tool(self, name: str, arguments: str) -> Called:
-        from gym_faces.gateway import Called
+        from gym_faces.gateway import Called, content_of
 
         call = {"type": "function_call", "call_id": "call", "name": name, "arguments": arguments}
         try:

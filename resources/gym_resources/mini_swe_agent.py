@@ -98,6 +98,7 @@ class MiniSweSession(Episode[MiniSweTask]):
             "instance_id": task.instance_id,
             "exit_status": "golden" if task.run_golden else self.exit_status,
             "model_patch": patch,
+            **({"lost_processes": self.shell.lost} if self.shell.lost else {}),
             "metadata": {"eval_report": report},
         }
         return Verdict(float(report["resolved"]), fields=fields)

@@ -56,6 +56,7 @@ answer=$(mktemp -p /dev/shm 2>/dev/null || mktemp) || exit 125
 if [ "$(wc -c <"$answer")" -le {shown} ]; then cat "$answer"; rm -f "$answer"; else echo "in $answer"; fi
 """
 READY = b"ready\n"
+LONGEST_PATH = 300
 T = TypeVar("T")
 
 
@@ -142,7 +143,11 @@ class LeasedShell:
             return b""
         try:
             if self._lease is None:
-                self._lease = await self._boxes.take(self._provider, self._image, internet=self._internet)
+                lease = await self._boxes.take(self._provider, self._image, internet=self._internet)
+                if self.exit_code is not None:  # it was closed meanwhile
+                    await lease.end()
+                    raise EndOfProcess("the box has ended")
+                self._lease = lease
                 return READY
             return await self._answered(self._lease, await self._request())
         except GymError as error:
@@ -152,7 +157,7 @@ class LeasedShell:
 
     async def _request(self) -> bytes:
         """The next request: a line with sizes, and so many bytes."""
-        while True:
+        while self.exit_code is None:
             line, newline, rest = bytes(self._asked).partition(b"\n")
             if newline:
                 size = sum(map(int, line.split()[2:]))
@@ -161,14 +166,16 @@ class LeasedShell:
                     return line + newline + rest[:size]
             self._more = anyio.Event()
             await self._more.wait()
+        raise EndOfProcess("the box has ended")
 
     async def _answered(self, lease: Lease, request: bytes) -> bytes:
-        limit_s = float(request.split(b" ", 1)[0])
+        limit_s, kept_bytes = map(int, request.split(b" ", 2)[:2])
         done = await lease.exec(self._script, timeout_s=limit_s + 30.0, stdin=request)
         answer = done.stdout
-        if answer.startswith(b"in "):
+        if answer.startswith(b"in ") and len(answer) < LONGEST_PATH:
             path = answer[3:].decode(errors="replace").strip()
-            answer = await lease.get(path)
+            # Both of a command's outputs in Base64, as `Container` reads them.
+            answer = await lease.get(path, most_bytes=3 * kept_bytes + 2000)
             await lease.exec(f"rm -f {shlex.quote(path)}", timeout_s=30)
         if not answer.startswith(READY) or not answer.endswith(b"\n"):
             said = (done.stderr or answer)[-300:].decode(errors="replace")
@@ -183,6 +190,7 @@ class LeasedShell:
     async def end(self) -> None:
         """See `gym_sandbox.elsewhere.Shell.end`."""
         self.exit_code = 0
+        self._more.set()
         lease, self._lease = self._lease, None
         if lease is not None:
             await lease.end()

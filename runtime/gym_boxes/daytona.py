@@ -15,13 +15,15 @@ import shlex
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import anyio
 from gym_runtime import GymError, ResourceError, UsageError
 from gym_runtime.escapes import shown
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, load_sdk, seconds_after
+from gym_boxes.answers import told, too_large
+from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran, load_sdk, seconds_after
 
 CALL_S = 30.0
 CREATE_S = 60.0
@@ -104,9 +106,28 @@ class Daytona:
         """See `gym_boxes.Provider.put`."""
         await self._put(box, {path: data})
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        return await self._on(box, lambda one: one.fs.download_file(path, round(CALL_S)), CALL_S, file=path)
+        from aiohttp import ClientError, ClientResponseError
+
+        async def read(one: Any) -> bytes:
+            pieces, size_bytes = list[bytes](), 0
+            try:
+                stream = await one.fs.download_file_stream(path, round(CALL_S))
+                async with aclosing(stream):
+                    async for piece in stream:
+                        size_bytes += len(piece)
+                        if size_bytes > most_bytes:
+                            raise too_large(path, most_bytes)
+                        pieces.append(piece)
+            # The package leaves those of a stream as they are.
+            except ClientResponseError as error:
+                raise self._sdk.DaytonaError(str(error), status_code=error.status) from error
+            except ClientError as error:
+                raise self._sdk.DaytonaError(str(error)) from error
+            return b"".join(pieces)
+
+        return await self._on(box, read, CALL_S, file=path)
 
     async def snapshot(self, box: str) -> str:
         """See `gym_boxes.Provider.snapshot`."""
@@ -164,10 +185,17 @@ class Daytona:
 
     async def _put(self, box: str, files: dict[str, bytes]) -> None:
         sent = [self._sdk.FileUpload(source=data, destination=path) for path, data in files.items()]
-        await self._on(box, lambda one: one.fs.upload_files(sent, timeout=round(CALL_S)), CALL_S)
+        limit_s, names = CALL_S, " ".join(files)
+        await self._on(
+            box, lambda one: one.fs.upload_files(sent, timeout=round(limit_s)), limit_s, file=names
+        )
 
     async def _found(self, box: str) -> Any:
-        return await self._call(lambda: self._client().get(box, request_timeout=CALL_S), CALL_S)
+        one = await self._call(lambda: self._client().get(box, request_timeout=CALL_S), CALL_S)
+        # The service takes names, too, and other workers tell what is asked for.
+        if one.id != box or LABEL not in (one.labels or {}):
+            raise BoxGone(f"there is no box {box!r}", stage="box")
+        return one
 
     async def _box(self, box: str) -> Any:
         """The box, as soon as it runs."""
@@ -185,8 +213,6 @@ class Daytona:
         one = await self._box(box)
         try:
             return await self._call(lambda: does(one), limit_s, file=file)
-        except BoxUnknown:
-            raise
         except GymError:
             try:
                 await self._call(lambda: one.refresh_data(request_timeout=CALL_S), CALL_S)
@@ -206,19 +232,21 @@ class Daytona:
         except TimeoutError as error:
             raise BoxUnknown(f"Daytona did not answer within {limit_s:g} s", stage="box") from error
         except self._sdk.DaytonaError as error:
-            raise _told(error, file) from error
+            raise _told(error, file, self._config.api_key) from error
 
 
-def _told(error: Any, file: str) -> GymError:
+def _told(error: Any, file: str, key: str) -> GymError:
     """What the package's error means."""
     status: int | None = error.status_code
-    said = f"{status or type(error).__name__} {shown(str(error))[:300]}"
+    said = f"{status or type(error).__name__} {told(str(error), key)}"
     if file and (status == 404 or "no such file" in said.lower()):
         return ResourceError(f"there is no file {shlex.quote(file)} in the box", stage="box")
+    if file and status in (400, 403):
+        return ResourceError(f"{file} cannot be read or written: {said}", stage="box")
     # Limits of the account are told as 403.
     if status in (409, 429) or (status == 403 and ("limit" in said.lower() or "quota" in said.lower())):
-        told: Mapping[str, Any] = error.headers or {}
-        headers = {key.title(): str(value) for key, value in told.items()}
+        given: Mapping[str, Any] = error.headers or {}
+        headers = {name.title(): str(value) for name, value in given.items()}
         return BoxRefused(f"Daytona refuses: {said}", after_s=seconds_after(headers))
     if status in (404, 410):
         return BoxGone(f"the box is gone: {said}", stage="box")

@@ -15,22 +15,25 @@ import shlex
 import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 from gym_runtime import ResourceError, UsageError
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.escapes import shown
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
+from gym_boxes.answers import body_of, told
+from gym_boxes.provider import BOX_ID, GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
 
 CALL_S = 30.0
 CREATE_S = 60.0
 GRACE_S = 10.0
 """Beyond a command's own limit, which `timeout` enforces in the box."""
 KEPT_BYTES = 1 << 20
-FRAME_BYTES = 8 << 20
+FRAME_BYTES = 2 << 20
 ENVD_PORT = 49983
 USER = "user"
 PAGE = 100
@@ -41,10 +44,11 @@ LABEL = "gym-label"
 
 
 T = TypeVar("T")
+BoxId = Annotated[str, msgspec.Meta(pattern=rf"^{BOX_ID}\Z")]
 
 
 class _Box(msgspec.Struct, frozen=True, kw_only=True):
-    sandbox_id: str = msgspec.field(name="sandboxID")
+    sandbox_id: BoxId = msgspec.field(name="sandboxID")
     domain: str | None = None
     token: str = msgspec.field(name="envdAccessToken", default="")
 
@@ -97,9 +101,13 @@ class E2B:
 
         self._domain, self._sandbox_url = domain, sandbox_url.rstrip("/")
         self._api = (api_url or f"https://api.{domain}").rstrip("/")
-        self._headers = {"X-API-Key": api_key}
+        self._key, self._headers = api_key, {"X-API-Key": api_key}
         self._known: dict[str, _Box] = {}
-        self._make = lambda: ClientSession(timeout=ClientTimeout(total=None))
+        # Not compressed: a few bytes of a box would become any number here.
+        plain = {"Accept-Encoding": "identity"}
+        self._make = lambda: ClientSession(
+            timeout=ClientTimeout(total=None), headers=plain, auto_decompress=False
+        )
         self._opened: ClientSession | None = None
 
     async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
@@ -143,6 +151,7 @@ class E2B:
         ended: _End | None = None
         async with self._envd("POST", box, "/process.Process/Start", limit_s=limit_s, **how) as answer:
             while True:
+                await checkpoint()  # also while the next frame is there already
                 flags, size = struct.unpack(">BI", await answer.content.readexactly(5))
                 if size > FRAME_BYTES or flags & _COMPRESSED:
                     raise BoxUnknown(f"box {box} sends a frame that is not readable", stage="box")
@@ -168,16 +177,16 @@ class E2B:
         name = path.rpartition("/")[2]
         form.add_field("file", data, filename=name, content_type="application/octet-stream")
         async with self._envd("POST", box, f"/files?{_at(path)}", data=form) as answer:
-            await answer.read()
+            await body_of(answer)
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
         async with self._envd("GET", box, f"/files?{_at(path)}", file=path) as answer:
-            return await answer.read()
+            return await body_of(answer, most_bytes, file=path)
 
     async def snapshot(self, box: str) -> str:
         """See `gym_boxes.Provider.snapshot`. The processes go on, and are not in it."""
-        path = f"/sandboxes/{quote(box)}/snapshots"
+        path = f"{_of(box)}/snapshots"
         body = await self._ask("POST", path, {"memory": False}, limit_s=CREATE_S)
         return _read(body, _Snapshot).snapshot_id
 
@@ -187,11 +196,11 @@ class E2B:
 
     async def renew(self, box: str, life_s: float) -> None:
         """See `gym_boxes.Provider.renew`."""
-        await self._ask("POST", f"/sandboxes/{quote(box)}/timeout", {"timeout": max(1, round(life_s))})
+        await self._ask("POST", f"{_of(box)}/timeout", {"timeout": max(1, round(life_s))})
 
     async def end(self, box: str) -> None:
         """See `gym_boxes.Provider.end`."""
-        await self._ask("DELETE", f"/sandboxes/{quote(box)}", None, gone_is_done=True)
+        await self._ask("DELETE", _of(box), None, gone_is_done=True)
         self._known.pop(box, None)
 
     async def list(self, prefix: str) -> Sequence[Found]:
@@ -207,7 +216,7 @@ class E2B:
             async with self._call(
                 "GET", f"{self._api}/v2/sandboxes?{asked}", headers=self._headers
             ) as answer:
-                for one in _read(await answer.read(), list[_Listed]):
+                for one in _read(await body_of(answer), list[_Listed]):
                     label = (one.metadata or {}).get(LABEL, "")
                     if label.startswith(prefix):
                         found[one.sandbox_id] = Found(one.sandbox_id, label)
@@ -230,7 +239,7 @@ class E2B:
         """What is needed to reach its agent; of a box that another worker has made it is asked for."""
         if box not in self._known:
             # Connecting only ever lengthens its life, and so takes none from its owner.
-            return self._remember(await self._ask("POST", f"/sandboxes/{quote(box)}/connect", {"timeout": 1}))
+            return self._remember(await self._ask("POST", f"{_of(box)}/connect", {"timeout": 1}))
         return self._known[box]
 
     @asynccontextmanager
@@ -261,7 +270,7 @@ class E2B:
             body: dict[str, Any] = {} if asked is None else {"json": asked}
             call = self._call(method, self._api + path, headers=self._headers, limit_s=limit_s, **body)
             async with call as answer:
-                return await answer.read()
+                return await body_of(answer)
         except BoxGone:
             if gone_is_done:
                 return b""
@@ -278,8 +287,8 @@ class E2B:
         scope = anyio.move_on_after(limit_s)
         try:
             with scope:
-                async with self._opened.request(method, url, **how) as answer:
-                    await _refuse(answer, file)
+                async with self._opened.request(method, url, allow_redirects=False, **how) as answer:
+                    await _refuse(answer, file, self._key)
                     yield answer
         except (ClientError, OSError, EOFError, ValueError) as error:
             what = type(error).__name__
@@ -290,15 +299,18 @@ class E2B:
             raise BoxUnknown(f"the service of boxes did not answer within {limit_s:g} s", stage="box")
 
 
-async def _refuse(answer: Any, file: str) -> None:
+async def _refuse(answer: Any, file: str, key: str) -> None:
     """
     Raises:
-        BoxGone, BoxRefused, BoxUnknown, ResourceError, UsageError: the status of the answer is 300 or above.
+        BoxGone, BoxRefused, BoxUnknown, ResourceError, UsageError: the status of the answer is 300 or above,
+            or it is compressed.
     """
     status: int = answer.status
+    if (coding := answer.headers.get("Content-Encoding", "identity")) != "identity":
+        raise BoxUnknown(f"the service of boxes compresses its answer by {shown(coding)[:20]}", stage="box")
     if status < 300:
         return
-    said = f"{status} {shown((await answer.content.read(2000)).decode(errors='replace'))[:300]}"
+    said = f"{status} {told((await answer.content.read(2000)).decode(errors='replace'), key)}"
     if status == 404 and file:
         raise ResourceError(f"there is no file {shlex.quote(file)} in the box", stage="box")
     if status in (404, 410) or (status == 502 and "not found" in said.lower()):
@@ -316,8 +328,12 @@ async def _refuse(answer: Any, file: str) -> None:
 def _read(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BoxUnknown(f"the service of boxes answers something else than its API says: {error}") from error
+
+
+def _of(box: str) -> str:
+    return f"/sandboxes/{quote(box, safe='')}"
 
 
 def _at(path: str) -> str:

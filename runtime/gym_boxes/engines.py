@@ -9,19 +9,22 @@ Source: podman-run(1), docs.docker.com/reference/cli/docker.
 
 from __future__ import annotations
 
-import os
 import secrets
-import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
+import anyio.to_thread
 import msgspec
-from gym_runtime import ResourceError, UsageError
+from gym_runtime import UsageError
+from gym_sandbox import Limits
+from gym_sandbox.container_engines import counts
 from gym_sandbox.processes import Child, EndOfProcess
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.answers import too_large
+from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.scripts import require_done, writing
 
 CALL_S = 60.0
 PULL_S = 1800.0
@@ -29,7 +32,7 @@ GRACE_S = 10.0
 LIFETIME_S = 24 * 3600
 LAST_WORDS_S = 1.0
 """How long what a command has written is read after its end."""
-LABEL = "gym-label"
+LABEL, PREFIX = "gym-label", "gym-"
 KEPT_BYTES = 1 << 20
 KILLED = 137
 _ABSENT = ("no such container", "no container with name", "is not running", "no such object")
@@ -58,25 +61,29 @@ class Engine:
 
     Args:
         command: ``podman`` or ``docker``.
+        limits: of each box: its memory and its processes, where the engine can count them.
     """
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, limits: Limits | None = None) -> None:
         if not shutil.which(command):
             raise UsageError(f"boxes of {command} need it: it is not installed")
-        self._command = command
+        self._command, self._limits = command, limits or Limits()
 
     async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
         """See `gym_boxes.Provider.create`. The label is its name, so it may be repeated."""
-        name = f"gym-{label}"
+        name = f"{PREFIX}{label}"
         told = [
             *("run", "--detach", f"--name={name}", f"--label={LABEL}={label}"),
             *(() if internet else ("--network=none",)),
             *("--cap-drop=ALL", "--cap-add=CHOWN,DAC_OVERRIDE,FOWNER", "--security-opt=no-new-privileges"),
             *("--hostname=sandbox", "--entrypoint=", "--init"),
         ]
+        if await anyio.to_thread.run_sync(counts, self._command):
+            limits = self._limits
+            told += [f"--pids-limit={limits.processes}", f"--memory={limits.memory_bytes}"]
         if self._command == "podman":
             told.append(f"--timeout={LIFETIME_S}")
-        done = await self._engine([*told, template, "sleep", str(LIFETIME_S)], limit_s=PULL_S)
+        done = await self._engine([*told, "--", template, "sleep", str(LIFETIME_S)], limit_s=PULL_S)
         if done.exit_code != 0 and "already in use" not in _words(done):
             raise BoxRefused(f"{self._command} makes no box of {template}: {_words(done)[-300:]}")
         return name
@@ -84,53 +91,55 @@ class Engine:
     async def exec(self, box: str, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
         """See `gym_boxes.Provider.exec`."""
         limited = ["timeout", "-s", "KILL", str(max(1, round(timeout_s))), "/bin/sh", "-c", script]
-        asked = ["exec", "--interactive", box, *limited]
+        asked = ["exec", "--interactive", "--", _checked(box), *limited]
         done = await self._engine(asked, stdin=stdin, limit_s=timeout_s + GRACE_S)
-        if done.exit_code in (1, 125, 126) and any(word in _words(done).lower() for word in _ABSENT):
-            raise BoxGone(f"there is no box {box}", stage="box")
+        if done.exit_code in (1, 125, 126) and _says_absent(done):
+            await self.renew(box, 0)  # the command itself may have said so
         if done.exit_code == KILLED:
             return msgspec.structs.replace(done, exit_code=None)
         return done
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
-        name, folder = shlex.quote(path), shlex.quote(os.path.dirname(path) or ".")
-        script = f"mkdir -p -- {folder} && cat >{name}"
-        if (done := await self.exec(box, script, timeout_s=CALL_S, stdin=data)).exit_code != 0:
-            raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
+        done = await self.exec(box, writing(path), timeout_s=CALL_S, stdin=data)
+        require_done(done, f"{path} cannot be written")
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._engine(["exec", box, "cat", "--", path], kept_bytes=1 << 30)
-        if any(word in _words(done).lower() for word in _ABSENT) and done.exit_code != 0:
-            raise BoxGone(f"there is no box {box}", stage="box")
-        if done.exit_code != 0:
-            raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        done = await self._engine(["exec", "--", _checked(box), "cat", "--", path], kept_bytes=most_bytes + 1)
+        if done.exit_code != 0 and _says_absent(done):
+            await self.renew(box, 0)
+        require_done(done, f"there is no file {path} in the box")
+        if len(done.stdout) > most_bytes:
+            raise too_large(path, most_bytes)
         return done.stdout
 
     async def snapshot(self, box: str) -> str:
         """See `gym_boxes.Provider.snapshot`: an image of this machine."""
         name = f"gym-snapshot-{secrets.token_hex(6)}"
-        done = await self._engine(["commit", box, name], limit_s=PULL_S)
+        done = await self._engine(["commit", "--", _checked(box), name], limit_s=PULL_S)
         if done.exit_code != 0:
             raise BoxGone(f"box {box} cannot be committed: {_words(done)[-300:]}", stage="box")
         return name
 
     async def forget(self, template: str) -> None:
         """See `gym_boxes.Provider.forget`."""
-        await self._engine(["rmi", "--force", template])
+        await self._engine(["rmi", "--force", "--", template])
 
     async def renew(self, box: str, life_s: float) -> None:
         """See `gym_boxes.Provider.renew`; its life is not renewed, it is only looked for."""
-        done = await self._engine(["container", "inspect", "--format", "{{.State.Running}}", box])
-        if done.exit_code != 0 or b"true" not in done.stdout:
+        asked = ["container", "inspect", "--format", "{{.State.Running}}", "--", _checked(box)]
+        done = await self._engine(asked)
+        if done.exit_code != 0 and not _says_absent(done):
+            raise BoxUnknown(f"{self._command} does not find box {box}: {_words(done)[-300:]}", stage="box")
+        if b"true" not in done.stdout:
             raise BoxGone(f"there is no box {box}", stage="box")
 
     async def end(self, box: str) -> None:
         """See `gym_boxes.Provider.end`."""
         at_once = ["--time=0"] if self._command == "podman" else []
-        done = await self._engine(["rm", "--force", *at_once, "--volumes", box])
-        if done.exit_code != 0 and not any(word in _words(done).lower() for word in _ABSENT):
+        done = await self._engine(["rm", "--force", *at_once, "--volumes", "--", _checked(box)])
+        if done.exit_code != 0 and not _says_absent(done):
             raise BoxUnknown(f"box {box} cannot be ended: {_words(done)[-300:]}", stage="box")
 
     async def list(self, prefix: str) -> Sequence[Found]:
@@ -189,6 +198,17 @@ class Engine:
                     tasks.cancel_scope.deadline = anyio.current_time() + LAST_WORDS_S
                 return Ran(exit_code=code, stdout=bytes(output[False]), stderr=bytes(output[True]))
         raise BoxUnknown(f"{self._command} {told[0]} did not end within {limit_s:g} s", stage="box")
+
+
+def _checked(box: str) -> str:
+    """The id of a box, which other workers tell; another container's name is none."""
+    if not box.startswith(PREFIX):
+        raise BoxGone(f"there is no box {box!r}", stage="box")
+    return box
+
+
+def _says_absent(done: Ran) -> bool:
+    return any(word in _words(done).lower() for word in _ABSENT)
 
 
 def _words(done: Ran) -> str:

@@ -26,12 +26,14 @@ from urllib.parse import quote, urlencode
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 from gym_runtime import ResourceError, UsageError
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.escapes import shown
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
-from gym_boxes.scripts import loaded, ran, reading, require_done, writing
+from gym_boxes.answers import body_of, told
+from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran, seconds_after
+from gym_boxes.scripts import loaded, ran, read, reading, require_done, writing
 
 CALL_S = 30.0
 START_S = 900.0
@@ -40,10 +42,12 @@ LOOK_S = 0.5
 GRACE_S = 10.0
 LIFETIME_S = 24 * 3600
 KEPT_BYTES = 1 << 20
-GET_BYTES = 1 << 30
 FRAME_BYTES = 64 << 10
+MESSAGE_BYTES = 4 << 20
+"""Of the API's messages with output, which have some KiB."""
+PLAIN = {"Accept-Encoding": "identity"}
 PAGE = 500
-ACCOUNT, LABEL, INTERNET = "gym-account", "gym-label", "gym-internet"
+PREFIX, ACCOUNT, LABEL, INTERNET = "gym-", "gym-account", "gym-label", "gym-internet"
 POLICY = "gym-boxes-without-internet"
 _STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -125,7 +129,7 @@ class Kubernetes:
         authority: Path | None = None,
         pod: Mapping[str, Any] | None = None,
     ) -> None:
-        from aiohttp import ClientSession, ClientTimeout
+        from aiohttp import ClientSession, ClientTimeout, TraceConfig
 
         root = f"{url.rstrip('/')}/{{}}/namespaces/{quote(namespace, safe='')}"
         self._pods, self._policies = (
@@ -135,7 +139,13 @@ class Kubernetes:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._trust = ssl.create_default_context(cafile=authority) if authority else None
         self._pod = dict(pod or {})
-        self._make = lambda: ClientSession(timeout=ClientTimeout(total=None))
+        self._token = token
+        # Of a websocket there is no other way to follow no redirect.
+        traced = TraceConfig()
+        traced.on_request_redirect.append(_refuse_redirect)
+        self._make = lambda: ClientSession(
+            timeout=ClientTimeout(total=None), headers=PLAIN, auto_decompress=False, trace_configs=[traced]
+        )
         self._opened: Any = None
         self._running: set[str] = set()
         self._has_policy = False
@@ -147,7 +157,7 @@ class Kubernetes:
         account = label.partition(".")[0]
         labels = {ACCOUNT: account, LABEL: label, INTERNET: "true" if internet else "false"}
         slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40]
-        name = f"gym-{slug}-{blake2b(label.encode(), digest_size=4).hexdigest()}"
+        name = f"{PREFIX}{slug}-{blake2b(label.encode(), digest_size=4).hexdigest()}"
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -172,11 +182,9 @@ class Kubernetes:
         done = await self._exec(box, writing(path), CALL_S, data, KEPT_BYTES)
         require_done(done, f"{path} cannot be written")
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._exec(box, reading(path), CALL_S, b"", GET_BYTES)
-        require_done(done, f"there is no file {path} in the box")
-        return done.stdout
+        return read(await self._exec(box, reading(path), CALL_S, b"", most_bytes + 1), path, most_bytes)
 
     async def snapshot(self, box: str) -> str:
         """Pods have no snapshots.
@@ -197,7 +205,7 @@ class Kubernetes:
         """See `gym_boxes.Provider.end`."""
         self._running.discard(box)
         try:
-            await self._ask("DELETE", f"{self._pods}/{quote(box)}", {"gracePeriodSeconds": 0})
+            await self._ask("DELETE", self._pod_url(box), {"gracePeriodSeconds": 0})
         except BoxGone:
             return
 
@@ -223,8 +231,17 @@ class Kubernetes:
             await self._opened.close()
             self._opened = None
 
+    def _pod_url(self, box: str) -> str:
+        """
+        Raises:
+            BoxGone: it is none of the pods that this provider makes; other workers tell the names.
+        """
+        if not box.startswith(PREFIX):
+            raise BoxGone(f"there is no box {box!r}", stage="box")
+        return f"{self._pods}/{quote(box, safe='')}"
+
     async def _read(self, box: str) -> _Pod:
-        return _decoded(await self._ask("GET", f"{self._pods}/{quote(box)}"), _Pod)
+        return _decoded(await self._ask("GET", self._pod_url(box)), _Pod)
 
     async def _without_internet(self) -> None:
         """Once: pods with the label reach nothing, and nothing reaches them but the API's commands."""
@@ -274,7 +291,7 @@ class Kubernetes:
         command, sent = loaded(script, stdin, timeout_s)
         query = [("command", part) for part in command]
         query += [(stream, "true") for stream in ("stdin", "stdout", "stderr")]
-        url = f"{self._pods}/{quote(box)}/exec?{urlencode(query)}"
+        url = f"{self._pod_url(box)}/exec?{urlencode(query)}"
         output = {_STDOUT: bytearray(), _STDERR: bytearray()}
         ended: bytes | None = None
         session = self._session()
@@ -282,13 +299,18 @@ class Kubernetes:
         try:
             with scope:
                 async with session.ws_connect(
-                    url, protocols=_PROTOCOLS, headers=self._headers, ssl=self._trust or True, max_msg_size=0
+                    url,
+                    protocols=_PROTOCOLS,
+                    headers=self._headers,
+                    ssl=self._trust or True,
+                    max_msg_size=MESSAGE_BYTES,
                 ) as socket:
                     for start in range(0, len(sent), FRAME_BYTES):
                         await socket.send_bytes(bytes([_STDIN]) + sent[start : start + FRAME_BYTES])
                     if socket.protocol == _PROTOCOLS[0]:
                         await socket.send_bytes(bytes([_CLOSE, _STDIN]))
                     async for message in socket:
+                        await checkpoint()  # also while the next one is there already
                         if message.type is not WSMsgType.BINARY or not message.data:
                             continue
                         channel, data = message.data[0], message.data[1:]
@@ -327,11 +349,11 @@ class Kubernetes:
             BoxGone, BoxRefused, BoxUnknown, UsageError: the status of the answer is 300 or above, or none.
         """
         async with self._call(method, url, asked) as answer:
-            body = await answer.read()
+            body = await body_of(answer)
             status: int = answer.status
             if status < 300 or (or_exists and status == 409):
                 return body
-            said = f"{status} {shown(body[:1000].decode(errors='replace'))[:300]}"
+            said = f"{status} {told(body[:2000].decode(errors='replace'), self._token)}"
             if status in (404, 410):
                 raise BoxGone(f"the pod is gone: {said}", stage="box")
             if status in (401, 403) and "exceeded quota" not in said:
@@ -351,13 +373,17 @@ class Kubernetes:
         try:
             with scope:
                 async with self._session().request(
-                    method, url, headers=self._headers, ssl=self._trust or True, **how
+                    method, url, headers=self._headers, ssl=self._trust or True, allow_redirects=False, **how
                 ) as answer:
                     yield answer
         except (ClientError, OSError) as error:
             raise BoxUnknown(f"Kubernetes: {type(error).__name__} {shown(str(error))[:200]}") from error
         if scope.cancelled_caught:
             raise BoxUnknown(f"Kubernetes did not answer within {CALL_S:g} s", stage="box")
+
+
+async def _refuse_redirect(*_: object) -> None:
+    raise ConnectionError("the answer is a redirect")
 
 
 def _spec(image: str) -> dict[str, Any]:

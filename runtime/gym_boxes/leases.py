@@ -19,22 +19,22 @@ counts.
 from __future__ import annotations
 
 import random
+import re
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Literal
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from gym_runtime import GymError, ServiceUnavailable, clock
+from gym_runtime import GymError, ServiceUnavailable, UsageError, clock
 from gym_runtime.bus import Bus
 from gym_runtime.errors import Fenced
-from gym_runtime.messages import token
 
 from gym_boxes.permits import Permits
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Provider, Ran
+from gym_boxes.provider import BOX_ID, GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Provider, Ran
+from gym_boxes.slots import Book, Seen, Slot, replace
 
 END_S = 30.0
 """How long ending a box may take when its block is left; the reaper does the rest."""
@@ -42,8 +42,6 @@ WARM = "warm "
 """How the names of boxes that wait begin."""
 WARM_LOOK_S = 2.0
 """How often each worker looks whether a warm box is missing."""
-READ_AT_ONCE = 16
-"""So many slots are read at a time."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,85 +58,6 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     renew_s: float = 40.0
     late_s: float = 30.0
     period_s: float = 30.0
-
-
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a slot.
-
-    Attributes:
-        state: ``ending``: its boxes are ended, and then it is free.
-        generation: which box of the slot it is; part of the label.
-        name: who has it, such as a rollout's id.
-        template: what the box was made from.
-        internet: whether it may reach the internet.
-        box: the provider's id; empty while that is not known.
-        doubtful: an answer to a create was lost: a second box may still appear.
-        beat: how often it was renewed.
-    """
-
-    state: Literal["free", "creating", "held", "ending"] = "free"
-    generation: int = 0
-    name: str = ""
-    template: str = ""
-    internet: bool = False
-    box: str = ""
-    doubtful: bool = False
-    beat: int = 0
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """A slot as it was read."""
-
-    slot: Slot
-    sequence: int
-
-
-_decode = msgspec.json.Decoder(Slot).decode
-replace = msgspec.structs.replace
-
-
-class Book:
-    """The slots of one account at the broker.
-
-    Args:
-        account: names the account in all of a system's workers; letters, digits, underscores, hyphens.
-        most: how many boxes there may be at a time.
-    """
-
-    def __init__(self, bus: Bus, account: str, most: int) -> None:
-        self.bus, self.account, self.most = bus, token(account, "account"), most
-        self.subject = f"runs.boxes.{self.account}"
-
-    def label(self, number: int, generation: int) -> str:
-        """The label of a slot's box."""
-        return f"{self.account}.{number}.{generation}"
-
-    async def slots(self, also: Iterable[int] = ()) -> dict[int, Seen]:
-        """All slots by number, and those of the given numbers; those that were never used are free."""
-        # One by one: to read them all at once takes a consumer, and a secured broker lets the workers of
-        # resources make none.
-        found = {number: Seen(Slot(), 0) for number in (*range(self.most), *also)}
-        numbers, failed = iter(list(found)), list[GymError]()
-
-        async def read() -> None:
-            try:
-                for number in numbers:
-                    for record in await self.bus.latest(f"{self.subject}.slot.{number}"):
-                        found[number] = Seen(_decode(record.payload), record.sequence)
-            except GymError as error:  # not through the task group, which would wrap it
-                failed.append(error)
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(min(READ_AT_ONCE, len(found))):
-                tasks.start_soon(read)
-        if failed:
-            raise failed[0]
-        return found
-
-    async def store(self, number: int, slot: Slot, sequence: int) -> int | None:
-        """Replace a slot's record if it is the one of this sequence; the new one's, or None."""
-        subject = f"{self.subject}.slot.{number}"
-        return await self.bus.append(subject, msgspec.json.encode(slot), expect=sequence)
 
 
 class Lease:
@@ -169,10 +88,10 @@ class Lease:
         await self._check()
         await self._leases.provider.put(self.box, path, data)
 
-    async def get(self, path: str) -> bytes:
+    async def get(self, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
         await self._check()
-        return await self._leases.provider.get(self.box, path)
+        return await self._leases.provider.get(self.box, path, most_bytes=most_bytes)
 
     async def snapshot(self) -> str:
         """See `gym_boxes.Provider.snapshot`."""
@@ -213,10 +132,11 @@ class Lease:
         if self._lost is not None:
             return
         self._lost = Fenced(f"the lease '{self.name}' has ended", stage="box")
-        slot = self._seen.slot
         with anyio.move_on_after(END_S, shield=True), suppress(GymError):
-            ending = replace(slot, state="ending")
-            sequence = await self._leases.book.store(self._number, ending, self._seen.sequence)
+            async with self._storing:  # a renewal in progress gives the record another sequence
+                slot = self._seen.slot
+                ending = replace(slot, state="ending")
+                sequence = await self._leases.book.store(self._number, ending, self._seen.sequence)
             if sequence is None:
                 return
             await self._leases.provider.end(self.box)
@@ -330,7 +250,7 @@ class Leases:
                 for number in self._waiting(slots, template, internet):
                     if (lease := await self._resumed(number, slots[number], name)) is not None:
                         return lease
-            free = [number for number in range(self.book.most) if slots[number].slot.state == "free"]
+            free = [number for number, seen in slots.items() if seen.slot.state == "free"]
             if not mine and not free and not name.startswith(WARM):
                 slots, free = await self._given_way(slots)
             if not mine and free:
@@ -365,7 +285,7 @@ class Leases:
         for number, seen in slots.items():
             if await self._gives_way(number, seen):
                 after = await self.book.slots()
-                return after, [number] if after[number].slot.state == "free" else []
+                return after, [number] if number in after and after[number].slot.state == "free" else []
         return slots, []
 
     async def _gives_way(self, number: int, seen: Seen) -> bool:
@@ -378,7 +298,7 @@ class Leases:
             return False
         try:
             await self.provider.end(slot.box)
-        except ServiceUnavailable:
+        except GymError:
             return False
         # As of a lease that ends: a second box may still appear after a lost answer, which the reaper ends.
         return not slot.doubtful and (
@@ -456,6 +376,11 @@ class Leases:
         if not box:
             await self._give_back(number, slot, sequence)
             return None, why
+        if not re.fullmatch(BOX_ID, box):
+            with suppress(GymError):
+                await self.provider.end(box)
+            await self._give_back(number, slot, sequence)
+            raise UsageError(f"the provider gives a box the id {box!r}; it must match {BOX_ID}", stage="box")
         held = replace(slot, state="held", box=box)
         stored = await self.book.store(number, held, sequence)
         if stored is None:
@@ -490,7 +415,12 @@ class Leases:
     async def _renew(self) -> None:
         while True:
             await anyio.sleep(self.pace.renew_s)
-            for lease in list(self.held.values()):
-                # What is wrong shows at the lease's next use.
-                with suppress(GymError):
-                    await lease.renew()
+            # All at a time: a provider that does not answer for one must not cost the others their leases.
+            async with anyio.create_task_group() as tasks:
+                for lease in list(self.held.values()):
+                    tasks.start_soon(_renewed, lease)
+
+
+async def _renewed(lease: Lease) -> None:
+    with suppress(GymError):  # what is wrong shows at the lease's next use
+        await lease.renew()

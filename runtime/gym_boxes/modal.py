@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import anyio
 from gym_runtime import GymError, UsageError
 from gym_runtime.errors import leaf
-from gym_runtime.escapes import shown
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran, load_sdk
-from gym_boxes.scripts import loaded, ran, reading, require_done, writing
+from gym_boxes.answers import told
+from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran, load_sdk
+from gym_boxes.scripts import loaded, ran, read, reading, require_done, writing
 
 CALL_S = 30.0
 CREATE_S = 60.0
@@ -29,7 +29,6 @@ GRACE_S = 10.0
 LONGEST_S = 24 * 3600
 LEAST_IDLE_S = 60
 KEPT_BYTES = 1 << 20
-GET_BYTES = 1 << 30
 SENT_BYTES = 1 << 20
 APP = "gym-boxes"
 ACCOUNT, LABEL = "gym-account", "gym-label"
@@ -88,11 +87,9 @@ class Modal:
         """See `gym_boxes.Provider.put`."""
         require_done(await self._exec(box, writing(path), CALL_S, data, 0), f"{path} cannot be written")
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._exec(box, reading(path), CALL_S, b"", GET_BYTES)
-        require_done(done, f"there is no file {path} in the box")
-        return done.stdout
+        return read(await self._exec(box, reading(path), CALL_S, b"", most_bytes + 1), path, most_bytes)
 
     async def snapshot(self, box: str) -> str:
         """See `gym_boxes.Provider.snapshot`. Modal keeps it for 30 days."""
@@ -238,13 +235,13 @@ class Modal:
             cause = leaf(error)
             if not isinstance(cause, (self._sdk.exception.Error, OSError, ValueError)):
                 raise
-            raise _told(cause) from error
+            raise _told(cause, self._token) from error
 
 
-def _told(error: BaseException) -> GymError:
+def _told(error: BaseException, keys: tuple[str, str]) -> GymError:
     """What the package's error means."""
     name = type(error).__name__
-    said = f"{name} {shown(str(error))[:300]}"
+    said = f"{name} {told(str(error), *keys)}"
     if name in _REFUSED:
         return BoxRefused(f"Modal refuses: {said}")
     if name in _GONE:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -21,11 +22,13 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from gym_runtime import ResourceError, UsageError
+from gym_runtime import UsageError
 from gym_sandbox import Container, Interrupted, Limits, bubblewrap
 from gym_sandbox.readable_files import Layers
 
-from gym_boxes.provider import BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.answers import too_large
+from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran
+from gym_boxes.scripts import reading, require_done, writing
 
 FOLDER = "GYM_BOXES_FOLDER"
 PLACE = "/box"
@@ -60,8 +63,9 @@ class Overlays:
         )
         self._limits = limits or Limits(file_bytes=1 << 30)
         self._opened: dict[str, _Opened] = {}
-        for made in (self._boxes, self._layers, self._templates):
-            made.mkdir(parents=True, exist_ok=True)
+        for made in (folder, self._boxes, self._layers, self._templates):
+            made.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _require_own(made)
         self._owner = bubblewrap.layers_owner()
 
     async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
@@ -80,16 +84,16 @@ class Overlays:
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
-        name, folder = shlex.quote(path), shlex.quote(os.path.dirname(path) or ".")
-        done = await self._run(box, f"mkdir -p -- {folder} && cat >{name}", FILE_S, data)
-        if done.exit_code != 0:
-            raise ResourceError(f"{path} cannot be written: {_words(done)}", stage="box")
+        require_done(await self._run(box, writing(path), FILE_S, data), f"{path} cannot be written")
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._run(box, f"cat -- {shlex.quote(path)}", FILE_S, keep=self._limits.file_bytes)
-        if done.exit_code != 0:
-            raise ResourceError(f"there is no file {path} in the box: {_words(done)}", stage="box")
+        # The end of a longer output is kept, too, so one byte more may be missing from it.
+        keep = min(self._limits.file_bytes, most_bytes) + 2
+        done = await self._run(box, reading(path), FILE_S, keep=keep)
+        require_done(done, f"there is no file {path} in the box")
+        if len(done.stdout) > most_bytes:
+            raise too_large(path, most_bytes)
         return done.stdout
 
     async def snapshot(self, box: str) -> str:
@@ -151,7 +155,7 @@ class Overlays:
     def _container(self, box: str) -> Container:
         opened, place = self._of(box), self._boxes / box
         if opened.container is None:
-            stack = (place / "stack").read_text().split()
+            stack = self._stack_of(place)
             layers = Layers(
                 PLACE,
                 # One layer at least: the kernel wants something below the upper folder.
@@ -184,7 +188,7 @@ class Overlays:
         for name in ("", "upper", "work", *(() if stack else ("lower",))):
             (place / name).mkdir()
             if name:
-                os.chown(place / name, self._owner, self._owner if os.geteuid() == 0 else -1)
+                self._hand_over(place / name)
         (place / "stack").write_text("\n".join(stack))
         # Last: a box without it was never made, and is removed after a while.
         (place / "label").write_text(label)
@@ -197,17 +201,23 @@ class Overlays:
         except OSError as error:
             raise UsageError(f"there is no template {template} on this machine") from error
 
+    def _stack_of(self, place: Path) -> list[str]:
+        """A box's layers. A worker that was killed in `_seal` has listed what is still the upper folder."""
+        stack = (place / "stack").read_text().split()
+        return stack if not stack or (self._layers / stack[-1]).exists() else stack[:-1]
+
     def _seal(self, box: str) -> str:
         place, template = self._boxes / box, secrets.token_hex(6)
-        stack = (place / "stack").read_text().split()
+        stack = self._stack_of(place)
         if os.listdir(place / "upper") or not stack:
             if len(stack) >= MOST_LAYERS:
                 raise BoxRefused(f"box {box} has {len(stack)} layers: begin a new one with its files")
-            (place / "upper").rename(self._layers / template)
+            # Before the layer is there: another worker deletes layers that no list has.
             stack.append(template)
-            (place / "upper").mkdir()
-            os.chown(place / "upper", self._owner, self._owner if os.geteuid() == 0 else -1)
             _write(place / "stack", "\n".join(stack))
+            (place / "upper").rename(self._layers / template)
+            (place / "upper").mkdir()
+            self._hand_over(place / "upper")
         _write(self._templates / template, "\n".join(stack))
         return template
 
@@ -216,15 +226,20 @@ class Overlays:
         for name in ("upper", "work"):
             self._remove(place / name)
             (place / name).mkdir()
-            os.chown(place / name, self._owner, self._owner if os.geteuid() == 0 else -1)
+            self._hand_over(place / name)
+
+    def _hand_over(self, folder: Path) -> None:
+        os.chown(folder, self._owner, self._owner if os.geteuid() == 0 else -1, follow_symlinks=False)
 
     def _drop(self, template: str) -> None:
         (self._templates / _checked(template)).unlink(missing_ok=True)
+        # Before the lists are read: a layer that is made meanwhile is not among these.
+        layers = list(self._layers.iterdir())
         used: set[str] = set()
         for listing in (*self._templates.iterdir(), *self._boxes.glob("*/stack")):
             with suppress(FileNotFoundError):
                 used.update(listing.read_text().split())
-        for layer in self._layers.iterdir():
+        for layer in layers:
             if layer.name not in used:
                 self._remove(layer)
 
@@ -253,6 +268,20 @@ class Overlays:
             subprocess.run(["/bin/sh", "-c", lines, "sh", place], timeout=REMOVE_S, check=False)
 
 
+def _require_own(folder: Path) -> None:
+    """
+    Raises:
+        UsageError: another user could put something else in the place of what is made there.
+    """
+    found = folder.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+        return
+    raise UsageError(
+        f"{folder} must be a folder of this user that no other user can write to: "
+        f"chmod go-w {shlex.quote(str(folder))}, or set {FOLDER} to another one"
+    )
+
+
 def _checked(name: str) -> str:
     if not (name.isalnum() and name.isascii()):
         raise BoxGone(f"there is no box or template {name!r}", stage="box")
@@ -265,11 +294,9 @@ def _write(path: Path, text: str) -> None:
     made.replace(path)
 
 
-def _words(done: Ran) -> str:
-    return done.stderr.decode(errors="replace")[-200:]
-
-
 def make() -> Overlays:
     """The provider, in the folder that the environment variable names."""
     given = os.environ.get(FOLDER, "")
-    return Overlays(Path(given or f"{tempfile.gettempdir()}/gym-boxes-{os.geteuid()}"))
+    # A link that a user names is meant; one in the folder of all users is another one's.
+    named = os.path.realpath(given) if given else f"{tempfile.gettempdir()}/gym-boxes-{os.geteuid()}"
+    return Overlays(Path(named))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import anyio
 import msgspec
 from gym_runtime.bus import Bus
+from gym_runtime.errors import UNREADABLE
 
 
 class _Permit(msgspec.Struct, frozen=True):
@@ -24,6 +25,14 @@ class _Permit(msgspec.Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(_Permit).decode
 LONGEST_S = 60.0
+
+
+def _pause_s(record: bytes) -> float:
+    """How long to wait; 0 for a record that cannot be read, which the next permit replaces."""
+    try:
+        return _decode(record).pause_s
+    except UNREADABLE:
+        return 0.0
 
 
 class Permits:
@@ -43,7 +52,7 @@ class Permits:
             while True:
                 found = await self._bus.latest(self._subject)
                 sequence = found[0].sequence if found else 0
-                pause_s = _decode(found[0].payload).pause_s if found else 0.0
+                pause_s = _pause_s(found[0].payload) if found else 0.0
                 if found:
                     await anyio.sleep(max(self._apart_s, min(pause_s, LONGEST_S)))
                 if await self._store(_Permit(), sequence):

@@ -16,6 +16,12 @@ import msgspec
 from gym_runtime import ServiceUnavailable, SessionLost, UsageError
 from gym_runtime.plugins import load_plugin
 
+BOX_ID = "[A-Za-z0-9][A-Za-z0-9_.-]*"
+"""What a box's id is, as an expression: in a command, an address or a path it is nothing but a name."""
+
+GET_BYTES = 1 << 30
+"""The longest file that is read, unless the caller says less."""
+
 
 class BoxRefused(ServiceUnavailable):
     """The provider has certainly not done what was asked, such as for its limits; it may later.
@@ -79,7 +85,7 @@ class Provider(Protocol):
     """
 
     async def create(self, template: str, *, label: str, life_s: float, internet: bool = False) -> str:
-        """Make a box and return its id; not idempotent, unless the provider knows labels as names.
+        """Make a box and return its id (`BOX_ID`). Not idempotent, unless the provider knows labels as names.
 
         Args:
             template: an image, a template of the provider's, or what `snapshot` has returned.
@@ -96,11 +102,11 @@ class Provider(Protocol):
         """Write a file, with the folders above it."""
         ...
 
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """Read a file.
 
         Raises:
-            ResourceError: the file does not exist.
+            ResourceError: the file does not exist, or has more than ``most_bytes``.
         """
         ...
 

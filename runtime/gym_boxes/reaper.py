@@ -8,6 +8,7 @@ nothing but the list, which is read first, and the slots, which are read after i
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -16,8 +17,11 @@ import anyio
 from gym_runtime import GymError, clock
 from gym_runtime.logs import logger
 
-from gym_boxes.leases import Book, Pace, Seen, Slot, replace
+from gym_boxes.leases import Pace
 from gym_boxes.provider import Found, Provider
+from gym_boxes.slots import Book, Seen, Slot, replace
+
+_PLACE = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})")
 
 
 class Verdicts(NamedTuple):
@@ -73,11 +77,10 @@ def judged(
 
 def _place(label: str, account: str) -> tuple[int, int] | None:
     """The slot and the generation that a label of this account names."""
-    named, _, rest = label.partition(".")
-    number, _, generation = rest.partition(".")
-    if named != account or not (number.isdigit() and generation.isdigit()):
+    named, _, place = label.partition(".")
+    if named != account or not (found := _PLACE.fullmatch(place)):
         return None
-    return int(number), int(generation)
+    return int(found[1]), int(found[2])
 
 
 class Reaper:

@@ -1,4 +1,4 @@
-"""Scripts in boxes whose service runs a command with one stream in and two out: Kubernetes and Modal."""
+"""Scripts in boxes: files by commands, and scripts where a service gives one stream in and two out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 
 from gym_runtime import ResourceError
 
+from gym_boxes.answers import too_large
 from gym_boxes.provider import Ran
 
 KILLED = 137
@@ -42,6 +43,18 @@ def writing(path: str) -> str:
 def reading(path: str) -> str:
     """The script that prints a file."""
     return f"cat -- {shlex.quote(path)}"
+
+
+def read(done: Ran, path: str, most_bytes: int) -> bytes:
+    """The file that `reading` has printed, of which one byte more than ``most_bytes`` was kept.
+
+    Raises:
+        ResourceError: there is none, or it is longer.
+    """
+    require_done(done, f"there is no file {path} in the box")
+    if len(done.stdout) > most_bytes:
+        raise too_large(path, most_bytes)
+    return done.stdout
 
 
 def require_done(done: Ran, what: str) -> None:

@@ -81,12 +81,17 @@ while read -r limit keep input script; do
     rm -rf "$room"
     continue
   fi
-  echo "$code" $(($(wc -c <"$room/out") > keep || $(wc -c <"$room/err") > keep)) \
-    "$(ends "$room/out")." "$(ends "$room/err")."
-  rm -rf "$room"
+  {
+    rm -rf "$room"
+    echo "$code" $(($(wc -c </proc/self/fd/3) > keep || $(wc -c </proc/self/fd/4) > keep)) \
+      "$(ends /proc/self/fd/3)." "$(ends /proc/self/fd/4)."
+  } 3<"$room/out" 4<"$room/err" || echo "$code 0 . ."
 done 2>/dev/null
 """
-"""The first process of a container: a shell that runs one command after the other."""
+"""The first process of a container: a shell that runs one command after the other.
+
+Nothing of a command's own files is left when its answer comes.
+"""
 
 
 class Container:
@@ -226,6 +231,18 @@ class Container:
         if not isinstance(self._child, container_engines.Contained):
             raise SetupError("it has no image of this machine's engine")
         return self._child
+
+    async def first_process(self) -> int | None:
+        """The first process of a container that takes commands, by its id on this machine.
+
+        None where it has no namespaces, or runs elsewhere. An engine may be another machine's, and name a
+        process there.
+        """
+        if isinstance(self._child, process.Isolated):
+            return self._child.first()
+        if isinstance(self._child, container_engines.Contained):
+            return await container_images.first_process(self._child)
+        return None
 
     async def copied(self, *, network: container_engines.Network = "none") -> Container:
         """A new container with the files of this one, and with none of its processes.

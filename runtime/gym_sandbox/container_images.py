@@ -23,6 +23,7 @@ from gym_sandbox.sandbox_errors import SetupError, StartError
 
 LABEL = "gym-runtime"
 COPY_LIMIT_S = 600.0
+INSPECT_LIMIT_S = 30.0
 LAST_WORDS_BYTES = 2000
 # Package managers change owners and users.
 _CAPABILITIES = f"{container_engines.CAPABILITIES},SETUID,SETGID,SETFCAP"
@@ -123,6 +124,18 @@ async def user_of(image: str) -> str:
         told = [engine, "image", "inspect", "--format", "{{.Config.User}}", image]
         known.user = (await _done(told, COPY_LIMIT_S, "the image cannot be inspected")).partition(":")[0]
     return known.user
+
+
+async def first_process(container: container_engines.Contained) -> int | None:
+    """The first process of a container, by its id where the engine runs; None if the engine does not say."""
+    engine = container.image.engine
+    if engine == "apptainer":
+        return None
+    told = [engine, "inspect", "--format", "{{.State.Pid}}", container.name]
+    try:
+        return int(await _done(told, INSPECT_LIMIT_S, "the container cannot be inspected")) or None
+    except (StartError, ValueError):
+        return None
 
 
 def _engine(what: str) -> str:

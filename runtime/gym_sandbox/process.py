@@ -185,13 +185,13 @@ class Isolated(Bounded):
 
     def find_excess(self) -> str | None:
         excess = super().find_excess()
-        if excess is None and not bubblewrap.counted() and (first := self._first()) is not None:
+        if excess is None and not bubblewrap.counted() and (first := self.first()) is not None:
             return uncounted_sockets.excess(first, self._limits.memory_bytes)
         return excess
 
     async def end(self) -> None:
         # Looked up before the kill, after which `/proc` may not have it.
-        first = self._first()
+        first = self.first()
         self.kill()
         if first is not None:
             # The kernel kills all other processes of a pid namespace with its first one.
@@ -222,7 +222,7 @@ class Isolated(Bounded):
         # Its objects are flat, so each ends at the first brace.
         return [_decode_status(part + b"}") for part in self._report.split(b"}")[:-1]]
 
-    def _first(self) -> int | None:
+    def first(self) -> int | None:
         """The first process of the namespace, by its id outside, unless it has ended."""
         for status in self._statuses():
             if status.first is not None:

@@ -60,7 +60,7 @@ class Curriculum(Protocol):
         ...
 
     def restore(self, state: bytes) -> None:
-        """Continue from a state.
+        """Continue from a state; groups that were in progress then have ended with their process.
 
         Raises:
             UsageError: it is the state of another curriculum, or of other tasks.
@@ -84,7 +84,10 @@ class _Saved(msgspec.Struct, kw_only=True):
 
 
 class Uniform:
-    """All tasks in random order, then again in another one; to order 1,000,000 tasks takes half a second."""
+    """All tasks in random order, then again in another one; to order 1,000,000 tasks takes half a second.
+
+    Tasks that were in progress in a state that is restored come first.
+    """
 
     kind = "uniform"
 
@@ -95,10 +98,14 @@ class Uniform:
         self._saved = _Saved(kind=self.kind, tasks=tasks)
         self._order: list[int] = []
         self._order_of = -1
+        self._again: list[int] = []
 
     def next(self, count: int) -> list[tuple[int, int]]:
         """See `Curriculum.next`."""
-        return [(self._drawn(), self._size) for _ in range(count)]
+        again, self._again = self._again[:count], self._again[count:]
+        new = [self._drawn() for _ in range(count - len(again))]
+        self._saved.busy += new
+        return [(task, self._size) for task in (*again, *new)]
 
     def _drawn(self) -> int:
         # The state holds the number of draws, from which the order of a pass follows.
@@ -116,6 +123,9 @@ class Uniform:
 
     def observe(self, seen: Seen) -> None:
         """See `Curriculum.observe`."""
+        for some in (self._saved.busy, self._again):
+            if seen.task in some:
+                some.remove(seen.task)
 
     def state(self) -> bytes:
         """See `Curriculum.state`."""
@@ -133,7 +143,7 @@ class Uniform:
                 f"the state is that of curriculum '{saved.kind}' over {saved.tasks} tasks, and this is "
                 f"'{mine.kind}' over {mine.tasks}: use the same curriculum and rows, or another name"
             )
-        self._saved = saved
+        self._saved, self._again = saved, list(saved.busy)
 
 
 class Filter(Uniform):
@@ -152,6 +162,7 @@ class Filter(Uniform):
 
     def observe(self, seen: Seen) -> None:
         """See `Curriculum.observe`."""
+        super().observe(seen)
         if has_signal(seen.rewards):
             self._saved.flat.pop(seen.task, None)
         elif seen.rewards:
@@ -205,30 +216,37 @@ class Posterior(Uniform):
         """See `Curriculum.next`. A task is not drawn while a group of it runs."""
         busy = set(self._saved.busy)
         drawn: list[int] = []
-        while len(drawn) < min(count, self._saved.tasks - len(self._saved.busy)):
+        for _ in range(min(count, self._saved.tasks - len(self._saved.busy))):
             chance = self._chance()
             explores = chance.random() < self._explore
-            task = self._little_known(chance) if explores else self._promising()
-            if task not in busy:
-                busy.add(task)
-                drawn.append(task)
+            task = self._little_known(chance, busy) if explores else self._promising(busy)
+            busy.add(task)
+            drawn.append(task)
         self._saved.busy += drawn
         return [(task, self._size) for task in drawn]
 
-    def _little_known(self, chance: random.Random) -> int:
-        some = [chance.randrange(self._saved.tasks) for _ in range(LITTLE_KNOWN_OF)]
+    def _little_known(self, chance: random.Random, busy: set[int]) -> int:
+        some = [self._idle(chance, busy) for _ in range(LITTLE_KNOWN_OF)]
         return min(some, key=lambda task: sum(self._belief(task)))
 
-    def _promising(self) -> int:
+    def _idle(self, chance: random.Random, busy: set[int]) -> int:
+        while (task := chance.randrange(self._saved.tasks)) in busy:
+            pass
+        return task
+
+    def _promising(self, busy: set[int]) -> int:
         # Half of what was looked at is used, then the posteriors are drawn again.
         saved = self._saved
-        if not saved.best or saved.best_for != saved.version:
-            saved.best_for = saved.version
-            chance, tasks = self._chance(), saved.tasks
-            looked_at = range(tasks) if tasks <= LOOKED_AT else chance.sample(range(tasks), LOOKED_AT)
-            draw = self._drawn_rate_worth if saved.usual_spread is None else self._drawn_variance
-            worth = {task: draw(task, chance) for task in looked_at}
-            saved.best = sorted(worth, key=worth.__getitem__)[len(worth) // 2 :]
+        while saved.best and saved.best_for == saved.version:
+            if (task := saved.best.pop()) not in busy:
+                return task
+        saved.best_for = saved.version
+        chance, tasks = self._chance(), saved.tasks
+        looked_at = range(tasks) if tasks <= LOOKED_AT else chance.sample(range(tasks), LOOKED_AT)
+        idle = [task for task in looked_at if task not in busy] or [self._idle(chance, busy)]
+        draw = self._drawn_rate_worth if saved.usual_spread is None else self._drawn_variance
+        worth = {task: draw(task, chance) for task in idle}
+        saved.best = sorted(worth, key=worth.__getitem__)[len(worth) // 2 :]
         return saved.best.pop()
 
     def _drawn_rate_worth(self, task: int, chance: random.Random) -> float:
@@ -256,10 +274,9 @@ class Posterior(Uniform):
 
     def observe(self, seen: Seen) -> None:
         """See `Curriculum.observe`."""
+        super().observe(seen)
         saved = self._saved
         saved.version = max(saved.version, seen.version)
-        if seen.task in saved.busy:
-            saved.busy.remove(seen.task)
         if not seen.rewards:
             return
         wins, losses = self._belief(seen.task)

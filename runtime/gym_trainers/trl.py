@@ -12,6 +12,7 @@ Source: TRL 1.16, ``GRPOTrainer``; its specs for other environments have this sh
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -101,8 +102,6 @@ class GymSpec:
         self._weights = None if weights is None else Weights(gym, Path(weights), model)
         self._settings = (settings or RolloutSettings()).with_keywords({"model_pool": model})
         self._next_step = NextStep(self._made) if asynchronous else None
-        if asynchronous and self._settings.max_staleness is None:
-            self._settings = self._settings.with_keywords({"max_staleness": 1})
 
     @property
     def train_dataset(self) -> Any:
@@ -217,6 +216,8 @@ class GymSpec:
     def _made(self, prompts: Sequence[str], trainer: Any, size: int) -> Columns:
         due = dict(enumerate(parts_of(prompts, size)))
         settings = sampled_as(self._settings, trainer.args)
+        if self._next_step is not None and settings.max_staleness is None:
+            settings = settings.with_keywords({"max_staleness": math.ceil(steps_of_batch(trainer.args))})
         batch = self._batch(trainer)
         until_s = time.monotonic() + WORKERS_BACK_S
         while due:
@@ -329,6 +330,14 @@ def _dataset(columns: Mapping[str, list[Any]]) -> Any:
     return Dataset.from_dict(dict(columns))
 
 
+def steps_of_batch(args: Any) -> float:
+    """How many times the trainer updates its weights on one batch of rollouts, by which its steps count.
+
+    ``steps_per_generation`` counts micro-batches, of which an update takes ``gradient_accumulation_steps``.
+    """
+    return args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+
+
 Make = Callable[[Sequence[str], Any, int], Columns]
 
 
@@ -337,8 +346,8 @@ class NextStep:
 
     In step n the trainer gets the rollouts begun in step n - 1, with that step's weights. If some are
     unfinished, the engines load the new weights during the rollouts: generation pauses and goes on with them.
-    So no token is older than one step, and the trainer corrects for that with the engine's log-probabilities
-    (`GymSpec.attach`).
+    So no token is older than one step (of several updates, if a batch is used for several: `steps_of_batch`),
+    and the trainer corrects for that with the engine's log-probabilities (`GymSpec.attach`).
 
     The first step, which has no predecessor, waits for its own rollouts, and its prompts are used twice. A
     step's completions belong to the prompts of the previous step, so a reward function that reads ``prompts``
@@ -362,8 +371,7 @@ class NextStep:
         """
         due = self._next or self._begin(prompts, trainer)
         args, state = trainer.args, trainer.state
-        each = args.steps_per_generation * args.num_iterations
-        last = state.global_step + each >= state.max_steps
+        last = state.global_step + max(1, int(steps_of_batch(args))) >= state.max_steps
         self._next = None if last else self._begin(prompts, trainer)
         columns = due.result()
         if len(columns["prompt_ids"]) != len(prompts):

@@ -346,7 +346,7 @@ class WeightTransfer:
         from transformers import AutoConfig  # pyright: ignore
 
         self._sent += 1
-        path = self._weights.folder(self._sent)
+        path = self._weights.folder
         config: Any = AutoConfig.from_pretrained(self._model)  # pyright: ignore
         config.save_pretrained(path)
         write_shards(iterator, path)

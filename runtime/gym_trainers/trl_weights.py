@@ -31,6 +31,7 @@ class Weights:
         self._folder = folder
         self._model = model
         self._loaded: int | None = None
+        self._loads = 0
 
     def sync(self, trainer: Any) -> None:
         """Have the engines load the trainer's weights, unless they have those of this step.
@@ -48,7 +49,7 @@ class Weights:
         with _merged(accelerator.unwrap_model(trainer.model)) as model:
             # Gathers sharded parameters, so every process takes part.
             state = accelerator.get_state_dict(trainer.model)
-            path = self.folder(step)
+            path = self.folder
             if accelerator.is_main_process:
                 model.save_pretrained(path, state_dict=_in_engine_type(_without_adapter(state)))
         if accelerator.is_main_process:
@@ -56,9 +57,11 @@ class Weights:
         accelerator.wait_for_everyone()
         self._loaded = step
 
-    def folder(self, number: int) -> Path:
-        """Where weights are written: two folders in turn, since an engine may map the files of the last."""
-        return self._folder / str(number % 2)
+    @property
+    def folder(self) -> Path:
+        """Where the next weights go: two folders in turn, as an engine may map the files of the last."""
+        # Not by the trainer's step: with several updates on a batch it is even each time.
+        return self._folder / str(self._loads % 2)
 
     def load(self, path: Path, version: str) -> None:
         """Have all engines load weights; again if one dies meanwhile, when its supervisor started another.
@@ -70,6 +73,7 @@ class Weights:
         while True:
             try:
                 self._gym.update_weights(path, version, model=self._model)
+                self._loads += 1
                 return
             except GymError as error:
                 if not error.retryable or time.monotonic() > until_s:

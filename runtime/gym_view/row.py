@@ -187,6 +187,7 @@ def card(row: Mapping[str, Any], vocabulary: Vocabulary | None = None) -> Card:
             for field, one, what in (
                 ("resumed_turns", "turn", "went on"),
                 ("rebuilt_sessions", "session", "rebuilt"),
+                ("repeated_calls", "call", "repeated"),
             )
             if (count := _number(own.get(field)))
         ],

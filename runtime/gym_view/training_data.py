@@ -77,6 +77,8 @@ def export(
             installed, or the disk does not take it.
     """
     arrow()
+    if target.suffix in (".jsonl", ".json", ".csv"):
+        raise UsageError(f"{target}: rows are written as Parquet; name one file, NAME.parquet, or a folder")
     for path in files:
         if not path.is_file():
             raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")

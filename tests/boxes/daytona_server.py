@@ -45,6 +45,7 @@ class DaytonaServer:
         faults: what goes wrong next, by the method and the end of the path, as statuses; 0 for an answer
             that is lost, -1 for a connection that stays half-open.
         states: the states in which a box is told to be before it runs.
+        words: with which it refuses.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class DaytonaServer:
         self.asked: list[dict[str, Any]] = []
         self.faults: dict[tuple[str, str], list[int]] = {}
         self.states: list[str] = []
+        self.words = "no"
         self._containers: dict[str, Container] = {}
         self._snapshots: dict[str, tuple[str, bytes]] = {}
 
@@ -101,7 +103,7 @@ class DaytonaServer:
         if fault == 0:
             await handler(request)
             return await broken(request)
-        return _error(fault, "Total CPU limit exceeded" if fault == 403 else "no", {"Retry-After": "2"})
+        return _error(fault, "Total CPU limit exceeded" if fault == 403 else self.words, {"Retry-After": "2"})
 
     async def _create(self, request: web.Request) -> web.StreamResponse:
         asked = await request.json()

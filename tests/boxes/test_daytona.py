@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 from boxes.daytona_server import DaytonaServer
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Leases, Provider, daytona, provider
-from gym_runtime import UsageError, clock
+from gym_runtime import ResourceError, UsageError, clock
 from gym_runtime.bus import connect
 from gym_runtime.system.private_broker import Broker
 
@@ -75,6 +75,13 @@ async def test_refusals_and_lost_answers(
     with pytest.raises(BoxUnknown):
         await boxes.renew(found.box, 60)
     await boxes.renew(found.box, 60)
+    service.faults["POST", "bulk-upload"] = [403]
+    with pytest.raises(ResourceError, match="cannot be read or written"):
+        await boxes.put(found.box, "/etc/secret", b"")
+    service.faults["POST", "execute"] = [502]
+    with pytest.raises(BoxUnknown, match="502"):
+        await boxes.exec(found.box, "true", timeout_s=30)
+    service.faults["POST", "execute"] = [502]
     service.boxes[found.box]["state"] = "stopped"
     with pytest.raises(BoxGone, match="stopped"):
         await boxes.exec(found.box, "true", timeout_s=30)
@@ -85,6 +92,25 @@ async def test_refusals_and_lost_answers(
     await boxes.end(found.box)  # the client asks again, as DELETE may be repeated
     await boxes.end(found.box)
     assert not service.boxes
+
+
+async def test_sandboxes_that_are_no_boxes_are_left_alone(service: DaytonaServer, boxes: Provider) -> None:
+    """A name may come from another peer of the broker."""
+    made = await boxes.create("base", label="a.0.1", life_s=60)
+    service.boxes[made]["labels"] = {}
+    async with aclosing(provider("daytona")) as other:
+        await other.end(made)
+        with pytest.raises(BoxGone, match="there is no box"):
+            await other.exec(made, "true", timeout_s=5)
+    assert list(service.boxes) == [made]
+
+
+async def test_no_key_is_in_an_error(service: DaytonaServer, boxes: Provider) -> None:
+    service.words = "your request: Bearer key"
+    service.faults["GET", "sandbox"] = [401]
+    with pytest.raises(UsageError, match=r"Bearer \[key\]") as raised:
+        await boxes.list("a.")
+    assert "Bearer key" not in str(raised.value)
 
 
 async def test_a_command_waits_for_a_box_that_starts(service: DaytonaServer, boxes: Provider) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Found, Leases, Pace, Ran
-from gym_boxes.leases import Seen, Slot
 from gym_boxes.permits import LONGEST_S, Permits
 from gym_boxes.reaper import judged
+from gym_boxes.slots import Seen, Slot
 from gym_runtime import GymError, ServiceUnavailable, clock
 from gym_runtime.errors import Fenced
 from gym_testing.memory import MemoryBroker, MemoryBus
@@ -86,7 +86,7 @@ class Wire:
         return Ran(exit_code=0, stdout=b"", stderr=b"")
 
     async def put(self, box: str, path: str, data: bytes) -> None: ...
-    async def get(self, box: str, path: str) -> bytes:
+    async def get(self, box: str, path: str, *, most_bytes: int = 1 << 30) -> bytes:
         return b""
 
     async def snapshot(self, box: str) -> str:

@@ -107,6 +107,9 @@ async def test_a_box_lives_is_snapshot_forked_found_and_ended(made: tuple[Provid
     assert await boxes.get(box, f"{home}/d/it's") == b"\0\1"
     with pytest.raises(ResourceError, match="there is no file"):
         await boxes.get(box, f"{home}/nothing")
+    assert await boxes.get(box, f"{home}/d/it's", most_bytes=2) == b"\0\1"
+    with pytest.raises(ResourceError, match="more than 1 bytes"):
+        await boxes.get(box, f"{home}/d/it's", most_bytes=1)
 
     kept = template
     if isinstance(boxes, Kubernetes):

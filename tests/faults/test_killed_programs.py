@@ -258,9 +258,16 @@ async def victims(system: System, gym: Client, kind: str) -> list[int]:
 
 
 async def played(
-    loop: Loop, count: int, monkeypatch: pytest.MonkeyPatch, kills: Sequence[str] = (), seed: int = 0
+    loop: Loop,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+    kills: Sequence[str] = (),
+    seed: int = 0,
+    every_s: tuple[float, float] = (0.2, 1.5),
+    left: int = 0,
 ) -> Played:
-    """So many rollouts; what is named is killed, one after the other, at random moments."""
+    """So many rollouts; what is named is killed, one after the other, at random moments, while more than so
+    many rollouts are ``left``."""
     monkeypatch.setenv("GYM_HARNESS", json.dumps(loop.program))
     chance = random.Random(seed)
     killed: list[tuple[float, str]] = []
@@ -285,7 +292,9 @@ async def played(
                     while len(scripted.asked) < 3:
                         await anyio.sleep(0.05)
                     for kind in kills:
-                        await anyio.sleep(chance.uniform(0.2, 1.5))
+                        await anyio.sleep(chance.uniform(*every_s))
+                        if count - len(records) <= left:
+                            break
                         while not (found := await victims(system, gym, kind.removeprefix(FROZEN))):
                             await anyio.sleep(0.1)
                         with suppress(ProcessLookupError):
@@ -408,13 +417,15 @@ async def test_harnesses_go_on_whatever_is_killed(
 ) -> None:
     """``GYM_TEST_ROLLOUTS`` says how many rollouts, ``GYM_TEST_KILLS`` how many kills.
 
-    ``GYM_TEST_TWINS`` says how many undisturbed ones; as many as rollouts tell what the kills cost.
+    ``GYM_TEST_TWINS`` says how many undisturbed ones; as many as rollouts tell what the kills cost, and
+    ``GYM_TEST_KINDS``, such as ``resource``, what is killed, tells it for one kind.
     """
     loop = (boxed() if name == "boxed" else installed(name))._replace(turns=12)
     told = (os.environ.get(f"GYM_TEST_{what}") for what in ("ROLLOUTS", "KILLS", "TWINS"))
     count, kills, twins = (int(one or least) for one, least in zip(told, (8, 8, 1), strict=True))
     own = ("box", "agent", "resource", "box") if name == "boxed" else ("program", "agent", "program", "model")
-    kinds = (*own, *own, "broker")
+    named = tuple(os.environ.get("GYM_TEST_KINDS", "").split())
+    kinds = named or (*own, *own, "broker")
     twin, usual_s = await measured(loop, twins, monkeypatch)
     disturbed, cpu_s = await measured(loop, count, monkeypatch, [kinds[n % len(kinds)] for n in range(kills)])
     parts = [gym_part(record) for record in disturbed.records.values()]
@@ -431,3 +442,26 @@ async def test_harnesses_go_on_whatever_is_killed(
             f"{cpu_s / count:.1f} s of processor time a rollout, {usual_s / twins:.1f} undisturbed ({twins})"
         )
     assert_like_twin(disturbed, twin, count)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+async def test_hardly_a_call_is_repeated_in_a_box_whose_worker_is_killed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``GYM_TEST_ROLLOUTS`` says how many rollouts of 20 turns; a resource worker is killed every 5 s."""
+    loop, count = boxed()._replace(turns=20), int(os.environ.get("GYM_TEST_ROLLOUTS", "12"))
+    twin = await played(loop, 1, monkeypatch)
+    # A call that alone was at work in three workers that ended counts as what has ended them: none is alone.
+    disturbed = await played(loop, count, monkeypatch, ["resource"] * 1000, every_s=(5.0, 5.0), left=4)
+    parts = [gym_part(record) for record in disturbed.records.values()]
+    lost = [(part["rebuilt_sessions"], part.get("repeated_calls", 0)) for part in parts]
+    with capsys.disabled():
+        print(
+            f"\n{count} rollouts, {len(disturbed.killed)} kills, {sum(one for one, _ in lost)} boxes lost, "
+            f"{sum(calls for _, calls in lost)} calls repeated, "
+            f"at most {max(calls for _, calls in lost)} in a rollout"
+        )
+    assert_like_twin(disturbed, twin, count)
+    assert any(one for one, _ in lost)
+    assert all(calls <= 2 * one for one, calls in lost), "a state is saved after each call, but for a few"

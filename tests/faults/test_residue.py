@@ -218,7 +218,7 @@ def start_client(url: str) -> subprocess.Popen[bytes]:
 async def test_nothing_is_left_of_a_run_whose_client_died_once_it_is_given_up(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "CLIENT_RECONNECT_S", 0.2)
+    monkeypatch.setattr(runs, "CLIENT_DROPPED_S", 0.2)
     async with scene(broker, *HANG) as here:
         alive, dead = start_client(broker.url), start_client(broker.url)
         try:

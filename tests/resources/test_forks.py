@@ -14,7 +14,7 @@ from gym_testing.small_system import Engine, answer, small_system
 
 pytestmark = pytest.mark.anyio
 
-AGENTS = ("single_turn", "step_loop", "tool_loop")
+AGENTS = ("each_alone", "refinement", "single_turn", "step_loop", "tool_loop")
 SAMPLE = {
     *("blackjack", "example_multi_step", "example_session_state_mgmt", "math_advanced_calculations"),
     *("service_desk", "workplace_assistant"),
@@ -39,15 +39,14 @@ async def test_a_fork_of_a_gold_ends_as_the_gold_does(name: str) -> None:
         await forked_as_played(name, example, [seeded.randint(0, len(example.turns))])
 
 
+FOR_HARNESSES = {"terminal_multi_harness"}
+"""Environments whose rows name programs as agents; here their own agent plays them."""
 PAIRS = 1000
 """How many (rollout, turn) are drawn, over all environments together."""
 
 
 def all_names() -> list[str]:
-    """Environments that can be replayed and ask no other model, those of one turn included.
-
-    Not `base_choice` and `scicode`: their agents have other questions than the turns of a gold.
-    """
+    """Environments that can be replayed and ask no other model, those of one turn included."""
     known = {name: catalogue.environment(name).definition for name in catalogue.names("environments")}
     forkable = {name: one for name, one in known.items() if one.replayable and not one.declared_roles}
     return [name for name, one in forkable.items() if one.agent in AGENTS]
@@ -87,14 +86,16 @@ async def forked_as_played(name: str, example: examples.Example, turns: list[int
         known = {one: cast("Agent", catalogue.load_class("agents", one)()) for one in AGENTS}
         await system.add_agent(known)
         await system.add_model(Engine(*said), name="straight", pool="straight")
-        asked = {"environment": name, "max_turns": len(said), "repeats": 1}
-        straight = system.client.rollouts([example.row], model_pool="straight", **asked)
+        asked: dict[str, Any] = {"environment": name, "max_turns": len(said)}
+        if name in FOR_HARNESSES:
+            asked["agent"] = catalogue.environment(name).definition.agent
+        straight = system.client.rollouts([example.row], model_pool="straight", repeats=1, **asked)
         (played,) = [record async for record in straight]
         system.stop("straight")
         for number, turn in enumerate(turns):
             pool = f"fork{number}"
             await system.add_model(Engine(*said[turn:]), name=pool, pool=pool)
-            forks = system.client.fork(played, turn, model_pool=pool, max_turns=len(said))
+            forks = system.client.fork(played, turn, model_pool=pool, **asked)
             (fork,) = [record async for record in forks]
             system.stop(pool)
             assert (fork.ending, fork.reward) == (played.ending, played.reward), (name, turn)

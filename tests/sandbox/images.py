@@ -52,7 +52,7 @@ PROGRAMS = (
         "setsid",
         "cut",
     ),
-    *("python3", "mount", "dd", "nohup", "mv", "gzip"),
+    *("python3", "mount", "dd", "nohup", "mv", "gzip", "ln", "sort", "comm", "xargs", "sha256sum", "date"),
 )
 _HYBRID = """#!/bin/sh
 # Podman refuses control groups of both versions together; in its own mount namespace there is one only.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from gym_sandbox import Container, Limits, bubblewrap, container_engines
+from gym_sandbox import Container, Limits, bubblewrap, container_engines, seen_files
 from gym_sandbox.sandbox_errors import SetupError, StartError
-from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, SavedFiles
+from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, PART_BYTES, TURN, SavedFiles
+from sandbox import images
 from stubs.memory_store import MemoryStore
 
 try:
@@ -27,6 +28,28 @@ LOOK = (
     "cd /; find ./tmp ./extra ! -path './tmp/tmp.*' -printf '%y %m %P %l\\n' | sort; "
     "find ./tmp ./extra -type f ! -path './tmp/tmp.*' -print0 | sort -z | xargs -0 -r sha256sum"
 )
+
+
+SEEN = seen_files.seen
+BESIDE, INSIDE = "beside", "inside"
+
+
+@pytest.fixture(params=[BESIDE, INSIDE])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What packs the files: a process beside the worker, or the container."""
+    use(request.param, monkeypatch)
+    return request.param
+
+
+def use(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def seen(container: Container, folders: list[str]) -> Any:
+        if way == INSIDE:
+            return None
+        found = await SEEN(container, folders)
+        assert found is not None
+        return found
+
+    monkeypatch.setattr(seen_files, "seen", seen)
 
 
 @asynccontextmanager
@@ -56,17 +79,34 @@ exec bwrap --unshare-all --as-pid-1 --die-with-parent --ro-bind /usr /usr --syml
 """Stands for podman: its containers are sandboxes of bubblewrap in which all but `/usr` can be written."""
 
 
-@pytest.fixture(params=["", pytest.param("plain", marks=pytest.mark.slow)])
-def image(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    if not request.param:
-        return None
+@pytest.fixture(
+    params=[
+        *((way, "") for way in (BESIDE, INSIDE)),
+        pytest.param((INSIDE, "plain"), marks=pytest.mark.slow),
+        *(pytest.param((way, "podman"), marks=pytest.mark.slow) for way in (BESIDE, INSIDE)),
+    ],
+    ids="-".join,
+)
+def image(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str | None]:
+    """The image of a container, None for bubblewrap, each with what packs its files."""
+    way, name = request.param
+    use(way, monkeypatch)
+    if name == "podman":
+        with images.used("podman", monkeypatch):
+            yield images.NAME
+        return
+    if not name:
+        yield None
+        return
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not in the path")
     (tmp_path / "podman").write_text(ENGINE)
     (tmp_path / "podman").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv(container_engines.SETTING, "podman")
-    return request.param
+    yield name
 
 
 CHANGES = (
@@ -86,8 +126,9 @@ async def test_another_container_gets_the_files_and_only_changes_are_stored(imag
     store, look = MemoryStore(), LOOK
     saved: Any = None
     if image:
-        look = f"{LOOK}; ls /; ls -l /etc"
+        look = f"{LOOK}; ls /; ls -l /etc/root; true"
     async with box(store, image=image) as (first, files):
+        await run(first, "mkdir -p /extra" if image else ":")
         for change in CHANGES:
             await run(first, change)
             saved = await files.save()
@@ -112,6 +153,84 @@ async def test_another_container_gets_the_files_and_only_changes_are_stored(imag
             pass
 
 
+@pytest.mark.slow
+async def test_either_way_unpacks_what_the_other_has_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    saved: Any = None
+    looks: list[bytes] = []
+    for number, way in enumerate((BESIDE, INSIDE, BESIDE)):
+        use(way, monkeypatch)
+        async with box(store, saved) as (container, files):
+            looks.append(await run(container, LOOK))
+            await run(container, f"mkdir -p d{number}/{'long' * 40}; echo 1 >d{number}/{'long' * 40}/f")
+            await run(
+                container, f"ln -s {'target' * 30} l{number}; rm -rf d{number - 2}; chmod 500 d{number}"
+            )
+            saved = await files.save()
+            looks.append(await run(container, LOOK))
+    assert len(saved["layers"]) == 3
+    assert looks[1:-1:2] == looks[2::2]
+
+
+@pytest.mark.slow
+async def test_large_changes_are_stored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(BESIDE, monkeypatch)
+    store = MemoryStore()
+    large = Limits(memory_bytes=512 << 20, disk_bytes=128 << 20, file_bytes=64 << 20)
+    async with Container(directory="/tmp/work", limits=large) as container:
+        files = SavedFiles(container, store)
+        await files.begin()
+        before = psutil.Process().memory_info().rss
+        await run(container, "head -c 50000000 /dev/urandom >large; echo 1 >small")
+        saved = await files.save()
+        assert saved is not None
+        kept = sum(map(len, store.parts.values()))
+        assert psutil.Process().memory_info().rss - before - kept < 40 << 20
+        digest = await run(container, "sha256sum large small")
+        assert await files.save() == saved  # nothing was changed
+    ((_, size),) = saved["layers"]
+    assert size > 50_000_000
+    assert max(map(len, store.parts.values())) < PART_BYTES + (1 << 20)
+    async with Container(directory="/tmp/work", limits=large) as container:
+        await SavedFiles(container, store).begin(saved)
+        assert await run(container, "sha256sum large small") == digest
+    monkeypatch.setenv(TURN, "9")
+    async with Container(directory="/tmp/work", limits=large) as container:
+        files = SavedFiles(container, MemoryStore())
+        await files.begin()
+        await run(container, "head -c 50000000 /dev/urandom >large")
+        assert await files.save() is None
+        await run(container, "rm large; echo 1 >small")
+        assert await files.save() is not None
+    use(INSIDE, monkeypatch)
+    with pytest.raises(StartError, match="too large for one that unpacks them by itself"):
+        async with Container(directory="/tmp/work", limits=large) as container:
+            await SavedFiles(container, store).begin(saved)
+    monkeypatch.setenv(TURN, "much")
+    with pytest.raises(SetupError, match="GYM_SAVED_TURN_MIB=much is no number of MiB"):
+        SavedFiles(container, store)
+
+
+async def test_without_changes_nothing_is_stored_and_the_end_of_the_container_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use(BESIDE, monkeypatch)
+    async with box(MemoryStore()) as (container, files):
+        begun = await files.save()
+        assert begun is not None
+        assert begun["layers"] == []
+        await run(container, "touch ../beside; ls / >/dev/null")
+        saved = await files.save()
+        assert saved is not None
+        await run(container, "cat ../beside; echo $$ >/dev/null")
+        seen_files.server().end()  # another one is started
+        assert await files.save() == saved
+        await container.run("kill -9 -1", timeout_s=5)
+        assert await files.save() is None
+        assert container.ended
+
+
+@pytest.mark.usefixtures("way")
 async def test_many_layers_become_one() -> None:
     store = MemoryStore()
     async with box(store) as (container, files):
@@ -129,6 +248,7 @@ async def test_many_layers_become_one() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("way")
 async def test_what_cannot_be_saved_leaves_the_older_state_and_a_container_that_works() -> None:
     store = MemoryStore()
     store.limit_bytes = 1 << 20
@@ -148,6 +268,7 @@ async def test_what_cannot_be_saved_leaves_the_older_state_and_a_container_that_
         assert await files.save() is None
 
 
+@pytest.mark.usefixtures("way")
 async def test_a_forged_layer_reaches_nothing_but_its_own_container() -> None:
     store = MemoryStore()
     async with box(store) as (_, files):
@@ -173,6 +294,7 @@ LOOK_AT = r"ls many | wc -l; readlink out passwd; wc -c <sparse; cat n*; echo; l
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("names", [2000, pytest.param(100_000, marks=pytest.mark.soak)])
 async def test_hostile_files_reach_nothing_outside_and_cost_no_memory(names: int, tmp_path: Path) -> None:
     outside = tmp_path / "outside"

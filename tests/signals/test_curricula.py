@@ -73,6 +73,32 @@ def test_a_task_is_not_drawn_while_a_group_of_it_runs() -> None:
     assert tasks.next(10) == [(1, 8)]
 
 
+def test_the_least_promising_task_is_found_while_all_others_run() -> None:
+    tasks = Posterior(200, explore=0)
+    for task in range(200):
+        tasks.observe(Seen(task=task, rewards=[0.0, 1.0] * 4 if task else [0.0] * 100))
+    assert {task for task, _ in tasks.next(200)} == set(range(200))
+    tasks.observe(Seen(task=0, rewards=[]))
+    assert tasks.next(2) == [(0, 8)]
+
+
+@pytest.mark.parametrize("make", [Uniform, Filter])
+def test_tasks_in_progress_at_a_crash_are_drawn_again_first(make: Callable[[int], Curriculum]) -> None:
+    tasks, again = make(100), make(100)
+    drawn = [task for task, _ in tasks.next(12)]
+    for task in drawn[:8]:
+        tasks.observe(Seen(task=task, rewards=[0.0, 1.0]))
+    again.restore(tasks.state())
+    again.observe(Seen(task=drawn[8], rewards=[0.0, 1.0]))  # it had ended after the state was stored
+    first = [task for task, _ in again.next(2)]
+    assert first == drawn[9:11]
+    # Another crash: those that were drawn again have not ended either.
+    tasks.restore(again.state())
+    rest = [task for task, _ in tasks.next(91)]
+    assert rest[:3] == drawn[9:]
+    assert sorted([*drawn[:9], *rest]) == list(range(100))
+
+
 def test_groups_in_progress_at_a_crash_do_not_block_their_tasks() -> None:
     tasks, again = Posterior(2), Posterior(2)
     tasks.next(2)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,9 @@ from gym_runtime.client import SyncClient, connect_sync
 from gym_runtime.errors import GymError, NoWorker, UsageError
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_trainers.trl import GymSpec, Part, parts_of, sampled_as
+from gym_trainers.trl import GymSpec, NextStep, Part, parts_of, sampled_as
 from gym_trainers.trl_environment import gym_reward
+from gym_trainers.trl_weights import Weights
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,11 +141,14 @@ def test_a_group_that_found_no_engine_is_made_again(gym: SyncClient) -> None:
     assert [sorted(keys) for keys in away.calls] == [[0, 1], [1]]
 
 
+ONE_STEP = {"steps_per_generation": 1, "num_iterations": 1, "gradient_accumulation_steps": 1}
+
+
 @pytest.mark.slow
 def test_asynchronous_rollouts_are_one_step_old_at_most(gym: SyncClient) -> None:
     spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
     trainer = FakeTrainer(2)
-    trainer.args.steps_per_generation = trainer.args.num_iterations = 1
+    trainer.args = arguments(**ONE_STEP)
     rewards: list[list[float]] = []
     for step, expected in enumerate((4, 5, 4, 5)):
         trainer.state = SimpleNamespace(global_step=step, max_steps=4)
@@ -160,10 +165,72 @@ def test_asynchronous_rollouts_are_one_step_old_at_most(gym: SyncClient) -> None
 def test_asynchronous_batches_have_one_size(gym: SyncClient) -> None:
     spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
     trainer = FakeTrainer(1)
-    trainer.args.steps_per_generation = trainer.args.num_iterations = 1
+    trainer.args = arguments(**ONE_STEP)
     trainer.state = SimpleNamespace(global_step=0, max_steps=2)
     prompt = json.dumps(row(4))
     spec.rollout_func([prompt], trainer)
     trainer.state.global_step = 1
     with pytest.raises(GymError, match="a batch of 2 prompts follows one of 1"):
         spec.rollout_func([prompt] * 2, trainer)
+
+
+def test_the_next_steps_rollouts_begin_early_with_gradient_accumulation_too() -> None:
+    begun: list[str] = []
+
+    def make(prompts: Sequence[str], trainer: Any, size: int) -> dict[str, list[Any]]:
+        begun.extend(prompts)
+        return {"prompt_ids": [0]}
+
+    trainer = FakeTrainer(1)
+    trainer.args = arguments(steps_per_generation=16, num_iterations=1, gradient_accumulation_steps=16)
+    next_step = NextStep(make)
+    for step in range(4):
+        trainer.state = SimpleNamespace(global_step=step, max_steps=4)
+        next_step.step([str(step)], trainer)
+    assert sorted(begun) == ["0", "0", "1", "2"]  # the last step has no next one
+
+
+class Told(Exception):
+    """The settings with which a batch would run."""
+
+
+def test_rollouts_may_be_as_old_as_a_batch_has_updates() -> None:
+    def groups(rows: Any, settings: RolloutSettings, **more: Any) -> Any:
+        raise Told(settings.max_staleness)
+
+    trainer = FakeTrainer(1)
+    trainer.args = arguments(steps_per_generation=16, num_iterations=2, gradient_accumulation_steps=16)
+    trainer.state = SimpleNamespace(global_step=0, max_steps=20)
+    for settings, expected in ((None, 2), (RolloutSettings(max_staleness=1), 1)):
+        gym: Any = SimpleNamespace(groups=groups)
+        spec = GymSpec(gym, [], environment=NAME, asynchronous=True, settings=settings)
+        with pytest.raises(Told, match=f"^{expected}$"):
+            spec.rollout_func(["a"], trainer)
+
+
+class Accelerator:
+    """What `Weights` asks of a trainer's accelerator."""
+
+    is_main_process = True
+
+    def unwrap_model(self, model: Any) -> Any:
+        return model
+
+    def get_state_dict(self, model: Any) -> dict[str, Any]:
+        return {}
+
+    def wait_for_everyone(self) -> None:
+        return
+
+
+def test_weights_are_not_written_over_those_that_the_engines_have() -> None:
+    """With two updates on each batch the trainer's step is even at each."""
+    written: list[str] = []
+    loaded: list[str] = []
+    gym: Any = SimpleNamespace(update_weights=lambda path, version, model: loaded.append(path.name))
+    model = SimpleNamespace(save_pretrained=lambda path, state_dict: written.append(path.name))
+    weights = Weights(gym, Path("unused"), "policy")
+    for step in (0, 2, 2, 4):
+        state = SimpleNamespace(global_step=step)
+        weights.sync(SimpleNamespace(state=state, accelerator=Accelerator(), model=model))
+    assert written == loaded == ["0", "1", "0"]

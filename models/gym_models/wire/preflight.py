@@ -57,7 +57,9 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
     except DeadlineExceeded as error:
         raise NotThereYet(f"{url} took a connection but did not answer within {LIMIT_S:.0f} s") from error
     except ModelUnavailable as error:
-        raise NotThereYet(f"{error.message}: start the engine, or name another with --model-url") from error
+        raise NotThereYet(
+            f"{error.message}: start the engine, or name another with --model-url (of a role: --role-url)"
+        ) from error
     except ModelError as error:
         raise UsageError(error.message) from error
     if answer.status in (401, 403):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 from gym_runtime import Reply, ResourceError, SessionLost
 from gym_runtime.errors import UNREADABLE
 from gym_sandbox import Container, Interrupted, Result, StartError
+from gym_sandbox.left_running import left_running
 from gym_sandbox.saved_files import SavedFiles, Store
 
 from gym_resources.swe.instances import Instance
@@ -18,6 +20,8 @@ from gym_resources.swe.patches import MAX_BYTES
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SHOWN_CHARS = 10_000
+STARTS = re.compile(r"(?<![&>])&(?![&>0-9])|\b(nohup|setsid|disown|daemon\w*|start|serve\w*)\b")
+"""What a command says that may leave processes running: to look for them costs as much as a command."""
 CONTAINERS = 3
 """How many are tried where something else than the model ends them."""
 TOOL: dict[str, Any] = {
@@ -117,6 +121,9 @@ class Shell:
 
     Args:
         store: where the container's files are saved; None saves nothing.
+
+    Attributes:
+        lost: the names of the processes that ran when a container was lost, and do not run in the later one.
     """
 
     def __init__(self, instance: Instance, image: str, store: Store | None = None) -> None:
@@ -127,6 +134,8 @@ class Shell:
         self._state: dict[str, Any] | None = None
         self._unsaved = 0
         self._ended_by_command = False
+        self._may_run = False
+        self.lost: list[str] = []
 
     async def start(self) -> None:
         """Begin to start the container.
@@ -152,6 +161,7 @@ class Shell:
         if "\0" in command.script:
             return Executed("A command must not hold NUL characters.")
         self._require_its_files()
+        self._may_run |= bool(STARTS.search(command.script))
         done = await self._run(command.script, timeout_s)
         self._unsaved += 1
         submitted = done.exit_code == 0 and done.stdout.lstrip().startswith(SUBMIT.encode())
@@ -181,10 +191,13 @@ class Shell:
         """
         try:
             files = await self._files.save() if self._base else None
+            look = files and self._may_run and not self._container.ended
+            running = await left_running(self._container) if look else []
         except Interrupted as error:
             raise SessionLost(str(error), stage="sandbox") from error
         self._require_its_files()
-        self._state = files and {"files": files, "base": self._base}
+        self._may_run = bool(running) or (not files and self._may_run)
+        self._state = files and {"files": files, "base": self._base, "running": running, "lost": self.lost}
         self._unsaved = 0 if files else self._unsaved
         return self._state
 
@@ -196,6 +209,8 @@ class Shell:
         """
         await self._whatever_ends(lambda: self._files.begin(saved["files"]))
         self._base, self._state = saved["base"], saved
+        # For the row. The model is not told: a call that is repeated now must answer as it did.
+        self.lost = sorted({*saved.get("lost", ()), *saved.get("running", ())})
 
     async def close(self) -> None:
         """Remove the container."""

@@ -142,12 +142,13 @@ class Fetcher:
         return answer
 
     async def _page_once(self, url: str, bounds: Bounds, service: Service | None) -> WebAnswer:
-        request, guard, name = WebRequest(url=url), self._guard, "page"
+        request, guard, name, key = WebRequest(url=url), self._guard, "page", ""
         if service is not None:
             name = service.name
-            key = turns(name).next(service.keys)
-            if key is None:
+            found = turns(name).next(service.keys)
+            if found is None:
                 raise _unavailable(service, f"no key in {service.key_variable} can be used now")
+            key = found
             await self._reserve(service)
             request = service.sign(msgspec.structs.replace(request, url=service.located(url)), key)
             guard = msgspec.structs.replace(guard, private_hosts=guard.private_hosts | service.private_hosts)
@@ -164,7 +165,8 @@ class Fetcher:
                 ) from error
             raise
         usage.count(name, "answered")
-        return msgspec.structs.replace(answer, url=url) if request.url == answer.url else answer
+        here = msgspec.structs.replace(answer, url=url) if request.url == answer.url else answer
+        return without(here, key)
 
     async def ask(
         self, service: Service, request: WebRequest, *, probe: WebRequest | None = None

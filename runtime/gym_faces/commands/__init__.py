@@ -3,6 +3,7 @@
 COMMANDS = {
     "Make rollouts": {
         "gateway": "Serve a running system's models to agents that know only OpenAI's or Anthropic's API.",
+        "mcp": "Serve the tools of one session over MCP, on standard input and output.",
         "gym-server": "Serve a running system to programs that know NeMo Gym's servers: NeMo RL, TRL, "
         "verifiers, its own.",
         "openenv-server": "Serve an environment of a running system to clients of OpenEnv: TRL, SkyRL, "

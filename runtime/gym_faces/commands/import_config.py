@@ -59,7 +59,8 @@ def import_config(
         )
     else:
         _show(imported)
-    return 0
+    # A configuration without a command has become nothing that runs; the remarks say why.
+    return 0 if imported.commands or imported.files else 1
 
 
 def _override(text: str) -> tuple[str, object]:

@@ -12,4 +12,5 @@ from gym_faces.gateway.admission import Admission as Admission
 from gym_faces.gateway.gateway_server import Gateway as Gateway
 from gym_faces.gateway.mcp_api import Called as Called
 from gym_faces.gateway.mcp_api import ToolServer as ToolServer
+from gym_faces.gateway.mcp_api import content_of as content_of
 from gym_faces.gateway.model_pools import Question as Question

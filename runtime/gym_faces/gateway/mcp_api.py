@@ -22,6 +22,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from gym_runtime.errors import UNREADABLE, GymError
+from gym_runtime.messages import FunctionCallOutput, Part
 from gym_runtime.version import VERSION
 from msgspec import UNSET, Raw, UnsetType
 
@@ -163,6 +164,19 @@ class ToolServer:
                     self._unread.pop(next(iter(self._unread)))
             raise
 
+    async def answer_line(self, line: bytes) -> bytes:
+        """The answer to a request on a standard input, which has no headers; empty for a notification."""
+        headers: dict[str, str] = {}
+        try:
+            said = _read(line)
+            if said.params is not None and said.params.meta is not None and said.params.meta.version:
+                version = said.params.meta.version
+                headers = {"mcp-protocol-version": version, "mcp-method": said.method}
+                headers["mcp-name"] = said.params.name
+        except _Problem:
+            pass  # it is the answer's, too
+        return (await self._answer(headers, line, {})).body
+
     async def _answer(self, headers: Mapping[str, str], body: bytes, begun: dict[bytes, _Call]) -> Answer:
         new, said = headers.get("mcp-protocol-version", OLD[0]) not in OLD, None
         try:
@@ -268,3 +282,17 @@ def _check_new(headers: Mapping[str, str], said: _Request, params: _Params) -> N
 
 def _answer(status: int, request_id: int | str | UnsetType | None, **outcome: object) -> Answer:
     return Answer(status, encode({"jsonrpc": "2.0", "id": request_id, **outcome}))
+
+
+def content_of(output: FunctionCallOutput) -> list[dict[str, Any]]:
+    """A tool's output as MCP's content blocks."""
+    if isinstance(output.output, str):
+        return [{"type": "text", "text": output.output}]
+    return [_block(part) for part in output.output]
+
+
+def _block(part: Part) -> dict[str, Any]:
+    if part.image_url is None:
+        return {"type": "text", "text": part.text or ""}
+    kind, _, data = part.image_url.removeprefix("data:").partition(";base64,")
+    return {"type": "image", "data": data, "mimeType": kind}

@@ -173,8 +173,10 @@ class _Translation:
             if name in self._instances or name in self._references.used:
                 continue
             value = self._references.followed(raw)
-            if name in _RUN and _plain(value):
+            if name in _RUN and (name == "output_jsonl_fpath" or _counts(value)):
                 options += [_RUN[name], str(value)]
+            elif name in _RUN:
+                self._note(name, f"{_RUN[name]} wants a whole number of at least 1, and not {value}")
             elif name in _SWITCHES:
                 options += [_SWITCHES[name]] if value else []
             elif name in _TOP:
@@ -296,8 +298,12 @@ class _Translation:
         for key, value in agent.settings.items():
             if key in _WIRING | {"resources_server", "model_server", "datasets"} or value is None:
                 continue
-            if key == "max_steps" and _plain(value):
+            if key == "max_steps" and _counts(value):
                 yield from ("--max-turns", str(value))
+            elif key == "max_steps":
+                self._note(
+                    f"{agent.path}.{key}", f"--max-turns wants a whole number of at least 1, not {value}"
+                )
             elif key in _AGENT_OPTIONS:
                 yield from ("--agent-set", f"{_AGENT_OPTIONS[key]}={_json(value)}")
             else:
@@ -349,7 +355,11 @@ class _Translation:
     def _address(self, model: _Instance, table: Document) -> None:
         said = model.settings
         urls = next((said[key] for key in _MODEL_URLS if said.get(key)), None)
-        every = [str(url) for url in listed(urls)]
+        said_urls = listed(urls)
+        every = [url for url in said_urls if isinstance(url, str)]
+        for url in said_urls:
+            if not isinstance(url, str):
+                self._note(model.path, f"an address is a text, and not {url}")
         table["urls"] = [url for url in every if given(url)]
         if len(table["urls"]) < len(every):
             self._note(model.path, f"no file says where it is served ({every[0]}): --set NAME=URL")
@@ -378,7 +388,10 @@ class _Translation:
             split, repeats = str(dataset.get("type", "train")), dataset.get("num_repeats", 1)
             own = [*options]
             if repeats not in (None, 1) and "--repeats" not in own:
-                own += ["--repeats", str(repeats)]
+                if _counts(repeats):
+                    own += ["--repeats", str(repeats)]
+                else:
+                    self._note(where, f"num_repeats is no whole number of at least 1: {repeats}")
             if prompt := dataset.get("prompt_config"):
                 own += ["--prompt", str(found(str(prompt), self._near) or prompt)]
             place = found(str(dataset.get("jsonl_fpath")), self._near)
@@ -392,6 +405,11 @@ class _Translation:
                 repo = _repository(dataset)
                 self._note(where, f"{place} is not there; get it{f' from {repo} on the hub' if repo else ''}")
             yield [*start, "--input", str(place), *own]
+
+
+def _counts(value: Any) -> bool:
+    """Whether it is a whole number of at least 1, also as a text."""
+    return not isinstance(value, bool) and str(value).isascii() and str(value).isdecimal() and int(value) >= 1
 
 
 def _repository(dataset: Document) -> str:

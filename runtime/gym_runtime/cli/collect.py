@@ -61,7 +61,7 @@ def collect(
     """
     urls = broker.required()
     files = OutputFiles.beside(output)
-    alarms = files.rollouts.with_name(f"{files.rollouts.stem}_alarms.jsonl")
+    alarms = files.alarms
     metrics = Metrics(failures_as_zero=failures_as_zero)
     interrupted = stopped = False
 

@@ -8,6 +8,7 @@ traceback. Nothing heavy is imported here or in `app`: help is shown at once.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -101,6 +102,9 @@ def report(error: BaseException, *, resumable: bool = False) -> int:
         said = str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}"
         no_broker = isinstance(cause, BrokerError) and (cause.final or cause.silent)
         return _complain(said, 2 if no_broker or isinstance(cause, UsageError) else 1)
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        _settle_output()
+        return _complain(f"the output cannot be written: {cause.strerror}", 1)
     _print_traceback(error)
     return _complain(f"this is a bug of gym-runtime {VERSION}; please report it with the lines above", 1)
 
@@ -141,10 +145,10 @@ def _reword(message: str) -> str:
 
 
 def _settle_output() -> None:
-    """The reader of our output may have exited: flushing the rest at exit must not raise."""
+    """The reader of our output may have exited, or the disk be full: what is left at exit must not raise."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

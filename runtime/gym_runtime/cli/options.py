@@ -334,7 +334,9 @@ class WatchOptions:
 
     def __post_init__(self) -> None:
         if self.watch_rewards is None and (self.second_look or self.stop_on_alarm):
-            raise UsageError("--second-look and --stop-on-alarm are for a run with --watch-rewards auto")
+            raise UsageError(
+                "--second-look and --stop-on-alarm need --watch-rewards, such as --watch-rewards auto"
+            )
 
 
 Watch = Annotated[WatchOptions, FLAT]

@@ -242,8 +242,7 @@ class WholeRun:
                     self._making.cancel()
 
         addresses = {name: catalogue.address(name) for name in sorted(recorded.plan.dataset.environments)}
-        rollouts = recorded.files.rollouts
-        path = rollouts.with_name(f"{rollouts.stem}_alarms.jsonl")
+        path = recorded.files.alarms
         self._watching = load_watch()(
             addresses, asked.watch_rewards, asked.second_look, path, tell, self._models.auditor
         )
@@ -432,7 +431,11 @@ class WholeRun:
         if self._over_budget:
             display.note(f"{self._over_budget}; with a larger budget, {MORE}")
             return 1
+        if self._alarm and interrupted:
+            rest = f"; to go on, {MORE}" if metrics.rollouts < display.tally.total else ""
+            display.note(f"stopped by an alarm (--stop-on-alarm){rest}")
+            return 1
         if interrupted:
             display.note(RESUME)
-            return 1 if self._alarm else INTERRUPTED
+            return INTERRUPTED
         return result.status(summary, fail_on_failures=self._options.fail_on_failures)

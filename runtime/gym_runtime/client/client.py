@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -12,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
+import anyio
 from anyio.abc import TaskGroup
 
 from gym_runtime.bus.interface import Bus
@@ -29,7 +37,7 @@ from gym_runtime.client.row_sources import (
     line,
     served_model,
 )
-from gym_runtime.client.run import IN_FLIGHT, collect, run_rollouts
+from gym_runtime.client.run import CLOSE_S, IN_FLIGHT, collect, run_rollouts
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.session import Environments, EnvironmentSession, Said
 from gym_runtime.client.standing_run import StandingRun
@@ -41,7 +49,7 @@ from gym_runtime.client.weights import Engines
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import UsageError, require_at_least
+from gym_runtime.errors import GymError, UsageError, require_at_least
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.forks import NO_CHANGE, Change, forked
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
@@ -500,7 +508,13 @@ class Client:
             model = f"{served.provider}/{served.name}" if served else ""
             info = plan.info(new_run_id(), plan.rollouts, model)
             await self.driver.open_run(info)
-            await self.driver.publish(plan.specs(info.run, attached=False))
+            try:
+                await self.driver.publish(plan.specs(info.run, attached=False))
+            except BaseException:
+                # Nobody knows its id: what was published would run for no one.
+                with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+                    await self.driver.close_run(info, state="cancelled")
+                raise
             if (now := await self.driver.known(info)).closed:
                 # The run was cancelled meanwhile; nothing waits for the tasks published since then.
                 await self.driver.close_run(now, state=now.state)

@@ -51,8 +51,9 @@ async def run_groups(
             match command:
                 case Make(task):
                     await run.publish_replacement(task)
-                case Cancel(task_index):
-                    await runs.cancel(record.run, task_index)
+                case Cancel(task_index, rollouts):
+                    for rollout_index in rollouts:
+                        await runs.cancel(record.run, task_index, rollout_index)
                 case Group():
                     row, key = sources.take(command.task_index)
                     group = msgspec.structs.replace(command, row=row, key=key)

@@ -114,7 +114,7 @@ def connect(
 
     if watch_rewards is None:
         if second_look or on_alarm is not None:
-            raise UsageError("second_look and on_alarm are for watch_rewards='auto'")
+            raise UsageError("second_look and on_alarm need watch_rewards, such as watch_rewards='auto'")
         return Client(roles=served, joining=joining, prefix=prefix)
 
     def watching(ring: Callable[[Alarm], None]) -> AbstractAsyncContextManager[Watch]:

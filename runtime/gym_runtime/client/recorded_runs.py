@@ -49,6 +49,8 @@ async def run_recorded(
             if note is not None and not progress.previous.counts:
                 note(NOTHING_LEFT)
             recorded.rename(new_run_id())
+    elif recorded.superseded:
+        recorded.rename(new_run_id())  # what is at the broker is of other rows or settings
     inputs = InputWriter(recorded.files.materialized_inputs, resume=progress.previous is not None)
     closed = anyio.Event()
     records = run_rollouts(

@@ -28,6 +28,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import NOT_JSON, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
+from gym_runtime.files.row_reader import own_index
 from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -64,6 +65,13 @@ def line(row: AnyRow, position: int = 1) -> bytes:
         raise TaskError(f"row {position} is no JSON, neither as a mapping nor as text: {error}") from error
 
 
+def _own_index(row: AnyRow) -> int:
+    if not isinstance(row, Mapping):
+        return own_index(row)
+    found = row.get("_ng_task_index")
+    return found if isinstance(found, int) else -1
+
+
 class RowSources:
     """Rows on their way into rollouts.
 
@@ -86,6 +94,12 @@ class RowSources:
         self._present: tuple[AnyRow, Any] = b"", None
         self._of_task: dict[int, tuple[AnyRow, Any]] = {}
         self._latest = -1
+
+    @property
+    def own_index(self) -> int:
+        """The largest ``_ng_task_index`` of a list's rows that counts; -1 if none does."""
+        rows = self._rows if self.listed and not self.apart else ()
+        return max(map(_own_index, rows), default=-1)
 
     def lines(self) -> Iterator[bytes]:
         """The rows as JSON.
@@ -198,7 +212,7 @@ class NewRuns:
                 run=info.run,
                 environment=environment,
                 attached=True,
-                numbering=Numbering(apart=sources.apart),
+                numbering=Numbering(1 + sources.own_index, apart=sources.apart),
                 declared=declared,
             )
         )

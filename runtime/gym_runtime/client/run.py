@@ -193,15 +193,24 @@ class Run:
 
         # With a scope: the task belongs to the connection, which outlives the run.
         ready, announced = anyio.Event(), anyio.CancelScope()
+        refused: list[GymError] = []
 
         async def announce_client() -> None:
-            with announced:
-                await announce(self._runs.bus, current, ready=ready.set)
+            try:
+                with announced:
+                    await announce(self._runs.bus, current, ready=ready.set)
+            except GymError as error:
+                refused.append(error)
+                raise
+            finally:
+                ready.set()
 
         self._runs.tasks.start_soon(announce_client)
         try:
             # Announced before any task is published: agent workers check whether the client is alive.
             await ready.wait()
+            if refused:
+                raise refused[0]
             await self._runs.open_run(self.info)
             self._runs.tasks.start_soon(self._runs.tidy)
             yield self

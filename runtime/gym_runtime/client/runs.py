@@ -53,7 +53,7 @@ from gym_runtime.messages.stored_records import (
 )
 from gym_runtime.rollout.journal import FAILED_TASK, Sweep, journal_subject
 from gym_runtime.task_pool import TaskPool
-from gym_runtime.timing import CLIENT_ANSWER_S
+from gym_runtime.timing import CLIENT_ANSWER_S, CLIENT_DROPPED_S
 
 PUBLISHERS = 64
 """Rollouts that are stored at the same time: one after the other would cost a round trip each."""
@@ -62,9 +62,6 @@ LATE_S = (0.1, 0.4)
 the cancellation has then arrived."""
 ABANDONED_S = 24 * 3600
 """After this time without a client, other clients close a run."""
-CLIENT_RECONNECT_S = 5.0
-"""How long a client may take to reconnect: its pauses and attempts, see `gym_runtime.bus.link`."""
-
 TIDIED_S = 60.0
 """How often a client that begins one run after another looks for abandoned runs. It checks every run that the
 broker remembers, which costs as much as several rollouts."""
@@ -238,7 +235,10 @@ class Runs:
 
     async def publish_comparison(self, task: RolloutSpec) -> None:
         """Publish the comparison of a group, unless one is queued already."""
-        # A subject for each comparison, by which the broker knows that it is queued already.
+        await self._enqueue_once(task)
+
+    async def _enqueue_once(self, task: RolloutSpec) -> None:
+        # A subject for each, by which the broker knows that it is queued already.
         subject = f"{queue_of(task)}.{task.task_index}.{task.rollout_index}"
         await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers(), once=True)
 
@@ -363,12 +363,18 @@ class Runs:
             key = rollout_token(stored.rollout_id)
             journal = journal_subject(run, stored.task_index, stored.rollout_index)
             result = await first_result(self.bus, f"rollout.{key}")
-            if result is not None and isinstance(result.outcome, Failed):
+            # Without a result, an earlier call was interrupted after it had deleted it.
+            if result is None or isinstance(result.outcome, Failed):
+                task = stored
+                if result is not None:
+                    task = msgspec.structs.replace(stored, attempt_base=result.attempt)
+                    await self.bus.append(f"{journal}.{FAILED_TASK}", encode_spec(task))
                 # The result first, or the new attempt would find it. The task last: it is what a repeated
                 # call begins with.
                 for pattern in (f"rollout.{key}", journal, f"{journal}.spent", f"{journal}.role.*"):
                     await self.bus.forget(pattern)
-                await self.publish_one(msgspec.structs.replace(stored, attempt_base=result.attempt))
+                self._note_journal(task)
+                await self._enqueue_once(task)
                 again += 1
             await self.bus.forget(f"{journal}.{FAILED_TASK}")
         return again
@@ -465,14 +471,17 @@ class Runs:
         for info in [*(info for info in earlier if info.created_s >= looked_s), *last]:
             if await self.bus.counts(f"rollout.{token(info.run, 'run')}.>"):
                 await self._free(info.run)
+        absent: list[RunInfo] = []
         for info in known:
             due = info.attached and info.state == "active" and info.created_s + older_than_s < clock.now()
-            subject = f"alive.client.{token(info.run, 'run')}"
-            if due and not await self.answers(subject):
-                # A client that only has to reconnect answers the second time.
-                await anyio.sleep(CLIENT_RECONNECT_S)
-                if not await self.answers(subject):
-                    await self.close_run(info, state="cancelled")
+            if due and not await self.answers(f"alive.client.{token(info.run, 'run')}"):
+                absent.append(info)
+        if absent:
+            # A client that only has to reconnect answers the second time.
+            await anyio.sleep(CLIENT_DROPPED_S)
+        for info in absent:
+            if not await self.answers(f"alive.client.{token(info.run, 'run')}"):
+                await self.close_run(info, state="cancelled")
 
 
 # -- the results at the broker: only the first one of each rollout counts ---------------------------------

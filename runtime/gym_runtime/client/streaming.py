@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from gym_runtime.errors import leaf
+from gym_runtime.errors import ConnectionLost, leaf
 
 READ_AHEAD = 256
 T = TypeVar("T")
@@ -77,6 +77,10 @@ class ResultStream(Generic[T]):
                 await work()
         except Exception as error:  # noqa: BLE001 - not handled: raised in the reader's task
             self._failure = leaf(error)
+        except anyio.get_cancelled_exc_class():
+            if not self._scope.cancel_called:
+                self._failure = ConnectionLost("the connection was closed before this was complete")
+            raise
         finally:
             self._ended = True
             self._arrived.set()

@@ -66,10 +66,11 @@ class Engines:
             serving = sorted(worker for worker, answer in answers.items() if not answer.paused)
             if serving:
                 raise ModelUnavailable(f"not paused: {', '.join(serving)}", stage="model")
-        # Nothing has changed yet, so the workers that are paused may go on.
-        except GymError as error:
+        # Nothing has changed yet, so the workers that are paused may go on, also if the caller gives up.
+        except BaseException as error:
             try:
-                await self._command(Control(op="resume"))
+                with anyio.move_on_after(self.limit_s, shield=True):
+                    await self._command(Control(op="resume"))
             except GymError as second:
                 error.add_note(f"workers that were paused were not resumed either: {second}")
             raise

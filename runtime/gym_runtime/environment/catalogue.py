@@ -403,6 +403,8 @@ def load_class(kind: Kind, name: str) -> type[object]:
         raise UsageError(
             f"{file} imports '{wanted}' and defines no class of this name; name its own class {wanted}"
         )
+    if kind == "agents" and not callable(getattr(found, "run", None)):
+        raise UsageError(f"the class 'Agent' of {file} has no method: async def run(self, rollout)")
     return found
 
 

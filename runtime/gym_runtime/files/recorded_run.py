@@ -18,7 +18,7 @@ from gym_runtime.environment.settings import require_harnesses
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset
-from gym_runtime.files.results import Manifest, OutputFiles
+from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
 from gym_runtime.files.resume import aside, start_run
 from gym_runtime.files.rows import alone, expand, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary
@@ -50,6 +50,7 @@ class RecordedRun:
         run: as given, or another id if the part that was interrupted has left nothing on the broker.
         progress: the rollouts that are done already.
         metrics: over all rollouts that are settled, those of earlier parts included.
+        superseded: a run without a row was to be resumed, and its rows or settings differ.
 
     Raises:
         UsageError: as `start_run`; nothing was changed.
@@ -86,6 +87,7 @@ class RecordedRun:
             version=__version__,
         )
         self._overwrites = overwrite
+        resumed = resume and load_manifest(self.files.manifest) is not None
         self.progress = start_run(
             self.files,
             self.manifest,
@@ -97,6 +99,7 @@ class RecordedRun:
             dataset=plan.dataset,
             tasks=lambda: plan.specs(run, attached=True),
         )
+        self.superseded = resumed and self.progress.previous is None
 
     @property
     def missing(self) -> int:

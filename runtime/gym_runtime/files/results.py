@@ -48,6 +48,7 @@ class OutputFiles(msgspec.Struct, frozen=True, kw_only=True):
     materialized_inputs: Path
     aggregate_metrics: Path
     reward_profiling: Path
+    alarms: Path
     manifest: Path
 
     @classmethod
@@ -76,6 +77,7 @@ class OutputFiles(msgspec.Struct, frozen=True, kw_only=True):
             materialized_inputs=named("materialized_inputs", ".jsonl"),
             aggregate_metrics=named("aggregate_metrics", ".json"),
             reward_profiling=named("reward_profiling", ".jsonl"),
+            alarms=named("alarms", ".jsonl"),
             manifest=named("run", ".json"),
         )
 

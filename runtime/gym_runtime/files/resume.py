@@ -190,9 +190,8 @@ def start_run(
         # A run that died before its first row may have left results and journals on the broker.
         same = previous is not None and previous.digest == manifest.digest
         manifest.save(files.manifest)
-        return Progress(
-            previous if resume and previous and same and not previous.differences(manifest) else None
-        )
+        goes_on = resume and previous and same and not previous.differences(manifest)
+        return Progress(previous if goes_on else None)
     if previous is None:
         raise UsageError(
             f"{files.rollouts} has rows, but {files.manifest} is missing, so their run is unknown; "

@@ -180,11 +180,13 @@ class Attempts:
             return
         deadline, scope.deadline = scope.deadline, math.inf
         self.account.hold()
-        await self._actors.room(model)
-        held_s = self.account.go_on()
-        scope.deadline = deadline + held_s
-        if self._rollout is not None:
-            self._rollout.postpone(held_s)
+        try:
+            await self._actors.room(model)
+        finally:  # also if the question is given up, or the rollout would have no deadline from here on
+            held_s = self.account.go_on()
+            scope.deadline = deadline + held_s
+            if self._rollout is not None:
+                self._rollout.postpone(held_s)
 
     async def _note(self, *, working: bool = True) -> None:
         if not await self.account.note(working=working):

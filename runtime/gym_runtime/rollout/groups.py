@@ -23,6 +23,7 @@ has the advantage 0, too.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, get_args
@@ -33,7 +34,7 @@ from msgspec.structs import replace
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
-from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.messages.transcripts import MOST_ROWS, html_table, html_transcript
 from gym_runtime.plurals import counted
 from gym_runtime.rollout.comparisons import COMPARE
@@ -117,9 +118,10 @@ class Make(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Cancel the rollouts of a group that are not finished."""
+    """Cancel these rollouts of a group. Others of its task may be of a later group."""
 
     task_index: int
+    rollouts: list[int]
 
 
 class _Open(msgspec.Struct):
@@ -131,7 +133,12 @@ class _Open(msgspec.Struct):
     replacements: int = 0
     done: list[RolloutRecord] = []
     failures: list[RolloutRecord] = []
-    cancelled: bool = False
+    cancelled: set[int] = set()
+
+    @property
+    def running(self) -> set[int]:
+        """The indices of the rollouts that are not finished; without replacements."""
+        return self.tasks.keys() - {record.rollout_index for record in (*self.done, *self.failures)}
 
 
 class Groups:
@@ -151,6 +158,7 @@ class Groups:
             )
         self.replacements = 0
         self._open: dict[int, _Open] = {}
+        self._replaced = Counter[int]()
         self._policy = policy
 
     def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
@@ -158,7 +166,8 @@ class Groups:
 
         All specs of a list are noted before the first is passed on, so a row that occurs again later joins
         its group. Of a stream only neighbours with one ``task_index``, such as the repeats of a row, are
-        noted together; a row that occurs again later starts a new group.
+        noted together; a row that occurs again later starts a new group. Its indices then follow those of the
+        replacements that its earlier groups have got.
         """
         if isinstance(specs, Sequence):
             for spec in specs:
@@ -167,10 +176,17 @@ class Groups:
             return
         # `groupby` reads one spec too many; it is noted when its own group begins.
         for _, members in groupby(specs, key=lambda spec: spec.task_index):
-            group = list(members)
+            group = [self._shifted(spec) for spec in members]
             for spec in group:
                 self._note(spec)
             yield from group
+
+    def _shifted(self, spec: RolloutSpec) -> RolloutSpec:
+        by = self._replaced[spec.task_index]
+        if not by:
+            return spec
+        span = spec.group and GroupSpan(spec.group.first + by, spec.group.size)
+        return replace(spec, rollout_index=spec.rollout_index + by, group=span)
 
     def _note(self, spec: RolloutSpec) -> None:
         group = self._open.setdefault(spec.task_index, _Open(tasks={}, left=0, next_index=0))
@@ -188,10 +204,10 @@ class Groups:
             # Before the check for completeness, because a replacement keeps the group open.
             if self._policy == "replace" and self._replaceable(group, record):
                 commands.append(Make(self._replacement(group)))
-            # If no rollout is left there is nothing to cancel.
-            elif self._policy == "fail_group" and group.left and not group.cancelled:
-                group.cancelled = True
-                commands.append(Cancel(record.task_index))
+            # Not the task: of a stream, its later groups would be cancelled, too.
+            elif self._policy == "fail_group" and (rest := group.running - group.cancelled):
+                group.cancelled |= rest
+                commands.append(Cancel(record.task_index, sorted(rest)))
         else:
             group.done.append(record)
         if group.left == 0:
@@ -211,6 +227,7 @@ class Groups:
         group.next_index += 1
         group.replacements += 1
         group.left += 1
+        self._replaced[again.task_index] += 1
         self.replacements += 1
         return again
 

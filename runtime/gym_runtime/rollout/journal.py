@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 
 import anyio
@@ -27,7 +28,7 @@ from msgspec import Raw
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
-from gym_runtime.errors import Fenced, JournalMismatch
+from gym_runtime.errors import Fenced, GymError, JournalMismatch
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
@@ -37,6 +38,9 @@ from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 
 BLOCK = 64
 """How many tasks' journals are deleted together, once all of their rollouts are committed."""
+
+LOOK_S = 2.0
+"""How long an attempt looks whether a turn was stored whose asker is gone."""
 
 FAILED_TASK = "task"
 """The last token of the subject, beside the journal, where the task of a failed rollout is kept."""
@@ -152,9 +156,10 @@ class Journal:
         while count := (await bus.counts(self._subject)).get(self._subject, 0):
             self._records, self._sequence, self._images = [], 0, JournalImages()
             # Records may be deleted between counting and reading; reading would then wait for ever for new
-            # ones. So they are counted again after `JOURNAL_READ_S`.
-            with anyio.move_on_after(JOURNAL_READ_S):
+            # ones. So they are counted again if none comes for `JOURNAL_READ_S`.
+            with anyio.move_on_after(JOURNAL_READ_S) as reading:
                 async for record in bus.records(self._subject):
+                    reading.deadline = anyio.current_time() + JOURNAL_READ_S
                     turn = _TURNS.read(record)
                     try:
                         turn = turn and _with_images(turn, self._images)
@@ -287,13 +292,28 @@ class Journal:
         payload = _encode(record)
         if self._images.packed(payload) != payload:
             payload = self._images.packed(_encode(msgspec.structs.replace(record, images=True)))
-        sequence = await self.bus.append(self._subject, payload, expect=self._sequence)
+        try:
+            sequence = await self.bus.append(self._subject, payload, expect=self._sequence)
+        except anyio.get_cancelled_exc_class():
+            await self._look(self.bus, payload)
+            raise
         if sequence is None:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
         self._images.keep(payload)
         self._sequence, self._known_s = sequence, clock.monotonic()
         if self.on_turn is not None:
             self.on_turn()
+
+    async def _look(self, bus: Bus, payload: bytes) -> None:
+        """Find out whether a turn was stored whose asker was gone before the broker answered.
+
+        Otherwise the rollout's next turn would take it for another attempt's.
+        """
+        with anyio.move_on_after(LOOK_S, shield=True), suppress(GymError):
+            newest = await bus.latest(self._subject)
+            if newest and newest[-1].payload == payload:
+                self._images.keep(payload)
+                self._sequence, self._known_s = newest[-1].sequence, clock.monotonic()
 
     async def confirm(self) -> None:
         """Check that no other attempt has taken over, unless a turn was stored within `JOURNAL_FRESH_S`.

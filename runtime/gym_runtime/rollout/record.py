@@ -131,6 +131,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         differed: the shared turns, from 1, after which the environment answered differently.
         restored_turns: so many shared turns' calls were not repeated: the session began with a saved state.
         saved: the names of the states that forks may begin with, by the turn, from 1.
+        repeated_calls: calls that rebuilt sessions were asked again.
         drifted_calls: a program's calls that got a recorded answer and were not exactly the recorded ones.
     """
 
@@ -151,6 +152,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     differed: Sequence[int] = ()
     restored_turns: int = 0
     saved: Mapping[int, str] = {}
+    repeated_calls: int = 0
     drifted_calls: int = 0
 
     @classmethod
@@ -305,6 +307,7 @@ def _where_known(
         },
         "saved": facts.saved and {"turns": facts.saved, "origins": fork.saved_in if fork else []},
         "started_anew": started_anew,
+        "repeated_calls": facts.repeated_calls,
         "drifted_calls": facts.drifted_calls,
         "weight_versions": facts.weight_versions,
         "token_segments": tokens[-1].segment + 1 if tokens else 0,

@@ -75,7 +75,8 @@ class Envelope:
             roles=self._task.roles if with_roles else {},
             role_sampling=self._task.role_sampling if with_roles else {},
             durable=self._task.durability == "turn" and (opening or (with_roles and bool(self._task.roles))),
-            repeated=repeated,
+            # Of a rollout that was taken up, an attempt that left no note may have made the same calls.
+            repeated=repeated or self._task.taken_up,
             call_timeout_s=self._task.call_timeout_s,
         )
 

@@ -56,6 +56,7 @@ class RemoteSession:
         asked: the workers that may have opened it, including workers that never answered: each must be told
             when the session is over.
         rebuilt: how often it was rebuilt.
+        repeated_calls: how many calls were made again for that.
         any_order: another attempt may make the same calls in another order, as the agent is a program.
         kept: the name of what it has saved after its last call, for forks; empty for none.
     """
@@ -67,6 +68,7 @@ class RemoteSession:
     _envelope: Envelope
     _row: Raw
     rebuilt: int = 0
+    repeated_calls: int = 0
     any_order: bool = False
     kept: str = ""
     _past: list[_Past] = field(default_factory=list[_Past])
@@ -180,9 +182,14 @@ class RemoteSession:
                 self.rebuilt += 1
                 name = f"{self.names[0]}-{random.getrandbits(40):010x}"
                 self.names.append(name)
-                self._journal.session = name
-                problem = await self._repeat()
+                try:
+                    problem = await self._repeat()
+                except BaseException:
+                    # Neither the next call nor, by the journal, another attempt may find it half built.
+                    self.worker = lost
+                    raise
                 self._half_built = False
+                self._journal.session, self._journal.worker = name, self.worker
                 return problem
         return ""
 
@@ -201,6 +208,7 @@ class RemoteSession:
             if bytes(calls.decode_step_answer(opened.body).saved) == b"null":
                 return "has a worker of an older version, which restores nothing that a session has saved"
         for past in self._past[places[-1] + 1 if places else 0 :]:
+            self.repeated_calls += 1
             answer = await self._send(past.call, past.name, repeated=True)
             if digest(calls.without_saved(past.call, answer.body)[0]) != past.answer:
                 return (
@@ -225,7 +233,9 @@ class RemoteSession:
         if not opening:
             return await self._actors.ask_session(pool, self.worker, request, self._budget)
         answer = await self._actors.ask("resource", pool, request, self._budget, asked=self.asked)
-        self.worker = self._journal.worker = answer.worker
+        self.worker = answer.worker
+        if not self._half_built:
+            self._journal.worker = answer.worker
         return answer
 
 

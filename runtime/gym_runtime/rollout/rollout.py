@@ -472,6 +472,7 @@ class Rollout:
             resumed_turns=self._journal.resumed,
             rebuilt_sessions=self._session.rebuilt,
             weight_versions=list(dict.fromkeys((*self._shared_versions, *self.weight_versions))),
+            repeated_calls=self._session.repeated_calls,
             drifted_calls=self.drifted_calls,
             shared_items=self._shared.items,
             differed=self._shared.differed,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
@@ -110,8 +111,8 @@ def tree_sequences(
 ) -> list[tuple[TokenSequence, NDArray[np.float32]]]:
     """What to train on of the rollouts of a tree: each token once, with its advantage.
 
-    A fork does not train the turns that it shares with another one of the records. Rollouts without a reward
-    are left out.
+    A turn that several of the records share is trained in the first of them that has its tokens. Rollouts
+    without a reward are left out.
 
     Args:
         kind: as for `tree_advantages`.
@@ -122,27 +123,40 @@ def tree_sequences(
 
     Raises:
         UsageError: there is no such definition, or a record has no token ids.
-        TaskError: a record's calls are not one conversation, turn by turn, or its row is damaged.
+        TaskError: a record's calls are not one conversation, turn by turn: they have branches or several
+            seats; or its row is damaged.
     """
     import numpy as np
 
     found: list[tuple[TokenSequence, NDArray[np.float32]]] = []
-    known = {record.rollout_id for record in records}
-    for record, own in zip(records, tree_advantages(records, kind), strict=True):
+    grown = [_grown(record) for record in records]
+    known = {one.rollout_id: one for one in grown}
+    trained: set[_Turn] = set()
+    for record, one, own in zip(records, grown, tree_advantages(grown, kind), strict=True):
         if record.reward is None:
             continue
-        one = _grown(record)
-        sequences = record.sequences(shared=one.parent not in known)
+        sequences = record.sequences()
         # Where a fork changed the system prompt, its shared turns have no tokens.
         missing = len(own) - sum(len(sequence.turns) for sequence in sequences)
-        if missing not in (0, min(one.shared, one.turns)):
+        # Turns stand in the order of the sequences only if all of them are of one line.
+        lines = {(sequence.kind, sequence.seat) for sequence in sequences}
+        if (
+            missing not in (0, min(one.shared, one.turns))
+            or len(lines) > 1
+            or any(line[0] != "main" for line in lines)
+        ):
             raise TaskError(f"the calls of rollout {record.rollout_id} are not one conversation")
-        left = iter(own[missing:])
+        line = _line(one, known, frozenset())
+        left = iter(zip(line[missing:], own[missing:], strict=True))
         for sequence in sequences:
-            values = np.zeros(len(sequence.completion_ids), np.float32)
+            values, mask = np.zeros(len(sequence.completion_ids), np.float32), sequence.mask.copy()
             for start, end in sequence.turns:
-                values[start:end] = next(left)
-            found.append((sequence, np.where(sequence.mask, values, np.float32(0.0))))
+                turn, values[start:end] = next(left)
+                if turn in trained:
+                    mask[start:end] = False
+                elif mask[start:end].any():
+                    trained.add(turn)
+            found.append((replace(sequence, mask=mask), np.where(mask, values, np.float32(0.0))))
     return found
 
 

@@ -224,6 +224,8 @@ class AgentWorker:
             stopped = self._stop.is_set() or not isinstance(error, anyio.get_cancelled_exc_class())
             if stopped and not settled:
                 await self._note_given_back(fate)
+                if not fate.task.replayable:
+                    fate.attempts.leave()  # the next attempt goes on in its session
             raise
         finally:
             place.give_up()
@@ -305,7 +307,7 @@ class AgentWorker:
             await self._bus.publish(
                 f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
             )
-        if fate.stopped_at_turn and not task.replayable:
+        if isinstance(verdict, GiveBack | Move) and not task.replayable:
             fate.attempts.leave()  # the next attempt goes on in it
         # A missing journal may also mean that the run is over: then no other attempt will close the session.
         if isinstance(verdict, Abandon) and not await self._ended.surely_over(task.run):

@@ -148,24 +148,22 @@ class Fates:
     """The rollouts of one agent worker."""
 
     def __init__(self) -> None:
-        self._by_run: dict[str, dict[str, Fate]] = {}
+        # By object: a rollout that is delivered a second time is there twice, and both can be stopped.
+        self._by_run: dict[str, dict[int, Fate]] = {}
 
     def __iter__(self) -> Iterator[Fate]:
         return iter([fate for rollouts in self._by_run.values() for fate in rollouts.values()])
 
     def add(self, fate: Fate) -> None:
         """A rollout begins."""
-        self._by_run.setdefault(fate.task.run, {})[fate.task.rollout_id] = fate
+        self._by_run.setdefault(fate.task.run, {})[id(fate)] = fate
 
     def remove(self, fate: Fate) -> None:
         """A rollout is over."""
-        run, rollout_id = fate.task.run, fate.task.rollout_id
-        rollouts = self._by_run.get(run, {})
-        # A second delivery of the rollout may have replaced this one.
-        if rollouts.get(rollout_id) is fate:
-            del rollouts[rollout_id]
+        rollouts = self._by_run.get(fate.task.run, {})
+        rollouts.pop(id(fate), None)
         if not rollouts:
-            self._by_run.pop(run, None)
+            self._by_run.pop(fate.task.run, None)
 
     def of(self, run: str) -> list[Fate]:
         """The rollouts of a run."""

@@ -95,6 +95,8 @@ class ClientPresent:
         while True:
             # Taken before the check, so that a change during the check is not missed.
             change = self._clients.change()
+            for run in [run for run in self._gone_since_s if self._clients.knows(run)]:
+                del self._gone_since_s[run]  # it is back, and its next absence begins at 0
             for run in self._fates.attached():
                 # A client that ends its run has stopped them already, and leaves while they end.
                 going_on = [fate for fate in self._fates.of(run) if not fate.attempts.stopped]

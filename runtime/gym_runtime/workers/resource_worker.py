@@ -24,7 +24,7 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models, models_of
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import Pending, Verdict
-from gym_runtime.errors import GymError, RuntimeFault, SessionLost
+from gym_runtime.errors import GymError, ResourceError, RuntimeFault, SessionLost
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Comparison
@@ -246,6 +246,10 @@ class ResourceWorker:
         async def opened() -> Session[Any]:
             origins = call.origins if isinstance(call, calls.OpenSession) else ()
             store = store_of(self._bus, request, origins) if environment.resource.saves else None
+            if restore is not None and store is None:
+                raise ResourceError(
+                    "this rollout keeps no states, so it cannot begin with one", stage="restore"
+                )
             state = None if restore is None or store is None else await kept_state(store, restore)
             return await environment.resource.open(call.task, models, store=store, restore=state)
 

@@ -11,6 +11,7 @@ paid as much as it, and a reply that is paid in full must hold the row's answer.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import sys
@@ -18,7 +19,7 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import cache
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import anyio
 import msgspec
@@ -219,16 +220,26 @@ def plain(text: str) -> str:
     return _spaces().sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
+def _own_output() -> BinaryIO:
+    """Standard output, for answers alone: what a log or an author's code prints goes to standard error."""
+    own = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return own
+
+
 async def _answer_all() -> None:
-    read, write = sys.stdin.buffer, sys.stdout.buffer
+    read, write = sys.stdin.buffer, _own_output()
     auditor: Model | None = None
     async with AsyncExitStack() as stack:
         while line := await anyio.to_thread.run_sync(read.readline):
             question = msgspec.json.decode(line, type=Question)
-            if question.auditor is not None and auditor is None:  # one process serves one watch
-                asked = await stack.enter_async_context(asked_models({ROLE.name: question.auditor}))
-                auditor = Model(ROLE, asked[ROLE.name])
-            said = await look(question, auditor)
+            try:
+                if question.auditor is not None and auditor is None:  # one process serves one watch
+                    asked = await stack.enter_async_context(asked_models({ROLE.name: question.auditor}))
+                    auditor = Model(ROLE, asked[ROLE.name])
+                said = await look(question, auditor)
+            except GymError as error:
+                said = Answer(None, error.message)
             write.write(_encode(said) + b"\n")
             write.flush()
 

@@ -327,6 +327,18 @@ def rewards(
                 tell(f"the alarm is not in {path}: {error.strerror}")
         tell(what)
 
-    return watching(
-        environments, share=share, each_version=each_version, second=second, auditor=auditor, tell=said
-    )
+    @asynccontextmanager
+    async def watched() -> AsyncGenerator[RewardWatch]:
+        made = watching(
+            environments, share=share, each_version=each_version, second=second, auditor=auditor, tell=said
+        )
+        watch: RewardWatch | None = None
+        try:
+            async with made as watch:
+                yield watch
+        finally:
+            if watch is not None and (watch.looks or watch.missing):
+                missing = f", {watch.missing:,} could not be" if watch.missing else ""
+                tell(f"{watch.looks:,} rewarded rollouts were looked at a second time{missing}")
+
+    return watched()

@@ -27,7 +27,14 @@ from gym_runtime.cli import (
     run_async,
     terminal,
 )
-from gym_runtime.environment import LoadedEnvironment, catalogue, examples, requirements, with_settings
+from gym_runtime.environment import (
+    LoadedEnvironment,
+    catalogue,
+    examples,
+    require_known,
+    requirements,
+    with_settings,
+)
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages import Message, decode_items, decode_response
 from rich.table import Table
@@ -43,6 +50,7 @@ from gym_testing.audit.rows import read
 from gym_testing.checks.contract import Subject
 from gym_testing.checks.reverification import asked_models
 
+LONGEST_S = 1e6
 SHOWN_FINDINGS = 20
 SHOWN_CHARS = 160
 SHOWN_NAMES = 3
@@ -137,22 +145,29 @@ def audit(
         environment = with_settings(catalogue.environment(chosen[0]), settings)
         _show_replayed(_replay(environment, _path(environment.name, output, 1), replay), as_json=json)
         return 0
-    if not everything:
-        for name in chosen:
-            requirements.require(catalogue.environment(name))
     solver, judges = _models(model, model_url, roles)
+    if not everything:
+        asked_of = [catalogue.environment(name) for name in chosen]
+        for environment in asked_of:
+            requirements.require(environment)
+        require_known(settings, asked_of)
+        there = {role.name for environment in asked_of for role in environment.resource.roles}
+        for role in judges.keys() - there:
+            raise UsageError(f"there is no role '{role}' in {', '.join(chosen)}")
     plan = Plan(
         input=input,
         against=_files(against),
         published=_published(),
         rows=rows,
-        seconds=seconds,
+        seconds=min(seconds, LONGEST_S),
         repeats=repeats,
         seed=seed,
     )
     found: list[Audited] = []
+    unrated = False
 
     async def measure() -> None:
+        nonlocal unrated
         with terminal.errors().status("measuring") as status:
             for name in chosen:
                 status.update(f"measuring {name}")
@@ -176,6 +191,7 @@ def audit(
                         environment, chosen_rows.examples, solver, tries=tries, roles=judges
                     )
                     made = artifacts.with_difficulty(made, found_hard)
+                    unrated = unrated or found_hard.pass_rate is None
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
                 if keep_rates and made.cost.reached < kept_rates.REACHED_AT_LEAST:
                     problem = (
@@ -190,7 +206,7 @@ def audit(
     run_async(measure)
     terminal.print_json(found) if json else _show(found)
     wrong = any(rate.found for one in found if one.artifact for rate in one.artifact.rates.values())
-    return 1 if strict and wrong else 0
+    return 1 if unrated or (strict and wrong) else 0
 
 
 def _models(
@@ -390,7 +406,8 @@ def _show_difficulty(found: Difficulty) -> None:
     console = terminal.output()
     console.print(said, soft_wrap=True, markup=False)
     shown = ", ".join(f"{place * 10} %: {count}" for place, count in enumerate(found.tenths) if count)
-    console.print(f"rows by pass rate, from: {shown}", soft_wrap=True, style="dim")
+    if shown:
+        console.print(f"rows by pass rate, from: {shown}", soft_wrap=True, style="dim")
 
 
 def _show_duplicates(found: Duplicates) -> None:

@@ -44,7 +44,9 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
             }
         )
         return 0
-    _print((a.stem, b.stem), one, other, result)
+    # Runs of one environment have one name by default, so that only their folders differ.
+    names = (a.stem, b.stem) if a.stem != b.stem else (str(a), str(b))
+    _print(names, one, other, result)
     return 0
 
 

@@ -154,9 +154,12 @@ def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
         KeyboardInterrupt: the run was interrupted.
     """
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe) as process, _interruptions_left_to(process):
+    # A group of its own: Ctrl-C reaches the suite alone, which passes it on once.
+    running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, process_group=0)
+    with running as process, _interruptions_passed_on(process):
         stdout, stderr = process.communicate()
     if process.returncode in (INTERRUPTED, -signal.SIGTERM):
+        terminal.errors().print("interrupted; the same command continues the suite")
         raise KeyboardInterrupt
     said = stderr.decode(errors="replace").strip().splitlines()
     about: dict[str, Any] = {"environment": part.name, "model": model.name, "output": str(path)}
@@ -175,15 +178,13 @@ def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
 
 
 @contextmanager
-def _interruptions_left_to(process: subprocess.Popen[bytes]) -> Generator[None]:
-    """Let a run end itself: Ctrl-C reaches it from the terminal, a signal to end is passed on."""
-
-    def ignore(_number: int, _frame: FrameType | None) -> None: ...
+def _interruptions_passed_on(process: subprocess.Popen[bytes]) -> Generator[None]:
+    """Let a run end itself: signals to end are passed on."""
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         process.send_signal(number)
 
-    before = signal.signal(signal.SIGINT, ignore)
+    before = signal.signal(signal.SIGINT, pass_on)
     ending = signal.signal(signal.SIGTERM, pass_on)
     try:
         yield

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agents.acp.speakers import BY_HAND, PLAIN, PLAYER, hall, play, row
+from agents.exact_engine import Exact, assert_exact
 from gym_runtime import (
     Environment,
     Episode,
@@ -341,6 +342,39 @@ async def test_a_question_beside_the_conversation_is_not_the_answer(
     assert len(engine.calls.items) == {"a title": 4, "what comes next": 3}[question] - 2 * (not steps)
 
 
+AFTERWARDS = (
+    BY_HAND
+    + """
+from pathlib import Path
+begin()
+asked = prompted()
+update(ask(asked))
+answer(asked, stopReason="end_turn")
+ask({"params": {"prompt": [{"text": "What may the user say?"}]}})
+Path(sys.argv[1]).touch()
+time.sleep(60)
+"""
+)
+
+
+async def test_a_question_while_the_environment_takes_its_last_step(speaker: Any, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+
+    class Waiting(Episode[Task]):
+        async def step(self, reply: Reply) -> Step:
+            await settled(asked.exists)
+            return Step(observation="Over.", terminated=True, reward=float(reply.text == "50"))
+
+    waiting = environment(Environment(resource=Waiting, description=""), "waiting")
+    engine = Exact(answer("50"), answer("Perhaps this."))
+    async with hall(speaker(AFTERWARDS, str(asked)), engine, waiting) as system:
+        spec = rollout_spec(row(), environment="waiting", agent="acp", steps=True, return_tokens=True)
+        (record,) = await system.make(spec)
+    assert (record.outcome, record.reward, record.turns) == (Completed(), 1.0, 2)
+    assert texts(record) == ["50", "Over."]
+    assert_exact(record, engine)
+
+
 async def test_an_incomplete_answer_is_a_truncation(speaker: Any) -> None:
     cut = answer("4", status="incomplete", incomplete_details={"reason": "max_output_tokens"})
     record = await play(speaker(PLAIN), Engine(cut), environment="guessing", steps=True)
@@ -371,6 +405,35 @@ for number in range(9):
     made = json.loads(bytes(record.row))
     assert (record.turns, made["_gym"]["resumed_turns"], made["guesses"]) == (5, 4, 5)
     assert len(engine.calls.items) == 5
+
+
+async def test_after_a_loss_the_simulated_user_says_what_it_said(speaker: Any, tmp_path: Path) -> None:
+    kill = """
+begin()
+import signal
+from pathlib import Path
+times = Path(sys.argv[1])
+first = not times.exists()
+times.write_text("x")
+for number in range(9):
+    asked = prompted()
+    ask(asked)
+    if first and number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    answer(asked, stopReason="end_turn")
+"""
+    policy = Engine(by_attempt={1: [answer("hello"), answer("and")], 2: [answer("done")]})
+    said = [answer(text) for text in ("Hi!", "More.", "Again.", "###STOP###")]
+    user = Engine(by_attempt={1: said[:2], 2: said[2:]})
+    line = json.loads(row(input=[]))
+    line["simulated_user"] = {"goal": "Hear it."}
+    async with hall(speaker(BY_HAND + kill, str(tmp_path / "times")), policy) as system:
+        await system.add_model(user, pool="user", name="model-2")
+        spec = rollout_spec(json.dumps(line).encode(), agent="acp", roles={"user": "user"})
+        (record,) = await system.make(spec)
+    assert (record.outcome, record.reward, record.turns, record.attempt) == (Completed(), 1.0, 3, 2)
+    assert texts(record) == ["hello", "More.", "and", "Again.", "done"]
+    assert (len(policy.calls.items), len(user.calls.items)) == (3, 4)
 
 
 FAMILY = (

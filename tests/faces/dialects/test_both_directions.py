@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
-from gym_faces.dialects import ChatVariant, chat_answer, chat_request, responses_api
+from gym_faces.dialects import (
+    ChatVariant,
+    chat_answer,
+    chat_request,
+    gemini_engine,
+    messages_engine,
+    responses_api,
+)
 from gym_faces.dialects.chat_answer import CHAT
+from gym_faces.dialects.gemini_api import GEMINI
+from gym_faces.dialects.messages_api import MESSAGES
 from gym_faces.dialects.responses_api import RESPONSES
+from gym_runtime.adapters import ModelCall
+from msgspec import Raw
+from runtime.environment.image_samples import png
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}, "strict": True}}
@@ -80,6 +95,94 @@ def test_a_responses_request_reaches_an_engine_as_it_was() -> None:
     }
     asked = RESPONSES.read(msgspec.json.encode(sent))
     assert msgspec.json.decode(responses_api.write_request(asked.call, asked.model, b"{}")) == sent
+
+
+def transcript(seed: int) -> list[dict[str, Any]]:
+    """A conversation of texts, calls, and outputs of tools with images."""
+    draw = Random(seed)
+
+    def image() -> dict[str, Any]:
+        data = b64encode(png(draw.randint(1, 9), draw.randint(1, 9))).decode()
+        return {"type": "input_image", "image_url": f"data:image/png;base64,{data}", "detail": "auto"}
+
+    items: list[dict[str, Any]] = []
+    for turn in range(draw.randint(1, 4)):
+        said = [
+            {"type": "input_text", "text": f"é {seed} {turn}"},
+            *(image() for _ in range(draw.randint(0, 2))),
+        ]
+        items.append({"role": "user", "content": said})
+        for number in range(draw.randint(0, 2)):
+            about = {"call_id": f"c{turn}.{number}", "name": "look"}
+            items.append({"type": "function_call", **about, "arguments": f'{{"n":{number}}}'})
+        for number in range(sum(one.get("call_id", "").startswith(f"c{turn}.") for one in items)):
+            seen = [
+                {"type": "input_text", "text": f"ok {number}"},
+                *(image() for _ in range(draw.randint(0, 3))),
+            ]
+            output = seen if len(seen) > 1 else f"ok {number}"
+            items.append({"type": "function_call_output", "call_id": f"c{turn}.{number}", "output": output})
+        part = {"type": "output_text", "text": f"done {turn}", "annotations": []}
+        items.append({"type": "message", "role": "assistant", "status": "completed", "content": [part]})
+    return items
+
+
+def flat(items: Iterable[Any]) -> list[tuple[str, str]]:
+    """Each text and image in order, with what it belongs to."""
+    found: list[tuple[str, str]] = []
+    for raw in items:
+        one: dict[str, Any] = msgspec.json.decode(raw) if isinstance(raw, Raw) else raw
+        owner = one.get("call_id") or one["role"]
+        if one.get("type") == "function_call":
+            found.append((owner, one["arguments"]))
+            continue
+        content = one.get("output", one.get("content"))
+        parts = [{"text": content}] if isinstance(content, str) else content
+        for part in parts:
+            text = part.get("image_url") or part["text"]
+            if text.startswith('{"output"'):  # Gemini's form, with an address
+                text = msgspec.json.decode(text)["output"]
+            found.append((owner, text))
+    return found
+
+
+def by_chat(call: ModelCall) -> ModelCall:
+    return CHAT.read(chat_request.write_request(call, "m", b"{}", ChatVariant(tool_images="tool"))).call
+
+
+def by_messages(call: ModelCall) -> ModelCall:
+    return MESSAGES.read(messages_engine.write_request(call, "m", b'{"max_tokens":9}')).call
+
+
+def by_responses(call: ModelCall) -> ModelCall:
+    return RESPONSES.read(responses_api.write_request(call, "m", b"{}")).call
+
+
+def by_gemini(call: ModelCall) -> ModelCall:
+    return GEMINI.read(gemini_engine.write_request(call, b"{}")).call
+
+
+@pytest.mark.parametrize("through", [by_chat, by_messages, by_responses, by_gemini])
+def test_texts_and_images_of_40_transcripts_pass_both_ends(through: Callable[[ModelCall], ModelCall]) -> None:
+    """Byte by byte and in order."""
+    images = 0
+    for seed in range(40):
+        items = transcript(seed)
+        call = ModelCall(params=Raw(b"{}"), input=[Raw(msgspec.json.encode(one)) for one in items])
+        assert flat(through(call).input) == flat(items)
+        images += sum(text.startswith("data:") for _, text in flat(items))
+    assert images > 100
+
+
+def test_images_that_are_moved_behind_the_tools_messages_keep_their_order() -> None:
+    for seed in range(40):
+        items = transcript(seed)
+        call = ModelCall(params=Raw(b"{}"), input=[Raw(msgspec.json.encode(one)) for one in items])
+        body = chat_request.write_request(call, "m", b"{}", ChatVariant(tool_images="user"))
+        moved = flat(CHAT.read(body).call.input)
+        shown = [[text for _, text in each if text.startswith("data:")] for each in (moved, flat(items))]
+        assert shown[0] == shown[1]
+        assert not [owner for owner, text in moved if text.startswith("data:") and owner.startswith("c")]
 
 
 @pytest.mark.parametrize(

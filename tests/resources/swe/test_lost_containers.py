@@ -107,6 +107,25 @@ async def test_one_that_is_killed_while_it_is_prepared_or_restored_is_made_again
         await shell.close()
 
 
+async def test_what_ran_in_a_lost_container_is_named() -> None:
+    shell = Shell(TASK, TASK.image, Kept())
+    try:
+        await said(
+            shell, "sleep 60 & sleep 61 & sleep 0.01 & python3 -c 'import time; time.sleep(60)' & sleep 0.2"
+        )
+        saved = await shell.save()
+        assert saved is not None
+        assert saved["running"] == ["python3", "sleep"]
+        kill_boxes()
+        assert "\n1\n" in await said(shell, "echo 1")
+        assert shell.lost == ["python3", "sleep"]
+        later = await shell.save()
+        assert later is not None
+        assert (later["running"], later["lost"]) == ([], shell.lost)
+    finally:
+        await shell.close()
+
+
 async def test_without_its_files_the_session_is_lost() -> None:
     """A container that ends while they are saved."""
     shell = Shell(TASK, TASK.image, Kept())

@@ -256,6 +256,14 @@ def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([SCRIPT, "ls"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "the output cannot be written: No space left on device" in done.stderr
+
+
+@pytest.mark.slow
 def test_a_terminal_without_utf_8_gets_what_it_can_show(tmp_path: Path) -> None:
     done = subprocess.run(
         [SCRIPT, "test", "example_single_tool_call"],

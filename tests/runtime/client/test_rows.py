@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from gym_runtime.client.row_sources import served_model
+import json
+from typing import Any
+
+import pytest
+from gym_runtime import Environment, Reply, RolloutSettings, Task, Verdict
+from gym_runtime.client.row_sources import Declared, NewRuns, RowSources, served_model
 from gym_runtime.rpc.members import Heartbeat
+from gym_testing.small_system import environment
 
 WORKERS = [
     Heartbeat(worker="a", kind="agent", pools=["tool_loop"]),
@@ -19,3 +25,30 @@ def test_the_model_that_a_system_serves() -> None:
     assert served_model(WORKERS[:2], "policy") is None
     other = Heartbeat(worker="j", kind="model", pools=["judge"], detail={"model": "scripted/echo"})
     assert served_model([other], "policy") is None
+
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("text", [False, True])
+async def test_rows_of_a_list_that_bring_no_number_are_numbered_after_those_that_do(text: bool) -> None:
+    async def workers() -> list[Heartbeat]:
+        return []
+
+    async def declared(name: str | None) -> Declared:
+        return {"e": environment(Environment(resource=verify, description=""), "e")}
+
+    rows: list[Any] = [
+        {"responses_create_params": {"input": "new"}},
+        {"responses_create_params": {"input": "stored"}, "_ng_task_index": 0},
+        {"responses_create_params": {"input": "stored too"}, "_ng_task_index": 7},
+    ]
+    given = [json.dumps(row) for row in rows] if text else rows
+    sources = RowSources(given, remembered=False)
+    new = NewRuns(workers, declared, {})
+    specs, info = await new.of_rows(sources, RolloutSettings(repeats=2), "e")
+    found = [(spec.task_index, spec.rollout_index) for spec in specs]
+    assert found == [(8, 0), (8, 1), (0, 0), (0, 1), (7, 0), (7, 1)]
+    assert info.tasks == 9

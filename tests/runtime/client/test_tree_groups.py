@@ -8,14 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Environment, UsageError
-from gym_runtime.adapters import Agent
+from gym_runtime import Environment, TaskError, UsageError
+from gym_runtime.adapters import Agent, Rollout
 from gym_runtime.environment import catalogue
 from gym_runtime.messages import ModelCall
 from gym_runtime.rollout.groups import EPSILON
 from gym_runtime.training import Group, TreePlan, tree_advantages, tree_sequences
 from gym_testing.small_system import Engine, SmallSystem, answer, environment, row, small_system
 from gym_testing.virtual_clock import BACKEND
+from msgspec import Raw
 from runtime.client.test_forks import Till, add, with_tokens
 
 pytestmark = pytest.mark.anyio
@@ -97,6 +98,34 @@ async def test_a_group_has_the_forks_of_its_rollouts_and_each_token_is_trained_o
             assert values[start:end].tolist() == pytest.approx([expected] * 2, rel=1e-5)
         assert values[slice(*first)].tolist() == [0.0, 0.0]
         assert not values[~sequence.mask].any()
+
+
+async def test_a_turn_that_forks_share_is_trained_once_without_their_parent_too(system: SmallSystem) -> None:
+    await system.add_model(Adds(1, 2, 10, 20))
+    (group,) = await groups(system, TreePlan(times=2))
+    parent, *forks = group.rollouts
+    unscored = msgspec.structs.replace(parent, reward=None)
+    for records in (forks, [unscored, *forks]):
+        assert [int(sequence.mask.sum()) for sequence, _ in tree_sequences(records)] == [6, 4]
+        for sequence, values in tree_sequences(records):
+            assert not values[~sequence.mask].any()
+
+
+class AsksApart:
+    """An agent that asks apart between two turns."""
+
+    async def run(self, rollout: Rollout) -> None:
+        await rollout.respond()
+        await rollout.respond_apart([Raw(b'{"role":"user","content":"apart"}')])
+        await rollout.respond()
+
+
+async def test_a_tree_with_branches_is_refused(system: SmallSystem) -> None:
+    await system.add_model(Engine(with_tokens(answer("done"), [1, 2, 3])))
+    await system.add_agent({"asks_apart": AsksApart()}, name="agent-2")
+    records = [one async for one in system.client.rollouts([row()], agent="asks_apart", **KEYWORDS)]
+    with pytest.raises(TaskError, match="not one conversation"):
+        tree_sequences(records)
 
 
 def shares(group: Group) -> list[tuple[int, str]]:

@@ -88,13 +88,16 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
 
 
 def test_a_module_without_the_class_that_it_is_for_is_refused(workdir: Path) -> None:
-    (workdir / "shout.py").write_text("Adapter = 5\nclass Agent: ...\n")
+    (workdir / "shout.py").write_text("Adapter = 5\nclass Agent:\n    async def run(self, rollout): ...\n")
     assert catalogue.load_class("agents", "shout").__name__ == "Agent"
     with pytest.raises(UsageError, match=r"^shout\.py has no class 'Adapter'$"):
         catalogue.load_class("models", "shout")
     (workdir / "once.py").write_text("from gym_runtime.adapters import Agent\nclass Once(Agent): ...\n")
     with pytest.raises(UsageError, match=r"^once\.py imports 'Agent' and defines no class of this name; "):
         catalogue.load_class("agents", "once")
+    (workdir / "idle.py").write_text("class Agent: ...\n")
+    with pytest.raises(UsageError, match=r"^the class 'Agent' of idle\.py has no method: async def run"):
+        catalogue.load_class("agents", "idle")
     with pytest.raises(UsageError, match=r"^there is no file '\./never\.py'$"):
         catalogue.load_class("agents", "./never.py")
 

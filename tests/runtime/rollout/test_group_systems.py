@@ -175,6 +175,20 @@ async def test_a_row_that_comes_again_and_again_in_a_stream_loses_no_rollout(in_
     assert all(group.row["n"] == group.rollouts[0].numbers["n"] for group in groups)
 
 
+@pytest.mark.parametrize("policy", ["replace", "fail_group"])
+async def test_a_row_that_comes_again_in_a_stream_after_a_failure_has_all_its_rollouts(
+    policy: GroupPolicy,
+) -> None:
+    given = [*rows(3), *rows(1)]
+    async with running_client(engine=Failing({"0.0"})) as here:
+        made = here.gym.groups(iter(given), environment=NAME, repeats=2, in_flight=2, on_failure=policy)
+        with anyio.fail_after(600):
+            groups = [group async for group in made]
+    assert len(groups) == 4
+    *_, last = (group.rewards for group in groups if group.row["n"] == 0)
+    assert last == [1.0, 1.0]
+
+
 class Backwards(Engine):
     """Answers later rows sooner."""
 

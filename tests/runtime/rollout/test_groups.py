@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome
-from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make, advantages
 from gym_testing.virtual_clock import BACKEND
 from hypothesis import given
@@ -86,7 +87,7 @@ def test_a_shrunk_group_has_only_rewards() -> None:
 
 def test_a_group_fails_with_its_first_rollout_and_the_others_are_cancelled_once() -> None:
     cancel, group = settle("fail_group", Completed(), FAILED, FAILED, Cancelled())
-    assert cancel == Cancel(0)
+    assert cancel == Cancel(0, [2, 3])
     assert isinstance(group, Group)
     assert (group.rollouts, group.failed) == ([], "a rollout failed: the key is wrong")
 
@@ -101,6 +102,36 @@ def test_a_failed_rollout_is_replaced_by_a_new_one_of_the_same_task() -> None:
     (group,) = groups.take(record(make.task))
     assert isinstance(group, Group)
     assert (group.rewards, group.failed) == ([1.0, 2.0], "")
+
+
+def test_a_row_that_comes_again_in_a_stream_does_not_get_the_index_of_a_replacement() -> None:
+    groups = Groups("replace")
+    span = GroupSpan(2, 2)
+    again = [msgspec.structs.replace(task(0, index), group=span) for index in (2, 3)]
+    stream = groups.noting(iter([task(0, 0), task(0, 1), task(1, 0), task(1, 1), *again]))
+    first, second, *_ = (next(stream) for _ in range(4))
+    (make,) = groups.take(record(first, FAILED))
+    assert isinstance(make, Make)
+    assert groups.take(record(second)) == []
+    groups.take(record(make.task))
+    assert [(one.rollout_index, one.group) for one in (make.task, *stream)] == [
+        (2, None),
+        (3, GroupSpan(3, 2)),
+        (4, GroupSpan(3, 2)),
+    ]
+
+
+def test_a_row_that_comes_again_in_a_stream_is_not_cancelled_with_its_earlier_group() -> None:
+    groups = Groups("fail_group")
+    stream = groups.noting(iter([task(0, 0), task(0, 1), task(1, 0), task(0, 2), task(0, 3)]))
+    first, second, *_ = (next(stream) for _ in range(3))
+    assert groups.take(record(first, FAILED)) == [Cancel(0, [1])]
+    (group,) = groups.take(record(second, Cancelled()))
+    assert isinstance(group, Group)
+    for one in stream:
+        (*_, last) = groups.take(record(one)) or [None]
+    assert isinstance(last, Group)
+    assert last.rewards == [2.0, 3.0]
 
 
 def test_replacing_has_an_end_and_the_group_says_so() -> None:

@@ -51,7 +51,9 @@ def sums(text: str, answer: str) -> str:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("sums.py").write_text(MODULE.replace("HOLE", '"certainly"'))
-    Path("strict_sums.py").write_text(MODULE.replace("HOLE", "task.expected_answer"))
+    strict = MODULE.replace("HOLE", "task.expected_answer")
+    Path("strict_sums.py").write_text(strict)
+    Path("talking_sums.py").write_text(strict.replace("    return", "    print(2026)\n    return"))
     Path("sums.jsonl").write_text(f"{sums('12', '12')}\n")
     lines = [sums(str(n), str(n)) for n in range(10, 10 + HONEST)]
     lines += [sums("certainly", str(n)) for n in range(10, 10 + HACKED)]
@@ -113,7 +115,10 @@ def test_a_client_and_a_collector_hear_a_hack(
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        (("--stop-on-alarm",), "--second-look and --stop-on-alarm are for a run with --watch-rewards auto"),
+        (
+            ("--stop-on-alarm",),
+            "--second-look and --stop-on-alarm need --watch-rewards, such as --watch-rewards auto",
+        ),
         (("--watch-rewards", "0"), "--watch-rewards 0: say a share"),
         (("--watch-rewards", "auto", "--second-look", "nothing_like_it"), "nothing_like_it"),
         (("--watch-rewards", "auto", "--role", "auditor=policy"), "the policy does not audit itself"),
@@ -174,19 +179,45 @@ async def test_an_auditor_looks_and_the_reply_does_not_steer_it(said: str, confi
 @pytest.mark.anyio
 async def test_an_auditor_is_a_model_of_the_process_that_looks() -> None:
     judge = ModelSettings(provider="scripted", name="judge", options={"text": "[[TRICK]]"})
-    record = RolloutRecord(
-        run="r",
-        task_index=0,
-        rollout_index=0,
-        environment="sums",
-        outcome=Completed(),
-        reward=1.0,
-        row=row_of("12"),
-    )
     said: list[object] = []
     async with watching({"sums": "./sums.py"}, share=1.0, auditor=judge, tell=said.append) as watch:
-        watch.add(record)
+        watch.add(rewarded())
     assert (watch.looks, watch.missing, said) == (1, 0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_what_an_authors_code_prints_is_no_answer() -> None:
+    said: list[object] = []
+    async with watching(
+        {"sums": "./sums.py"}, share=1.0, second="./talking_sums.py", tell=said.append
+    ) as watch:
+        watch.add(rewarded())
+    assert (watch.looks, watch.missing, said) == (1, 0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_an_auditor_that_is_not_there_is_said_by_its_own_error() -> None:
+    nowhere = ModelSettings(provider="openai", name="m", urls=("http://127.0.0.1:1/v1",))
+    said: list[object] = []
+    async with watching({"sums": "./sums.py"}, share=1.0, auditor=nowhere, tell=said.append) as watch:
+        watch.add(rewarded())
+    assert (watch.looks, watch.missing) == (0, 1)
+    assert "127.0.0.1:1" in str(said[0])
+
+
+@pytest.mark.slow
+def test_alarms_of_an_earlier_run_do_not_stay_where_it_is_overwritten(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quick = [*RUN[:3], "sums.jsonl", *RUN[4:], "--overwrite"]
+    Path("out_alarms.jsonl").write_text("{}\n")
+    assert main.run([*quick, "--watch-rewards", "1"]) == 0
+    Path("out_alarms.jsonl").write_text("{}\n")
+    assert "1 rewarded rollouts were looked at a second time" in capsys.readouterr().err
+    assert main.run(quick) == 0
+    assert not Path("out_alarms.jsonl").exists()
 
 
 @pytest.mark.slow
@@ -236,6 +267,18 @@ async def test_what_cannot_be_looked_at_is_missing() -> None:
     ):
         assert (await look(Question("./sums.py", 1.0, Raw(row)))).confirmed is None
     assert (await look(Question("no_such_thing", 1.0, row_of("12")))).confirmed is None
+
+
+def rewarded() -> RolloutRecord:
+    return RolloutRecord(
+        run="r",
+        task_index=0,
+        rollout_index=0,
+        environment="sums",
+        outcome=Completed(),
+        reward=1.0,
+        row=row_of("12"),
+    )
 
 
 def row_of(text: str) -> Raw:

@@ -189,6 +189,8 @@ def test_rows_without_a_form_that_is_paid_have_no_rates(capsys: pytest.CaptureFi
         (["./sums.py", "--replay", "x"], "there is no file sums.audit.replies.jsonl; run the audit first"),
         (["./sums.py", "--output", "x.txt"], "--output x.txt: the artifact is JSON"),
         (["./sums.py", "--input", "bad.jsonl"], "bad.jsonl:1: "),
+        (["./sums.py", "--set", "nosuch=5"], "there is no setting 'nosuch' of sums"),
+        (["./sums.py", "--judge", "scripted/judge"], "there is no role 'judge' in ./sums.py"),
     ],
 )
 def test_what_cannot_be_done_is_said(

@@ -6,7 +6,7 @@ import time
 
 import anyio
 import pytest
-from data.web.fetcher.oracle import ORACLE
+from data.web.fetcher.oracle import ORACLE, answers, used_keys
 from data.web.site import HERE, Site, site
 from gym_data.web import fetcher as fetcher_module
 from gym_data.web.fetcher import MAX_URL_CHARS, Fetcher
@@ -59,3 +59,10 @@ async def test_a_page_is_a_failure_when_the_network_is_gone(monkeypatch: pytest.
         await Fetcher(guard=HERE, services=[ORACLE]).page(f"{gone}/page")
     assert raised.value.retryable
     assert raised.value.stage == "resource"
+
+
+async def test_a_services_page_that_repeats_the_key_is_told_without_it(served: Site) -> None:
+    answers(served)
+    answer = await Fetcher(guard=HERE).page(f"{served.url}/ask", service=ORACLE)
+    assert used_keys(served) == ["key-one"]
+    assert b'"Bearer [key]"' in answer.body
