@@ -59,7 +59,8 @@ QUIET_S = 15.0
 
 DIALECTS = (RESPONSES, CHAT, MESSAGES, GEMINI, GEMINI_STREAM)
 CAPACITY = 1024
-LARGE_BYTES = 2**20
+LARGE_BYTES, LARGE_OBJECTS = 2**20, 10_000
+"""Of a body that is read in a thread."""
 _PREFIXES = (
     "",
     "/rollouts/{rollout}",
@@ -175,7 +176,7 @@ class Gateway:
                 raise _nameless()
             with self.admission.admitted() as place:
                 body = await place.read(request)
-                if len(body) > LARGE_BYTES:  # in a thread: decoding it would block the event loop
+                if _is_large(body):  # in a thread: decoding it would block the event loop
                     asked = await anyio.to_thread.run_sync(dialect.read, body)
                 else:
                     asked = dialect.read(body)
@@ -195,7 +196,7 @@ class Gateway:
             body = await place.read(request)
             if self._count is None:
                 return refusal(GEMINI, _uncounted("nothing is counted here; an answer's usage says how many"))
-            reading = anyio.to_thread.run_sync(read_count, body) if len(body) > LARGE_BYTES else None
+            reading = anyio.to_thread.run_sync(read_count, body) if _is_large(body) else None
             question = Question(
                 rollout=rollout,
                 model=request.match_info["model"],
@@ -349,6 +350,12 @@ class Gateway:
         hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's and Google's clients"
         problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
         return refusal(_dialect(request), problem)
+
+
+def _is_large(body: bytes) -> bool:
+    if len(body) > LARGE_BYTES:
+        return True
+    return len(body) > LARGE_OBJECTS and body.count(b"{") + body.count(b"[") > LARGE_OBJECTS
 
 
 def _uncounted(why: str) -> Problem:

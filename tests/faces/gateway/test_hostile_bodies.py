@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import resource
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -110,6 +111,30 @@ async def test_a_client_that_does_not_read_gives_its_place_back(stream: bool) ->
         with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             while True:
                 await client.receive(MIB)
+
+
+@pytest.mark.slow
+async def test_a_small_body_of_many_objects_is_not_read_on_the_loop() -> None:
+    """Such as one of Gemini's with names in both cases, which are rewritten."""
+    body = b'{"a_b":1,"contents":[' + b"[]," * 300_000 + b"[]]}"
+    worst_s = 0.0
+
+    async def watch() -> None:
+        nonlocal worst_s
+        while True:
+            began_s = time.thread_time()
+            await anyio.sleep(0.01)
+            worst_s = max(worst_s, time.thread_time() - began_s)
+
+    async with standing(answer("x")) as stand, anyio.create_task_group() as tasks:
+        path = "/v1/models/policy:generateContent"
+        await stand.post(path, {})
+        tasks.start_soon(watch)
+        await anyio.sleep(0.02)
+        status, _, _ = await stand.post(path, body)
+        tasks.cancel_scope.cancel()
+    assert status == 400
+    assert worst_s < 0.1
 
 
 async def test_captured_calls_that_are_not_read_have_a_bound() -> None:
