@@ -129,6 +129,14 @@ async def test_a_tree_with_branches_is_refused(system: SmallSystem) -> None:
         tree_sequences(records)
 
 
+async def test_shared_turns_are_not_told_as_resampled(system: SmallSystem) -> None:
+    await system.add_model(Adds(*range(1, 20)))
+    (group,) = await groups(system, TreePlan(at=(2,), times=1))
+    for record in group.rollouts:
+        assert len(record.sequences()) == 1
+        assert "tokens_resampled" not in msgspec.json.decode(record.row)["_gym"]
+
+
 async def test_rows_of_forks_are_made_in_a_thread(system: SmallSystem) -> None:
     await system.add_model(Adds(*range(1, 20)))
     threads: list[threading.Thread] = []
