@@ -219,7 +219,8 @@ class TokenEngine:
             raise TaskError(what, stage="model") from error
         so_far = unpack_ids(call.prefix.ids)
         new = call.input[call.prefix.items :]
-        return splice(so_far, past, whole) or self._bridged(call.prefix, new, tools) or whole
+        special = self._tokenizer.all_special_ids
+        return splice(so_far, past, whole, special) or self._bridged(call.prefix, new, tools) or whole
 
     def _compare(self, call: ModelCall, tools: list[dict[str, Any]], ids: list[int]) -> None:
         """Learn, from the first turn of a conversation, whether the renderer makes what the template does."""
