@@ -18,7 +18,7 @@ _LEAST_SQUARES = 1e-280  # below, squares have lost digits
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The mean; None of nothing.
+    """The mean; None of nothing. Of equal numbers it is exactly that number.
 
     >>> mean([1e308, 1e308]), mean([])
     (1e+308, None)
@@ -26,7 +26,9 @@ def mean(values: Sequence[float]) -> float | None:
     if not values:
         return None
     try:
-        return math.fsum(values) / len(values)
+        found = math.fsum(values) / len(values)
+        # It is rounded twice: of equal numbers it may be another one, and then each differs from the mean.
+        return min(max(found, min(values)), max(values))
     except OverflowError:
         total = Total()
         for value in values:

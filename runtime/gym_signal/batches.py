@@ -163,6 +163,7 @@ class SignalBatches:
         self._without, self._failed, self._warn_at = 0, 0, NONE_CAME * want
         self._last_failure = ""
         self._most, self._since_batch = most, 0
+        self._chosen: list[Drawn] = []
 
     @property
     def useful(self) -> Useful:
@@ -170,7 +171,7 @@ class SignalBatches:
         return total(self.by_environment.values())
 
     async def next(self) -> list[Group]:
-        """The next batch, oldest groups first.
+        """The next batch, oldest groups first. If it is cancelled, the batch stays for the next call.
 
         The weights trained on all batches before are taken as installed; `installed` says so earlier.
 
@@ -178,8 +179,27 @@ class SignalBatches:
             GymError: the run is over; all groups failed, and the message says why; or too few groups have
                 signal (``oversampling``).
         """
-        self._plan.installed()
-        await self._go_on()
+        if not self._chosen:
+            self._plan.installed()
+            await self._go_on()
+            self._chosen = await self._complete()
+        self._since_batch = 0
+        if self._stored is not None:
+            await self._stored.store(whole=True)
+        if self._partial:
+            self._parked = True
+            await self._gym.pause(self._run.run)
+        # Nothing is awaited from here on.
+        chosen, self._chosen = self._chosen, []
+        self.start_due()
+        self.settle()
+        groups = [self._group(drawn) for drawn in chosen]
+        useful = self.useful
+        self.step, self._before = useful.since(self._before), useful
+        return groups
+
+    async def _complete(self) -> list[Drawn]:
+        """Wait until a batch is complete, and take it."""
         while (chosen := self._plan.take()) is None:
             if self._failed >= NONE_CAME * self._want:
                 raise GymError(f"the last {self._failed} groups failed: {self._last_failure}")
@@ -191,18 +211,7 @@ class SignalBatches:
             self._require_open()
             self._changed = anyio.Event()
             await self._changed.wait()
-        self._since_batch = 0
-        if self._stored is not None:
-            await self._stored.store(whole=True)
-        if self._partial:
-            self._parked = True
-            await self._gym.pause(self._run.run)
-        self.start_due()
-        self.settle()
-        groups = [self._group(drawn) for drawn in chosen]
-        useful = self.useful
-        self.step, self._before = useful.since(self._before), useful
-        return groups
+        return chosen
 
     def installed(self) -> None:
         """The weights trained on all batches so far are installed: rollouts that start now have them."""
@@ -212,7 +221,11 @@ class SignalBatches:
     async def _go_on(self) -> None:
         parked, self._parked = self._parked, False
         if parked:
-            await self._gym.resume(self._run.run)
+            try:
+                await self._gym.resume(self._run.run)
+            except BaseException:
+                self._parked = True
+                raise
         self.start_due()
 
     def refuse(self, group: Group) -> None:

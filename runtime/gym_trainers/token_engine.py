@@ -148,6 +148,17 @@ class TokenEngine:
                 tokens.
             ModelUnavailable: the engine failed.
         """
+        while self._paused:
+            await self._opened.wait()
+        # From here on `pause` waits for it: it counts while its prompt is rendered, too.
+        self._in_progress += 1
+        try:
+            return await self._respond(call, context)
+        finally:
+            self._in_progress -= 1
+            self._idle.set()
+
+    async def _respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         params = decode_params(call.params)
         if bytes(params.tool_choice) not in _FREE_CHOICE:
             raise ModelRefused('a trainer\'s engine cannot enforce a tool_choice; use "auto"', stage="model")
@@ -161,9 +172,6 @@ class TokenEngine:
             return _answer(Said(""), prompt, Sampled([], None, cut=True))
         sampling = sampling_of(params)
         sampling["max_tokens"] = min(room, params.max_output_tokens or room)
-        while self._paused:
-            await self._opened.wait()
-        self._in_progress += 1
         try:
             sampled = await self._generate(prompt, sampling, context.rollout)
         except GymError:
@@ -171,13 +179,10 @@ class TokenEngine:
         except Exception as error:  # foreign code: its errors become ours here
             what = f"the trainer's engine raised {type(error).__name__}: {error}"
             raise ModelUnavailable(what, stage="model") from error
-        finally:
-            self._in_progress -= 1
-            self._idle.set()
         return _answer(await self._read(sampled.ids, tools), prompt, sampled)
 
     async def pause(self) -> None:
-        """Ask the engine nothing more until `go_on`; return when it has answered what it was asked."""
+        """Begin no more calls until `go_on`; return when those that have begun are answered."""
         self._paused, self._opened = True, anyio.Event()
         while self._in_progress:
             self._idle = anyio.Event()
@@ -214,7 +219,8 @@ class TokenEngine:
             raise TaskError(what, stage="model") from error
         so_far = unpack_ids(call.prefix.ids)
         new = call.input[call.prefix.items :]
-        return splice(so_far, past, whole) or self._bridged(call.prefix, new, tools) or whole
+        special = self._tokenizer.all_special_ids
+        return splice(so_far, past, whole, special) or self._bridged(call.prefix, new, tools) or whole
 
     def _compare(self, call: ModelCall, tools: list[dict[str, Any]], ids: list[int]) -> None:
         """Learn, from the first turn of a conversation, whether the renderer makes what the template does."""

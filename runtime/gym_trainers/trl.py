@@ -201,8 +201,9 @@ class GymSpec:
         they are back, at most `WORKERS_BACK_S`.
 
         Raises:
-            UsageError: the settings ask for another temperature than the trainer's; a kind has a weight; or
-                the policy has several seats and none is named.
+            UsageError: the settings ask for another temperature than the trainer's; a kind has a weight; the
+                policy has several seats and none is named; or the trainer is attached (`attach`), and the
+                engine gives no log-probabilities.
             GymError: the run was cancelled, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
@@ -231,7 +232,13 @@ class GymSpec:
 
     def _batch(self, trainer: Any) -> Batch:
         credit, end = unweighted(self._credit, "GRPOTrainer"), _end_of_sequence(trainer)
-        return Batch(end=end, credit=credit, seat=self._seat, apart=roles_apart(self._settings))
+        return Batch(
+            end=end,
+            credit=credit,
+            seat=self._seat,
+            apart=roles_apart(self._settings),
+            log_probs=trainer.use_vllm,
+        )
 
     def _with_signal(self, options: Mapping[str, Any], count: int, trainer: Any) -> Columns:
         size = trainer.num_generations

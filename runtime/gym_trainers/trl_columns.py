@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Any
 
 from gym_runtime import Failed, RolloutRecord, Truncated
-from gym_runtime.errors import NoWorker
+from gym_runtime.errors import NoWorker, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.training import Credit, TokenSequence
 
@@ -28,12 +29,19 @@ class Batch:
         credit: which sequences are trained on; TRL takes one of them.
         seat: whose, of a rollout with several trained seats.
         apart: roles that another model has.
+        log_probs: the trainer reads those of the engine.
     """
 
     def __init__(
-        self, *, end: int, credit: Credit = "accepted", seat: str = "", apart: Container[str] = ()
+        self,
+        *,
+        end: int,
+        credit: Credit = "accepted",
+        seat: str = "",
+        apart: Container[str] = (),
+        log_probs: bool = True,
     ) -> None:
-        self._end = end
+        self._end, self._log_probs = end, log_probs
         self._credit: Credit = credit
         self._seat, self._apart = seat, apart
         self._groups: dict[int, list[tuple[Any, ...]]] = {}
@@ -44,7 +52,11 @@ class Batch:
         return key in self._groups
 
     def add(self, key: int, records: Sequence[RolloutRecord]) -> None:
-        """Take the rollouts of the group at a place in the batch."""
+        """Take the rollouts of the group at a place in the batch.
+
+        Raises:
+            UsageError: the trainer reads log-probabilities, and the engine gave none.
+        """
         self._groups[key] = [self._line(record) for record in records]
 
     def columns(self) -> Columns:
@@ -70,6 +82,8 @@ class Batch:
             self._rewritten += len(sequences) > 1
             tokens = (last.prompt_ids, last.completion_ids, last.log_probs, last.mask.astype(int))
             values, versions = [array.tolist() for array in tokens], last.versions
+            if self._log_probs and any(map(math.isnan, values[2])):
+                raise UsageError("the engine gives no log-probabilities, and GRPOTrainer needs them")
         else:
             values, versions = [[self._end], [self._end], [0.0], [0]], []
         if not scored:

@@ -79,3 +79,34 @@ async def test_unfinished_rollouts_stop_at_a_turn_between_two_steps() -> None:
             batches.installed()
             await anyio.sleep(20)
             assert policy.asked.total() > asked
+
+
+@pytest.mark.parametrize("moment", ["pause", "resume"])
+async def test_a_batch_that_is_not_waited_for_comes_with_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    rows = [{"responses_create_params": {"input": str(n)}, "number": n} for n in range(40)]
+    async with small_system() as system:
+        await system.add_resource(environment(Environment(resource=Planning, description="Plan."), "plan"))
+        await system.add_model(Policy(), capacity=1000)
+        await system.add_agent(slots=200)
+        async with signal_batches(
+            system.client, rows, want=3, repeats=2, environment="plan", curriculum="uniform", partial=True
+        ) as batches:
+            if moment == "resume":
+                await batches.next()
+            with anyio.CancelScope() as scope, monkeypatch.context() as patch:
+
+                async def given_up(run: str) -> None:
+                    scope.cancel()
+                    await anyio.sleep_forever()
+
+                patch.setattr(system.client, moment, given_up)
+                await batches.next()
+            assert scope.cancelled_caught
+            with anyio.fail_after(600):
+                numbers = {group.key for _ in range(3) for group in await batches.next()}
+            assert len(numbers) == 9
+            # No batch was taken of the plan that did not come.
+            taken = 4 if moment == "resume" else 3
+            assert batches._plan.deadlines.taken == taken

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
+import anyio.to_thread
 import pytest
 from gym_runtime import Environment, Reply, RolloutRecord, Task, Verdict
-from gym_runtime.adapters import Adapter
+from gym_runtime.adapters import Adapter, CallContext, ModelCall
 from gym_runtime.client.serving import serve_on
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -20,6 +23,7 @@ from gym_testing.small_system import SmallSystem, environment, row, small_system
 from gym_trainers.hermes import Said, said
 from gym_trainers.token_engine import Read, Sampled, TokenEngine, library_renderer
 from gym_trainers.training_rollouts import ROW, Piece, dataset_rows, pieces, standing_in, why_failed
+from msgspec import Raw
 from trainers.trainers_engine import (
     CALL,
     COUNTER,
@@ -153,6 +157,40 @@ async def test_an_engine_that_raises_is_asked_again() -> None:
 
 
 @pytest.mark.slow
+async def test_a_pause_waits_for_calls_whose_prompts_are_rendered() -> None:
+    rendering, go_on = threading.Event(), threading.Event()
+
+    class Slow(ByteTokenizer):
+        def apply_chat_template(self, *arguments: Any, **keywords: Any) -> Any:
+            rendering.set()
+            go_on.wait(20)
+            return super().apply_chat_template(*arguments, **keywords)
+
+    order: list[str] = []
+
+    async def generate(prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
+        order.append("sampled")
+        return Sampled([END_ID], [-0.1])
+
+    engine = TokenEngine(Slow(), generate, context=1000)
+    params = Raw(b'{"input":[]}')
+    call = ModelCall(params=params, input=[Raw(b'{"role":"user","content":"Hi."}')])
+
+    async def pause() -> None:
+        await engine.pause()
+        order.append("paused")
+
+    context = CallContext(rollout="r", attempt=1, deadline_s=1e9)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.respond, call, context)
+            await anyio.to_thread.run_sync(rendering.wait, 20)
+            tasks.start_soon(pause)
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+    assert order == ["sampled", "paused"]
+
+
 async def test_what_such_an_engine_cannot_do_is_refused() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
     async with made("yes") as here:

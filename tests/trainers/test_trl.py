@@ -67,6 +67,7 @@ class FakeTrainer(SimpleNamespace):
             num_generations=generations,
             num_generations_eval=1,
             model=SimpleNamespace(training=True),
+            use_vllm=False,
             processing_class=SimpleNamespace(eos_token_id=9),
         )
 

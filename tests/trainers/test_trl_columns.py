@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.errors import Fault
+from gym_runtime.errors import Fault, UsageError
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, Truncated
 from gym_testing.small_system import message
 from gym_trainers.trl_columns import Batch, Columns
@@ -77,3 +77,12 @@ def test_of_several_segments_the_last_one_is_trained_on_and_it_is_said(
     columns = columns_of([record(turn([1, 2], [3]), turn([1, 7], [4, 5]))], end=9)
     assert (columns["prompt_ids"], columns["completion_ids"]) == ([[1, 7]], [[4, 5]])
     assert "several sequences" in "".join(capfd.readouterr())
+
+
+def test_an_engine_without_log_probabilities_is_refused_where_they_are_read() -> None:
+    silent = record({**turn([1], [2, 3]), "generation_log_probs": []})
+    with pytest.raises(UsageError, match="GRPOTrainer needs them"):
+        Batch(end=9).add(0, [silent])
+    batch = Batch(end=9, log_probs=False)
+    batch.add(0, [silent])
+    assert batch.columns()["completion_ids"] == [[2, 3]]

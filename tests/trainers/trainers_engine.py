@@ -54,6 +54,7 @@ class ByteTokenizer:
 
     eos_token_id = END_ID
     all_special_tokens = (START, END)
+    all_special_ids = (START_ID, END_ID)
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []

@@ -186,7 +186,7 @@ class NewRuns:
         return RunInfo(
             run=new_run_id(),
             total=0,
-            environments=[environment] if environment else [],
+            environments=[catalogue.known_name("environments", environment)] if environment else [],
             created_s=clock.now(),
             model=model,
             repeats=settings.repeats if isinstance(settings.repeats, int) else 1,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import anyio
 import msgspec
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from gym_runtime.client.standing_run import StandingRun
@@ -26,9 +27,9 @@ class TreePlan:
     """At which turns rollouts are forked, and how often.
 
     Attributes:
-        at: after which of its turns a rollout is forked, from 1 on; or what says so of a record. Turns that
-            it does not have, its last one, and those that it shares with the rollout that it forks are left
-            out. Few turns with many forks estimate their values better than many turns with few.
+        at: after which of its turns a rollout is forked, from 1 on; or what says so of a record, called in a
+            thread. Turns that it does not have, its last one, and those that it shares with the rollout that
+            it forks are left out. Few turns with many forks estimate their values better than many with few.
         times: how many rollouts fork it at each of these turns.
         depth: 1 forks the rollouts of the row, 2 their forks as well, and so on.
     """
@@ -99,14 +100,16 @@ async def grown(
                     record = await run.rollout(row)
                 found.append(record)
                 if depth < plan.depth:
-                    start(record, turn, depth + 1)
+                    await start(record, turn, depth + 1)
 
-            def start(record: RolloutRecord, shared: int, depth: int) -> None:
-                for row, turn in plan.rows(record, shared):
+            async def start(record: RolloutRecord, shared: int, depth: int) -> None:
+                # In a thread: the row of a long rollout takes seconds.
+                rows = await to_thread.run_sync(lambda: list(plan.rows(record, shared)))
+                for row, turn in rows:
                     branches.start_soon(branch, row, turn, depth)
 
             for record in group.rollouts:
-                start(record, 0, 1)
+                await start(record, 0, 1)
         if before is not None:
             await before.wait()
         found.sort(key=lambda record: record.task_index)

@@ -18,7 +18,7 @@ from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, R
 from gym_runtime.errors import UNREADABLE, ModelUnavailable, ResourceError, TaskError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.branches import BranchCall, Branches, CallTree, Kind
-from gym_runtime.messages.call_tokens import Ids, lengthened
+from gym_runtime.messages.call_tokens import Ids, lengthened, shortened
 from gym_runtime.messages.calls import Comparison
 from gym_runtime.messages.responses import (
     NULL,
@@ -513,7 +513,10 @@ class Rollout:
             if not output:
                 item, named = -1, lengthened(tokens, answered.before)
             call = BranchCall(kind=kind, parent=parent, item=item, tokens=named, seat=seat)
-            number = self._tree.add(tokens, call)
+            # A recorded prompt is whole, and the tree takes what it does not repeat as resampled.
+            is_shared = self.turns <= len(self._shared.answers)
+            short = shortened(tokens, b"".join(answered.before)) if is_shared else tokens
+            number = self._tree.add(short, call)
         if tokens is not None and output:
             newest = next(reversed(self.tokens.values()), None)
             # A prompt stays shortened only directly after the call that it continues.

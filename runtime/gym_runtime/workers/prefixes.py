@@ -18,14 +18,20 @@ has no end), there is no splice: the prompt is ``whole``, and a new segment of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 MOST_AFTER_END = 3
 """Tokens that a template writes after the end of a turn at most; more would be another turn."""
 
 
-def splice(so_far: Sequence[int], history: Sequence[int], whole: Sequence[int]) -> list[int] | None:
+def splice(
+    so_far: Sequence[int], history: Sequence[int], whole: Sequence[int], special: Container[int] = ()
+) -> list[int] | None:
     """The prompt that starts with ``so_far``, or None if the rules do not hold.
+
+    Args:
+        special: the tokenizer's special tokens, if they are known: where one of them ends the turn, a turn
+            that was cut off at a token that the template writes after it, such as a newline, has no end.
 
     Template ``<user>…<end>\\n<assistant>…<end>\\n`` with ``<end>`` as 2, a newline as 9:
 
@@ -35,13 +41,18 @@ def splice(so_far: Sequence[int], history: Sequence[int], whole: Sequence[int]) 
     True
     >>> splice([1, 5, 5], [1, 7, 2, 9], [1, 7, 2, 9, 3, 4]) is None  # the turn was cut off
     True
+    >>> splice([1, 5, 9], [1, 7, 2, 9], [1, 7, 2, 9, 3, 4], special={2}) is None  # as well
+    True
     """
     after = end_of(history, whole)
     if after is None or not so_far:
         return None
     last = so_far[-1]
-    for back in range(1, min(MOST_AFTER_END + 1, len(history)) + 1):
-        if history[-back] == last:
+    tail = list(history[-MOST_AFTER_END - 1 :])
+    if last not in special and any(token in special for token in tail):
+        return None
+    for back in range(1, len(tail) + 1):
+        if tail[-back] == last:
             return [*so_far, *whole[after - back + 1 :]]
     return None
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gym_runtime import Environment, Reply, RolloutSettings, Task, Verdict
 from gym_runtime.client.row_sources import Declared, NewRuns, RowSources, served_model
+from gym_runtime.environment import catalogue
 from gym_runtime.rpc.members import Heartbeat
-from gym_testing.small_system import environment
+from gym_testing.small_system import Engine, answer, environment, small_system
 
 WORKERS = [
     Heartbeat(worker="a", kind="agent", pools=["tool_loop"]),
@@ -52,3 +54,28 @@ async def test_rows_of_a_list_that_bring_no_number_are_numbered_after_those_that
     found = [(spec.task_index, spec.rollout_index) for spec in specs]
     assert found == [(8, 0), (8, 1), (0, 0), (0, 1), (7, 0), (7, 1)]
     assert info.tasks == 9
+
+
+FILE = """
+from gym_runtime import Environment, Reply, Task, Verdict
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+environment = Environment(resource=verify, description="")
+"""
+
+
+@pytest.mark.anyio
+async def test_an_environment_in_a_file_runs_rows_of_a_stream_and_standing_runs(tmp_path: Path) -> None:
+    path = tmp_path / "env_of_rows.py"
+    path.write_text(FILE)
+    row = {"responses_create_params": {"input": "x"}}
+    async with small_system() as system:
+        await system.add_resource(catalogue.environment(str(path)))
+        await system.add_model(Engine(answer("hi")))
+        await system.add_agent()
+        stream = system.client.rollouts(iter([row]), environment=str(path))
+        assert [record.reward async for record in stream] == [1.0]
+        async with system.client.standing_run(environment=str(path)) as run:
+            assert (await run.rollout(row)).reward == 1.0

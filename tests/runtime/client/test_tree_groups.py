@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime import Environment, TaskError, UsageError
+from gym_runtime import Environment, RolloutRecord, TaskError, UsageError
 from gym_runtime.adapters import Agent, Rollout
 from gym_runtime.environment import catalogue
 from gym_runtime.messages import ModelCall
@@ -126,6 +127,27 @@ async def test_a_tree_with_branches_is_refused(system: SmallSystem) -> None:
     records = [one async for one in system.client.rollouts([row()], agent="asks_apart", **KEYWORDS)]
     with pytest.raises(TaskError, match="not one conversation"):
         tree_sequences(records)
+
+
+async def test_shared_turns_are_not_told_as_resampled(system: SmallSystem) -> None:
+    await system.add_model(Adds(*range(1, 20)))
+    (group,) = await groups(system, TreePlan(at=(2,), times=1))
+    for record in group.rollouts:
+        assert len(record.sequences()) == 1
+        assert "tokens_resampled" not in msgspec.json.decode(record.row)["_gym"]
+
+
+async def test_rows_of_forks_are_made_in_a_thread(system: SmallSystem) -> None:
+    await system.add_model(Adds(*range(1, 20)))
+    threads: list[threading.Thread] = []
+
+    def at(record: RolloutRecord) -> list[int]:
+        threads.append(threading.current_thread())
+        return [1]
+
+    await groups(system, TreePlan(at=at, times=1, depth=2))
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
 
 
 def shares(group: Group) -> list[tuple[int, str]]:

@@ -8,6 +8,7 @@ import statistics
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.rollout.groups import EPSILON, Advantage, advantages
+from gym_runtime.statistics import mean
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -29,6 +30,15 @@ def test_rewards_of_any_size_have_finite_advantages(rewards: list[float]) -> Non
 def test_large_rewards_have_the_advantages_of_small_ones() -> None:
     large, small = advantages([1.7e308, -1.7e308, 0.0]), advantages([1e6, -1e6, 0.0])
     assert large == pytest.approx(small)
+
+
+@given(st.floats(-1e9, 1e9), st.integers(1, 16))
+@example(0.07, 6)
+@example(858_540_000.07, 10)
+def test_equal_rewards_have_no_advantage(reward: float, count: int) -> None:
+    assert mean([reward] * count) == reward
+    for kind in KINDS:
+        assert advantages([reward] * count, kind) == [0.0] * count
 
 
 @given(REWARDS)

@@ -46,6 +46,19 @@ def test_a_rewritten_past_has_no_splice(turns: list[Turn], said: list[int], othe
     assert splice(so_far, history, whole) is None
 
 
+@given(past, words, words, words)
+def test_a_turn_that_was_cut_off_at_a_newline_has_no_splice(
+    turns: list[Turn], written: list[int], rendered: list[int], new: list[int]
+) -> None:
+    so_far = [*render(turns, prompted=True), *written, NEWLINE]
+    turns = [*turns, ("assistant", rendered)]
+    history, whole = render(turns, prompted=False), render([*turns, ("tool", new)], prompted=True)
+    assert splice(so_far, history, whole, {START, END}) is None
+    ended = splice([*so_far, END], history, whole, {START, END})
+    assert ended is not None
+    assert ended == splice([*so_far, END], history, whole)
+
+
 def test_a_template_without_anything_after_the_end() -> None:
     assert splice([1, 5, END], [1, 7, END], [1, 7, END, 3]) == [1, 5, END, 3]
 
