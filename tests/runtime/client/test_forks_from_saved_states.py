@@ -139,3 +139,14 @@ async def test_a_box_is_forked_with_its_files(system: SmallSystem) -> None:
         assert outputs[0] == [item["output"] for item in stored.response["output"] if "output" in item][0]
         assert "1\n3000000" in outputs[1], outputs
         assert gym(record)["fork"]["restored_turns"] == 1
+
+
+async def test_a_fork_that_keeps_no_states_repeats_the_calls(system: SmallSystem) -> None:
+    sessions = log(2)
+    await system.add_resource(sessions)
+    stored = await recorded(system, write(), write(), answer("done"), environment="sample")
+    await system.add_model(Engine(answer("done")), name="second")
+    done(sessions).clear()
+    (record,) = await forks(system, stored, 2, durability="result")
+    assert (record.reward, done(sessions)) == (2.0, ["write"] * 2)
+    assert "restored_turns" not in gym(record)["fork"]
