@@ -2,7 +2,7 @@
 
 A repeated call (same key) gets the first one's answer, also while the first one is still running. A session
 is closed when its rollout closes it, `SESSION_KEPT_S` after its rollout's deadline, or when its worker stops.
-The deadline of a rollout moves while it is paused or waits for an engine with room, so it is asked about first.
+A rollout's deadline moves while it is paused or waits for an engine with room, so that is asked first.
 """
 
 from __future__ import annotations
