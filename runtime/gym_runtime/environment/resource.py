@@ -428,11 +428,12 @@ def _with_rewards(session: Episode[Any], saved: object) -> dict[str, Any]:
 def _go_on(session: Episode[Any], saved: object) -> object:
     """Continue an episode's rewards; the state that its author has saved."""
     session.begun = True
-    # A state of an earlier version has none.
-    own = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {}
-    if _EPISODE not in own:
+    # A state of an earlier version has none, and may be no object.
+    if not isinstance(saved, dict):
         return saved
-    session.total_reward, session.last_info = own.pop(_EPISODE)
+    own = cast("dict[str, Any]", saved)
+    if _EPISODE in own:
+        session.total_reward, session.last_info = own.pop(_EPISODE)
     return own.get(_STATE, own)
 
 
