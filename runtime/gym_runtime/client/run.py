@@ -28,7 +28,7 @@ from gym_runtime.client.runs import Runs
 from gym_runtime.client.status import REFUSALS_LOOK_S, Counter, watch_refusals
 from gym_runtime.client.stored import StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
-from gym_runtime.errors import GymError
+from gym_runtime.errors import ConnectionLost, GymError, leaf
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
@@ -193,14 +193,17 @@ class Run:
 
         # With a scope: the task belongs to the connection, which outlives the run.
         ready, announced = anyio.Event(), anyio.CancelScope()
-        refused: list[GymError] = []
+        refused: list[BaseException] = []
 
         async def announce_client() -> None:
             try:
                 with announced:
                     await announce(self._runs.bus, current, ready=ready.set)
-            except GymError as error:
-                refused.append(error)
+            except Exception as error:
+                refused.append(leaf(error))
+                raise
+            except anyio.get_cancelled_exc_class():
+                refused.append(ConnectionLost("the connection was closed before the run began"))
                 raise
             finally:
                 ready.set()

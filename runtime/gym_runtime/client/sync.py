@@ -13,10 +13,17 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    suppress,
+)
 from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, Unpack
+from weakref import WeakSet
 
 from anyio.from_thread import start_blocking_portal
 
@@ -26,7 +33,7 @@ from gym_runtime.client.row_sources import AnyRow
 from gym_runtime.client.session import EnvironmentSession, Observation, Said
 from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import ConnectionLost, UsageError
 from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.images import Content
 from gym_runtime.messages.outcomes import RolloutRecord
@@ -57,6 +64,7 @@ class _Connection:
         self.pid = os.getpid()
         self._closed = False
         self._held: set[ExitStack] = set()
+        self._reading: set[AsyncGenerator[Any]] = set()
         with ExitStack() as stack:
             options = {"use_uvloop": sys.platform != "win32"}
             thread = start_blocking_portal(backend_options=options, name="gym-runtime client")
@@ -67,6 +75,7 @@ class _Connection:
             self._thread = stack.pop_all()
         # A process may end without closing: the system that it started would then stop less orderly.
         atexit.register(self.close)
+        _connections.add(self)
 
     def call(self, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """The result of a coroutine function; if the waiting is interrupted, the coroutine is cancelled.
@@ -90,11 +99,13 @@ class _Connection:
         async def following() -> T:
             return await anext(results, _END)
 
+        self._reading.add(results)
         try:
             while (item := self.call(following)) is not _END:
                 yield item
         finally:
             if not self._closed:
+                self._reading.discard(results)
                 if threading.get_ident() != self._loop_thread:
                     self.call(results.aclose)
                 # Garbage collection may run this in the loop's thread, which must not wait for itself.
@@ -102,8 +113,14 @@ class _Connection:
                     self.client.driver.tasks.start_soon(results.aclose)
 
     @contextmanager
-    def held(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
-        """An async context as a plain one, which ends with the connection if it has not ended before."""
+    def held(self, context: AbstractAsyncContextManager[T], *, whole: bool = False) -> Generator[T]:
+        """An async context as a plain one.
+
+        If it has not ended before, it ends with the connection, by an exception: its body is not over.
+
+        Args:
+            whole: then the end of the body is an error, too.
+        """
         stack = ExitStack()
         # One task enters and leaves it.
         value = stack.enter_context(self._portal.wrap_async_context_manager(context))
@@ -111,6 +128,8 @@ class _Connection:
         try:
             with stack:
                 yield value
+                if whole and stack not in self._held:
+                    raise ConnectionLost("the client was closed before this was complete")
         finally:
             self._held.discard(stack)
 
@@ -124,17 +143,38 @@ class _Connection:
             try:
                 # A copy: each one that ends removes itself.
                 for stack in list(self._held):
-                    stack.close()
+                    self._held.discard(stack)
+                    closed = ConnectionLost("the client was closed meanwhile")
+                    with suppress(ConnectionLost):
+                        stack.__exit__(ConnectionLost, closed, None)
                 self.call(self.client.close)
             finally:
                 self._closed = True
                 # What other threads still wait for is cancelled; else the thread would wait for it.
                 self._portal.call(self._portal.stop, True)
 
+    def inherit(self) -> list[ExitStack]:
+        """In a forked child, which has no such thread: end without waiting for it; what must be kept."""
+        self._closed = True
+        # They are ended by the parent alone: a child that leaves a ``with`` must find nothing to end.
+        kept = [stack.pop_all() for stack in self._held]
+        self._held.clear()
+        return kept
 
-_inherited: list[_Connection] = []
+
+_connections: WeakSet[_Connection] = WeakSet()
+_inherited: list[tuple[_Connection, list[ExitStack]]] = []
 """What a forked child has of its parent's clients. It is kept: finalizing it would close descriptors, and
 remove wake-ups, that both processes share."""
+
+
+def _inherit() -> None:
+    _inherited.extend((connection, connection.inherit()) for connection in list(_connections))
+    _connections.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_inherit)
 
 
 class SyncRun:
@@ -206,13 +246,19 @@ def _looped(
 def _held(
     method: Callable[Concatenate[Client, P], AbstractAsyncContextManager[T]],
     of: Callable[[_Connection, T], R],
+    *,
+    whole: bool = False,
 ) -> Callable[Concatenate[SyncClient, P], AbstractContextManager[R]]:
-    """An async context, entered and left by ``with``; ``of`` makes what blocks of what it yields."""
+    """An async context, entered and left by ``with``; ``of`` makes what blocks of what it yields.
+
+    ``whole`` as in `_Connection.held`.
+    """
 
     @contextmanager
     def hold(self: SyncClient, /, *arguments: P.args, **keywords: P.kwargs) -> Generator[R]:
         connection = self.connection()
-        with connection.held(method(connection.client, *arguments, **keywords)) as value:
+        held = connection.held(method(connection.client, *arguments, **keywords), whole=whole)
+        with held as value:
             yield of(connection, value)
 
     return _as(method, hold, f"AbstractContextManager[{of.__name__ if isinstance(of, type) else None}]")
@@ -255,7 +301,7 @@ class SyncClient:
     retry_failed = _waited(Client.retry_failed)
     control = _waited(Client.control)
     update_weights = _waited(Client.update_weights)
-    weights_paused = _held(Client.weights_paused, _nothing)
+    weights_paused = _held(Client.weights_paused, _nothing, whole=True)
     workers = _waited(Client.workers)
     status = _waited(Client.status)
 
@@ -311,7 +357,6 @@ class SyncClient:
         # Under the lock, or two threads would both connect.
         with self._lock:
             if self._open is not None and self._open.pid != os.getpid():
-                _inherited.append(self._open)
                 self._open = None
             if self._open is None:
                 if self._address is None:

@@ -22,6 +22,9 @@ from gym_runtime.workers.current_weights import stored
 ROUNDS = 8
 """How often workers that joined meanwhile are asked too."""
 
+GIVEN_UP_S = 5.0
+"""How long a caller that gives up pausing waits until the engines go on."""
+
 
 @dataclass(frozen=True)
 class Engines:
@@ -68,8 +71,10 @@ class Engines:
                 raise ModelUnavailable(f"not paused: {', '.join(serving)}", stage="model")
         # Nothing has changed yet, so the workers that are paused may go on, also if the caller gives up.
         except BaseException as error:
+            # A worker obeys in the order of its commands, also if nothing waits for it any more.
+            within_s = self.limit_s if isinstance(error, Exception) else GIVEN_UP_S
             try:
-                with anyio.move_on_after(self.limit_s, shield=True):
+                with anyio.move_on_after(within_s, shield=True):
                     await self._command(Control(op="resume"))
             except GymError as second:
                 error.add_note(f"workers that were paused were not resumed either: {second}")

@@ -234,9 +234,10 @@ class Resource:
         try:
             await guarded("open", session.open)
             if restore is not None:
+                saved = msgspec.json.decode(restore)
                 if isinstance(session, Episode):
-                    session.begun = True
-                await guarded("restore", session.on_restore, msgspec.json.decode(restore))
+                    saved = await guarded("restore", _go_on, session, saved)
+                await guarded("restore", session.on_restore, saved)
         except BaseException:
             with suppress(ResourceError):
                 await self.close(session)
@@ -271,6 +272,8 @@ class Resource:
             ResourceError: it cannot be saved.
         """
         saved = await guarded("save", session.save)
+        if isinstance(session, Episode) and saved is not None:
+            saved = _with_rewards(session, saved)
         try:
             return Raw(_encode(saved))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -410,6 +413,28 @@ class Resource:
             truncated=step.truncated,
             tools=[Raw(msgspec.json.encode(offered)) for offered in step.tools],
         )
+
+
+_EPISODE, _STATE = "_gym_episode", "_gym_state"
+"""In what an episode has saved: its rewards so far; and its state, where that is no object."""
+
+
+def _with_rewards(session: Episode[Any], saved: object) -> dict[str, Any]:
+    # Within the object, which a worker of an earlier version can read, too.
+    own = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {_STATE: saved}
+    return {_EPISODE: [session.total_reward, session.last_info], **own}
+
+
+def _go_on(session: Episode[Any], saved: object) -> object:
+    """Continue an episode's rewards; the state that its author has saved."""
+    session.begun = True
+    # A state of an earlier version has none, and may be no object.
+    if not isinstance(saved, dict):
+        return saved
+    own = cast("dict[str, Any]", saved)
+    if _EPISODE in own:
+        session.total_reward, session.last_info = own.pop(_EPISODE)
+    return own.get(_STATE, own)
 
 
 def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:

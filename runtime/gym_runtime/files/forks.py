@@ -133,7 +133,7 @@ def forked(
             outputs=_told(change.tool_output, found),
             changed=_changed(change),
             on_difference=on_difference,
-            **_begun(stored.own, turn),
+            **_begun(stored.own, min(turn, len(recorded) - 1)),
         )
         kept = {name: value for name, value in fields.items() if not is_own(name)}
         params = _unseeded(_params(stored.responses_create_params, change.system_prompt))
@@ -191,7 +191,10 @@ def _require(turn: int, recorded: Sequence[RecordedCall], own: _Own) -> None:
 
 
 def _begun(own: _Own, turn: int) -> dict[str, Any]:
-    """The newest state that the session had saved up to a turn."""
+    """The newest state that the session had saved up to a turn.
+
+    Not that after the transcript's last turn: only its repeated call says whether an episode ended there.
+    """
     turns = [one for one in own.saved.turns if 1 <= one <= turn]
     if not turns:
         return {}

@@ -12,7 +12,7 @@ the trainer gave the others (`workers.current_weights`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -147,6 +147,7 @@ class ModelWorker:
         )
         self.meter = self.service.meter
         provider, name = model
+        self._controls = anyio.Lock()
         self._health = EngineHealth(self.meter, ("chat", *model))
         about = {
             "gen_ai.operation.name": "chat",
@@ -242,7 +243,9 @@ class ModelWorker:
             command = calls.decode_control(incoming.payload)
             if not isinstance(self._adapter, Controllable):
                 raise ModelRefused("this adapter cannot change weights; use the vllm adapter", stage="model")
-            async with contained(ModelError, "model"):
+            # In their order, or a pause that takes its time would undo the resume that was sent after it.
+            order = nullcontext() if command.op == "state" else self._controls
+            async with order, contained(ModelError, "model"):
                 answer = await self._adapter.control(command)
             self._learn(answer)
             reply = msgspec.structs.replace(reply, body=calls.pack(answer))

@@ -51,7 +51,8 @@ from gym_runtime.workers.saved_parts import (
 from gym_runtime.workers.sessions import HeldSession, Sessions
 
 SESSION_KEPT_S = 30.0
-"""A session that its rollout has not closed is closed this long after the rollout's deadline."""
+"""A session that its rollout has not closed is closed this long after the rollout's deadline, unless that was
+moved by a pause or a full engine: then when the rollout is over."""
 SESSION_IDLE_S = 60.0
 """After this time without a call, the worker checks whether the session's rollout is over."""
 
@@ -121,7 +122,7 @@ class ResourceWorker:
     async def _serve(self, ready: Callable[[], None]) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self.sessions.sweep)
+                tasks.start_soon(self.sessions.sweep, self._goes_on)
                 tasks.start_soon(self._sweep)
                 if any(environment.resource.roles for environment in self._environments.values()):
                     tasks.start_soon(self._router.run)
@@ -138,16 +139,23 @@ class ResourceWorker:
     async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
         """Close sessions whose rollouts are over, in case the signal to close them was lost."""
         for name, rollout in self.sessions.idle(idle_s)[:most]:
-            if await self._over(rollout):
+            if await self._is_over(rollout):
                 logger().info("a session was left behind and is closed", session=name)
                 await self.sessions.close(name)
 
-    async def _over(self, rollout: str) -> bool:
+    async def _is_over(self, rollout: str) -> bool | None:
+        """None if the broker does not know its run, as of a session that a client holds."""
         if await self._bus.counts(f"rollout.{rollout_token(rollout)}"):
             return True
         found = await self._bus.latest(f"runs.{token(rollout.partition('.')[0], 'run')}")
         info = RUNS.read(found[0]) if found else None
-        return info is not None and info.state != "active"
+        return None if info is None else info.state != "active"
+
+    async def _goes_on(self, rollout: str) -> bool:
+        try:
+            return await self._is_over(rollout) is False
+        except GymError:
+            return True  # it is asked again
 
     async def _sweep(self) -> None:
         while True:
@@ -155,7 +163,7 @@ class ResourceWorker:
             try:
                 await self.close_settled(SESSION_IDLE_S, LOOKED_AT)
                 for rollout in await idle_rollouts(max(SESSION_IDLE_S, kept_s()), LOOKED_AT):
-                    if await self._over(rollout):
+                    if await self._is_over(rollout):
                         await forget_rollout(rollout)
             except GymError as error:
                 logger().info("idle sessions were not checked", error=str(error))

@@ -2,6 +2,7 @@
 
 A repeated call (same key) gets the first one's answer, also while the first one is still running. A session
 is closed when its rollout closes it, `SESSION_KEPT_S` after its rollout's deadline, or when its worker stops.
+A rollout's deadline moves while it is paused or waits for an engine with room, so that is asked first.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from gym_runtime.timing import SESSIONS_SWEPT_S
 
 # A later attempt repeats only the calls since the last recorded turn, which are far fewer.
 REMEMBERED_ANSWERS = 256
+LOOKED_AGAIN_S = 60.0
+"""How long a session is kept whose rollout goes on after its first deadline, until that is asked again."""
 
 
 class _Answer:
@@ -192,12 +195,23 @@ class Sessions:
             self._empty = anyio.Event()
             await self._empty.wait()
 
-    async def sweep(self) -> None:
-        """Close sessions whose rollout's deadline has passed, until cancelled."""
+    async def sweep(self, goes_on: Callable[[str], Awaitable[bool]] | None = None) -> None:
+        """Close sessions whose rollout's deadline has passed, until cancelled.
+
+        Args:
+            goes_on: whether a rollout is still in progress; then its session is kept.
+        """
         while True:
             await anyio.sleep(SESSIONS_SWEPT_S)
             now_s = clock.monotonic()
-            overdue = [name for name, entry in self._entries.items() if entry.expires_s < now_s]
+            overdue: list[str] = []
+            for name, entry in list(self._entries.items()):
+                if entry.expires_s >= now_s:
+                    continue
+                if goes_on is not None and entry.rollout and await goes_on(entry.rollout):
+                    entry.expires_s = now_s + LOOKED_AGAIN_S
+                else:
+                    overdue.append(name)
             for name in overdue:
                 logger().warning("a session outlived its rollout and is closed", session=name)
             await self.close_each(overdue)

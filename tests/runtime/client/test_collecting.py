@@ -12,8 +12,9 @@ from gym_runtime import connect
 from gym_runtime.bus.interface import QueueDepth
 from gym_runtime.client import Client, RunInfo, make_pools, new_run_id, run
 from gym_runtime.client.run import Run
+from gym_runtime.client.runs import ABANDONED_S
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import BrokerError, TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord, encode_record
 from gym_runtime.workers.adapter import ModelSettings
 from gym_testing.background import Mailbox, background, settled
@@ -303,3 +304,40 @@ async def test_leaving_early_on_a_real_broker_leaves_nothing_running() -> None:
                     break
                 await anyio.sleep(0.05)
         assert len([record async for record in gym.rollouts(rows(3), environment=NAME)]) == 3
+
+
+async def test_a_run_whose_publishing_fails_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_client(Hang()) as here:
+        bus = here.gym.driver.bus
+        enqueue, left = bus.enqueue, [3]
+
+        async def full(*arguments: Any, **keywords: Any) -> None:
+            if not left[0]:
+                raise BrokerError("the broker's disk is full")
+            left[0] -= 1
+            await enqueue(*arguments, **keywords)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(bus, "enqueue", full)
+            with pytest.raises(BrokerError, match="disk is full"):
+                await here.gym.publish(rows(10), environment=NAME)
+        (info,) = await here.gym.runs()
+        assert info.state == "cancelled"
+        await here.at_rest()
+
+
+async def test_a_day_old_run_whose_client_is_away_for_a_moment_goes_on() -> None:
+    async with running_client() as here, here.another() as away:
+        line: Any = away.driver.bus
+        async with away.standing_run(environment=NAME) as run:
+            info = await here.gym.run(run.run)
+            old = msgspec.structs.replace(info, created_s=info.created_s - 2 * ABANDONED_S)
+            await here.gym.driver.open_run(old)
+            line.cut()
+            await anyio.sleep(2.5)
+            assert len([one async for one in here.rollouts(1)]) == 1  # it looks for abandoned runs
+            await anyio.sleep(10)
+            line.mend()
+            await anyio.sleep(5)
+            assert (await here.gym.run(run.run)).state == "active"
+            assert (await run.rollout(rows(1)[0])).reward == 1.0

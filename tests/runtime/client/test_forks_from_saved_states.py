@@ -12,14 +12,22 @@ from typing import Any
 import msgspec
 import pytest
 from gym_resources.swe import local_rows
-from gym_runtime import RolloutRecord
+from gym_runtime import Environment, Episode, Reply, RolloutRecord, Step, Task
 from gym_runtime.adapters import Agent
 from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.workers import saved_parts
 from gym_sandbox import bubblewrap
 from gym_sandbox.sandbox_errors import SetupError
-from gym_testing.small_system import Engine, SmallSystem, answer, function_call, row, small_system
+from gym_testing.small_system import (
+    Engine,
+    SmallSystem,
+    answer,
+    environment,
+    function_call,
+    row,
+    small_system,
+)
 from runtime.workers.agent_worker.test_saved_sessions import Unlucky, done, log
 
 pytestmark = pytest.mark.anyio
@@ -139,3 +147,43 @@ async def test_a_box_is_forked_with_its_files(system: SmallSystem) -> None:
         assert outputs[0] == [item["output"] for item in stored.response["output"] if "output" in item][0]
         assert "1\n3000000" in outputs[1], outputs
         assert gym(record)["fork"]["restored_turns"] == 1
+
+
+async def test_a_fork_that_keeps_no_states_repeats_the_calls(system: SmallSystem) -> None:
+    sessions = log(2)
+    await system.add_resource(sessions)
+    stored = await recorded(system, write(), write(), answer("done"), environment="sample")
+    await system.add_model(Engine(answer("done")), name="second")
+    done(sessions).clear()
+    (record,) = await forks(system, stored, 2, durability="result")
+    assert (record.reward, done(sessions)) == (2.0, ["write"] * 2)
+    assert "restored_turns" not in gym(record)["fork"]
+
+
+class Walk(Episode[Task]):
+    async def reset(self) -> str:
+        self.at = 0
+        return "go"
+
+    async def step(self, reply: Reply) -> Step:
+        self.at += 1
+        return Step(observation=f"at {self.at}", reward=1.0, terminated=self.at == 4, info={"at": self.at})
+
+    async def save(self) -> Any:
+        return self.at
+
+    async def on_restore(self, saved: Any) -> None:
+        self.at = saved
+
+
+@pytest.mark.parametrize("turn", [3, 4])
+async def test_an_episode_that_had_ended_ends_there_again(system: SmallSystem, turn: int) -> None:
+    await system.add_resource(environment(Environment(resource=Walk, description="", agent="step_loop")))
+    about: dict[str, Any] = {"environment": "sample", "max_turns": 6}
+    stored = await recorded(system, answer("on"), **about)
+    assert (stored.outcome, stored.turns, stored.reward) == (Completed(), 4, 4.0)
+    await system.add_model(Engine(answer("on")), name="second")
+    (record,) = await forks(system, stored, turn, **about)
+    assert (record.outcome, record.turns, record.reward) == (Completed(), 4, 4.0)
+    assert gym(record)["fork"]["restored_turns"] == 3
+    assert msgspec.json.decode(record.row)["at"] == 4

@@ -10,10 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 from gym_runtime import Image
+from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.errors import UsageError
 from gym_runtime.files import stored_row
 from gym_runtime.files.results import Lock
 from gym_runtime.training import open_dataset
+from gym_testing.small_system import Engine, answer
 from runtime.client.running_client import NAME, rows, running_client
 from runtime.environment.image_samples import png
 
@@ -165,3 +167,32 @@ async def test_images_are_files_where_it_is_asked(tmp_path: Path) -> None:
     assert file.read_bytes() == png(2, 2)
     assert f'"image_url":"out_images/{file.name}"' in output.read_text()
     assert stored_row(f"{output}:0@0") == (bytes(record.row) + b"\n", 0)
+
+
+async def test_results_of_other_rows_are_not_taken_by_a_run_that_has_no_row_yet(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+
+    class Slow(Engine):
+        async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
+            await anyio.sleep(1)
+            return await super().respond(call, context)
+
+    async with running_client(engine=Slow(answer("done"))) as here:
+        async with here.another() as first, anyio.create_task_group() as tasks:
+
+            async def killed() -> None:
+                async for _ in first.rollouts(rows(3, old=True), environment=NAME, output=output):
+                    raise AssertionError("its client is gone")
+
+            tasks.start_soon(killed)
+            await anyio.sleep(0.5)
+            first.driver.bus.cut()  # pyright: ignore[reportAttributeAccessIssue]
+            await here.engine.calls.until(3)
+            await anyio.sleep(0.1)
+            tasks.cancel_scope.cancel()
+        assert (keys_in(output), len(await here.system.bus.counts("rollout.>"))) == ([], 3)
+        old = run_of(output)
+        more = here.gym.rollouts(rows(3, old=False), environment=NAME, output=output, resume=True)
+        assert [json.loads(bytes(record.row))["old"] async for record in more] == [False] * 3
+        assert run_of(output) != old
+        assert len(here.engine.calls.items) == 6

@@ -20,7 +20,7 @@ import gym_runtime
 import pytest
 from gym_runtime.adapters import Control
 from gym_runtime.client import Client, SyncClient
-from gym_runtime.errors import ResourceError, TaskError, UsageError
+from gym_runtime.errors import ConnectionLost, ResourceError, TaskError, UsageError
 from runtime.client.worker_process import make_rollouts
 
 pytestmark = pytest.mark.slow
@@ -179,6 +179,54 @@ def test_closing_ends_what_is_still_open(gym: SyncClient) -> None:
     session.__exit__(None, None, None)
     with pytest.raises(UsageError, match="the client is closed"):
         list(rollouts)
+
+
+def test_weights_that_are_half_sent_when_the_client_is_closed_get_no_new_name(gym: SyncClient) -> None:
+    other = gym_runtime.connect_sync(gym.urls)
+    within, closed = threading.Event(), threading.Event()
+
+    def send() -> None:
+        with other.weights_paused("half"):
+            within.set()
+            closed.wait(30)
+
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            sending = threads.submit(send)
+            assert within.wait(30)
+            other.close()
+            closed.set()
+            with pytest.raises(ConnectionLost, match="closed before this was complete"):
+                sending.result(30)
+        states = gym.control(Control(op="state")).values()
+        assert {(state.paused, state.version == "half") for state in states} == {(True, False)}
+    finally:
+        gym.control(Control(op="resume"))
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize("where", ["client", "session", "loop"])
+def test_a_forked_child_ends_wherever_its_parent_is(gym: SyncClient, where: str) -> None:
+    """In a program of its own, whose child leaves each ``with`` and each loop by `SystemExit`."""
+    code = (
+        "import os, signal, sys, gym_runtime\n"
+        "url, where, row, name = sys.argv[1:]\n"
+        "def fork():\n"
+        "    child = os.fork()\n"
+        "    if child == 0: signal.alarm(15), sys.exit(7)\n"
+        "    return child\n"
+        "with gym_runtime.connect_sync(url) as gym:\n"
+        "    if where == 'client': child = fork()\n"
+        "    elif where == 'session':\n"
+        "        with gym.session(row, environment=name): child = fork()\n"
+        "    else:\n"
+        "        for _ in gym.rollouts([row] * 3, environment=name): child = fork(); break\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+        "    print(next(gym.rollouts([row], environment=name)).reward)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, gym.urls[0], where, json.dumps(row(0)), NAME]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40)
+    assert (done.returncode, done.stdout) == (0, "1.0\n"), done.stderr
 
 
 def test_a_closed_client_says_so_and_leaves_no_thread(gym: SyncClient) -> None:

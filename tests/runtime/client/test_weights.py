@@ -204,3 +204,21 @@ async def test_a_name_is_needed_and_a_model_that_is_served() -> None:
             await gym.update_weights("/weights/1", "")
         with pytest.raises(UsageError, match="no worker serves model 'critic'"):
             await gym.update_weights("/weights/1", "step-1", model="critic")
+
+
+async def test_engines_go_on_when_the_caller_gives_up_while_they_are_being_paused() -> None:
+    async with two_engines() as (gym, _, second, _):
+        answered = second.control
+
+        async def slow(command: Control) -> ControlAnswer:
+            if command.op == "pause":
+                await anyio.sleep(6)  # it ends a long generation first
+            return await answered(command)
+
+        second.control = slow
+        with anyio.move_on_after(4) as given_up:
+            async with gym.weights_paused("step-5"):
+                raise AssertionError("it was given up before")
+        assert given_up.cancelled_caught
+        await anyio.sleep(6)
+        assert {paused for _, paused in (await versions(gym)).values()} == {False}

@@ -10,6 +10,7 @@ from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Verdic
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError
+from msgspec import Raw
 from runtime.environment.resources import ROW, SILENCE, GoalTask
 
 
@@ -152,3 +153,44 @@ def test_a_reply_reads_the_transcript() -> None:
     assert [item.name for item in reply.function_calls] == ["add"]
     assert [item.output for item in reply.tool_outputs] == ["3"]
     assert Reply.of().text == ""
+
+
+class Saved(Countdown):
+    """Its state is an object, or another value."""
+
+    def __init__(self, task: GoalTask) -> None:
+        super().__init__(task)
+        self.as_object = True
+        self.restored: list[Any] = []
+
+    async def save(self) -> Any:
+        return {"goal": self.task.goal} if self.as_object else self.task.goal
+
+    async def on_restore(self, saved: Any) -> None:
+        self.restored.append(saved)
+        self.task.goal = saved["goal"] if isinstance(saved, dict) else saved
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("as_object", [True, False])
+async def test_an_episode_that_is_restored_keeps_its_rewards(as_object: bool) -> None:
+    resource = Resource(Saved)
+    lost = await resource.open(ROW)
+    assert isinstance(lost, Saved)
+    lost.as_object = as_object
+    await resource.reset(lost)
+    await resource.step(lost, make_response("2"))
+    session = await resource.open(ROW, restore=await resource.saved(lost))
+    assert isinstance(session, Saved)
+    assert session.restored == [{"goal": 1} if as_object else 1]
+    assert await resource.verify(session, SILENCE) == Verdict(0.5, fields={"left": 1})
+    assert (await resource.step(session, make_response("1"))).terminated
+    assert await resource.verify(session, SILENCE) == Verdict(1.0, fields={"left": 0})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("state", [{"goal": 1}, 1])
+async def test_an_episodes_state_of_an_earlier_version_is_its_authors_alone(state: Any) -> None:
+    session = await Resource(Saved).open(ROW, restore=Raw(msgspec.json.encode(state)))
+    assert isinstance(session, Saved)
+    assert (session.restored, session.begun, session.total_reward) == ([state], True, 0.0)

@@ -12,7 +12,7 @@ import pytest
 from gym_runtime.bus.interface import Bus, Record
 from gym_runtime.errors import Fenced
 from gym_runtime.rollout.journal import Journal, TurnRecord, journal_subject
-from gym_runtime.timing import JOURNAL_FRESH_S
+from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
@@ -146,3 +146,54 @@ async def test_a_name_of_an_image_that_no_record_has_discards_the_journal() -> N
         journal = Journal(bus, SUBJECT)
         await journal.load()
         assert journal.length == 0
+
+
+async def test_a_journal_whose_reading_takes_longer_than_the_limit_is_read_once() -> None:
+    async with MemoryBroker().connect("agent") as bus:
+        first = Journal(bus, SUBJECT)
+        for number in range(4):
+            await first.store("request", Raw(b"%d" % number))
+        read = bus.records
+        begun: list[str] = []
+
+        async def slow(subject: str) -> AsyncIterator[Record]:
+            begun.append(subject)
+            async for record in read(subject):
+                await anyio.sleep(JOURNAL_READ_S / 3)
+                yield record
+
+        bus.records = slow  # pyright: ignore[reportAttributeAccessIssue]
+        again = Journal(bus, SUBJECT)
+        with anyio.fail_after(20 * JOURNAL_READ_S):
+            await again.load()
+        assert len(begun) == 1
+        assert [bytes(again.answer_of(place)) for place in range(4)] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_turn_whose_asker_hangs_up_while_it_is_stored_fences_nothing(arrives: bool) -> None:
+    async with MemoryBroker().connect("agent") as bus:
+        mine = Journal(bus, SUBJECT)
+        await mine.store("request", Raw(b"1"))
+        append = bus.append
+
+        async def late(*arguments: Any, **keywords: Any) -> int | None:
+            if not arrives:
+                await anyio.sleep_forever()
+            stored = await append(*arguments, **keywords)
+            await anyio.sleep(1)
+            return stored
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(bus, "append", late)
+            with anyio.move_on_after(0.5) as hung_up:
+                await mine.store("request", Raw(b"2"))
+        assert hung_up.cancelled_caught
+        await mine.store("request", Raw(b"3"))
+        assert len([one async for one in taken(bus, 2 + arrives)]) == 2 + arrives
+
+        other = Journal(bus, SUBJECT)
+        await other.load()
+        await other.store("request", Raw(b"4"))
+        with pytest.raises(Fenced):
+            await mine.store("request", Raw(b"5"))

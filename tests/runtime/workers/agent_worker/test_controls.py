@@ -9,7 +9,7 @@ import anyio
 import pytest
 from gym_runtime import UsageError
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
-from gym_runtime.errors import ModelRefused
+from gym_runtime.errors import BrokerError, ModelRefused
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_control import RunControl, control_subject, encode_control
@@ -242,6 +242,34 @@ async def test_failed_rollouts_of_a_published_run_are_run_again(system: SmallSys
     async with system.client.driver.followed("run"):
         with pytest.raises(UsageError, match="a client has its failures already"):
             await system.client.retry_failed("run")
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_interrupted_while_it_runs_failures_again_another_call_does_the_rest(
+    system: SmallSystem, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    refuses = Engine(ModelRefused("no such model"))
+    await system.add_model(refuses, name="bad")
+    await system.add_agent(slots=4)
+    await published(system, 1)
+    await system.records(1)
+    system.stop("bad")
+    await system.add_model(Engine(answer("done")), name="good")
+    forget, left = system.bus.forget, [steps]
+
+    async def cut(pattern: str) -> None:
+        if not left[0]:
+            raise BrokerError("the connection is lost")
+        left[0] -= 1
+        await forget(pattern)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(system.bus, "forget", cut)
+        with pytest.raises(BrokerError):
+            await system.client.retry_failed("run")
+    await system.client.retry_failed("run")
+    (record,) = await all_done(system, 1)
+    assert (record.outcome, record.attempt) == (Completed(), 2)
 
 
 async def test_two_clients_that_change_a_run_at_once_lose_nothing(system: SmallSystem) -> None:

@@ -17,6 +17,7 @@ from gym_runtime.timing import JOURNAL_FRESH_S
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.small_system import (
     Engine,
+    Hang,
     SmallSystem,
     answer,
     rollout_spec,
@@ -288,3 +289,21 @@ async def test_the_time_of_a_rollout_is_counted_over_its_deliveries_and_not_betw
     # What is not noted by a worker that is lost is a sixteenth of the whole, and a look each second.
     assert left.items == pytest.approx([32, 22, 12], abs=0.01) or left.items[2] < 12 + 32 / 16 + 1
     assert clock.monotonic() == pytest.approx(began_s + left.items[2], abs=0.5)
+
+
+async def test_a_cancellation_reaches_every_delivery_that_a_worker_has_of_a_rollout(
+    system: SmallSystem,
+) -> None:
+    engine = Engine(Hang())
+    await system.add_model(engine)
+    await system.add_agent(name="agent")
+    await system.bus.append("runs.run", encode_run(RunInfo(run="run", total=1)))
+    await system.enqueue(rollout_spec(row()))
+    await engine.calls.until(1)
+    system.broker["agent"].freeze()
+    await anyio.sleep(8)
+    system.broker["agent"].thaw()
+    await engine.calls.until(2)
+    assert not engine.cancelled.items
+    await system.client.cancel("run")
+    await engine.cancelled.until(2)

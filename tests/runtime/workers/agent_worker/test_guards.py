@@ -15,7 +15,7 @@ from gym_runtime.messages.stored_records import CLOSED, RunInfo, encode_run
 from gym_runtime.rollout.account import Spent
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
+from gym_runtime.rpc.members import Heartbeat, announce, encode_heartbeat
 from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
@@ -139,6 +139,22 @@ async def test_an_attached_rollout_needs_its_client(
             await guard.admit(task)
             await anyio.sleep(gone_s)
         assert await guard.admit(task) == verdict
+
+
+async def test_a_second_short_absence_of_a_client_begins_at_zero(bus: MemoryBus) -> None:
+    """In between, this worker had no task of the client's run."""
+    members, task = Members(bus), rollout_spec(row(), attached=True)
+    guard = ClientPresent(bus, members, Fates())
+    heartbeat = Heartbeat(worker="run", kind="client", pools=[])
+    async with background(members.follow, guard.watch):
+        for _ in range(2):
+            assert await guard.admit(task) == GiveBack(CLIENT_RETURN_S)
+            async with background(lambda: announce(bus, lambda: heartbeat)):
+                await anyio.sleep(10 * CLIENT_DROPPED_S)
+            await anyio.sleep(CLIENT_DROPPED_S / 2)
+        await guard.admit(task)
+        await anyio.sleep(CLIENT_DROPPED_S + 1)
+        assert await guard.admit(task) == Drop("its client has left for good")
 
 
 async def test_rollouts_that_their_client_has_stopped_are_not_given_back_when_it_leaves(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from gym_testing.small_system import SmallSystem
+from gym_runtime.adapters import Rollout
+from gym_testing.small_system import SmallSystem, rollout_spec, row
+from runtime.workers.agent_worker.agents import fault_of
 from runtime.workers.agent_worker.test_controls import (
     TURNS,
     Slow,
@@ -108,3 +110,25 @@ async def test_a_run_that_is_paused_meanwhile_is_parked_at_once(system: SmallSys
     engine.held = ""
     await all_done(system, 10)
     assert_each_turn_once(engine, 10)
+
+
+async def test_a_question_that_is_given_up_meanwhile_leaves_the_rollout_its_deadline(
+    system: SmallSystem, engine: Full
+) -> None:
+    given_up: list[bool] = []
+
+    class Hasty:
+        async def run(self, rollout: Rollout) -> None:
+            await rollout.respond()
+            engine.held = BUSY
+            await anyio.sleep(3)
+            with anyio.move_on_after(2) as scope:
+                await rollout.respond()
+            given_up.append(scope.cancelled_caught)
+            engine.held = ""
+            await anyio.sleep_forever()
+
+    await system.add_agent({"tool_loop": Hasty()})
+    await system.enqueue(rollout_spec(row(), timeout_s=60.0))
+    (record,) = await system.records(1, within_s=120)
+    assert (given_up, fault_of(record)[0]) == ([True], "deadline")

@@ -284,3 +284,32 @@ async def test_a_judge_whose_worker_dies_is_replaced_by_another(system: SmallSys
     system.kill("judge-1")
     (record,) = await system.records(1)
     assert (record.reward, record.attempt) == (1.0, 1)
+
+
+async def test_a_judge_that_has_answered_is_not_asked_again_when_a_run_is_taken_up(
+    system: SmallSystem,
+) -> None:
+    """Everything was killed meanwhile, and the rollout is published a second time."""
+
+    async def twice(task: Task, reply: Reply, judge: Model) -> Verdict:
+        first, second = await judge.ask("first?"), await judge.ask("second?")
+        return Verdict(1.0, fields={"said": [first.text, second.text]})
+
+    loaded = judged(twice)
+    await system.add_resource(loaded, name="first")
+    judge = Engine(answer("one"), Hang())
+    await system.add_model(judge, name="judge-1", pool="judge")
+    spec = made(durability="turn")
+    await system.enqueue(spec)
+    await judge.calls.until(2)
+    for name in ("agent-1", "first", "judge-1"):
+        system.kill(name)
+    await system.bus.forget("task.*.*.run")
+    again = Engine(answer("two"))
+    await system.add_model(again, name="judge-2", pool="judge")
+    await system.add_resource(loaded, name="second")
+    await system.add_agent(name="agent-2")
+    await system.enqueue(msgspec.structs.replace(spec, taken_up=True))
+    (record,) = await system.records(1)
+    assert msgspec.json.decode(record.row)["said"] == ["one", "two"]
+    assert len(again.calls.items) == 1
