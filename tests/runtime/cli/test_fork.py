@@ -1,0 +1,108 @@
+"""``fork`` on files of runs: what it takes from them, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gym_runtime.files import OutputFiles
+from runtime.cli.started import SCRIPT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+MODEL = ("--model", "scripted/message")
+
+
+def gym(folder: Path, *command: str) -> tuple[int, str]:
+    """Its status, and what it said on standard error."""
+    ended = subprocess.run([SCRIPT, *command], capture_output=True, text=True, cwd=folder, timeout=60)
+    return ended.returncode, ended.stderr
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def asked(row: dict[str, Any]) -> list[str]:
+    return [item["content"] for item in row["response"]["output"] if item["role"] == "user"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_fork_has_the_agent_of_its_rollouts_run(tmp_path: Path) -> None:
+    agent = ("--agent", "reflection", "--agent-set", "max_reflections=1")
+    assert gym(tmp_path, "run", "mcqa", "--limit", "1", *MODEL, *agent, "-o", "a.jsonl")[0] == 0
+    (stored,) = rows(tmp_path / "a.jsonl")
+    assert stored["_gym"]["turns"] == 3
+
+    assert gym(tmp_path, "fork", "a.jsonl:0@1", *MODEL, "-o", "b.jsonl")[0] == 0
+    (forked,) = rows(tmp_path / "b.jsonl")
+    assert (forked["_gym"]["turns"], asked(forked)) == (3, asked(stored))
+    settings = json.loads((tmp_path / "b_run.json").read_text())["settings"]
+    assert (settings["agent"], settings["agent_options"]) == ("reflection", {"max_reflections": 1})
+
+    # Another one may be asked for, and then has its own options.
+    assert gym(tmp_path, "fork", "a.jsonl:0@1", *MODEL, "--agent", "tool_loop", "-o", "c.jsonl")[0] == 0
+    assert rows(tmp_path / "c.jsonl")[0]["_gym"]["turns"] == 1
+    # A manifest names no file.
+    manifest = json.loads((tmp_path / "a_run.json").read_text())
+    manifest["settings"]["agent"] = "planted"
+    (tmp_path / "a_run.json").write_text(json.dumps(manifest))
+    (tmp_path / "planted.py").write_text("raise SystemExit('planted')\n")
+    status, said = gym(tmp_path, "fork", "a.jsonl:0@1", *MODEL, "-o", "d.jsonl")
+    assert status == 2
+    assert "the rollout's agent 'planted' is not installed here: name its file with --agent" in said
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of a run: calls.jsonl and others."""
+    folder = tmp_path_factory.mktemp("stored")
+    command = ("run", "example_single_tool_call", "--limit", "1", "--model", "scripted/tool-then-message")
+    assert gym(folder, *command, "-o", "calls.jsonl")[0] == 0
+    return folder
+
+
+def test_a_command_that_starts_nothing_writes_nothing(stored: Path, tmp_path: Path) -> None:
+    calls, output = str(stored / "calls.jsonl"), tmp_path / "f.jsonl"
+
+    def fork(turn: int, *flags: str) -> tuple[int, str]:
+        return gym(tmp_path, "fork", f"{calls}:0@{turn}", *MODEL, "-o", "f.jsonl", *flags)
+
+    assert fork(1, "--dry-run")[0] == 0
+    assert fork(1, "--judge", "scripted/judge")[0] == 2
+    assert contents(tmp_path) == {}
+    assert fork(1)[0] == 0
+    written = contents(tmp_path)
+    (row,) = rows(tmp_path / "f_fork.jsonl")
+    assert len(row["_gym_fork"]["turns"]) == 1
+
+    for flags, complaint in (
+        ((), "has rows already"),
+        (("--resume",), "the input rows changed"),
+        (("--overwrite", "--dry-run"), ""),
+    ):
+        status, said = fork(0, *flags)
+        assert (status, complaint in said) == (2 if complaint else 0, True), said
+        assert contents(tmp_path) == written
+    with OutputFiles.beside(output).lock():
+        status, said = fork(0, "--overwrite")
+        assert (status, "is being written by" in said) == (2, True), said
+    assert contents(tmp_path)["f_fork.jsonl"] == written["f_fork.jsonl"]
+    # The same fork goes on.
+    status, said = fork(1, "--resume")
+    assert (status, "the run is complete" in said) == (0, True), said
+    assert fork(0, "--overwrite")[0] == 0
+    assert "turns" not in rows(tmp_path / "f_fork.jsonl")[0]["_gym_fork"]
+
+
+def test_a_fork_never_writes_over_its_source(stored: Path) -> None:
+    before = contents(stored)
+    for output in ("calls.jsonl", "./calls.jsonl"):
+        status, said = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, "-o", output, "--overwrite")
+        assert (status, contents(stored)) == (2, before)
+        assert "calls.jsonl would be read and written; choose another -o" in said
