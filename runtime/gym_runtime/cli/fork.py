@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,8 +39,9 @@ def fork(
         rollout: A stored rollout and how many turns of it are shared: FILE:TASK@TURN or
             FILE:TASK.ROLLOUT@TURN; without ROLLOUT it is the first one of its task.
         times: How many rollouts begin there.
-        tool_output: What the model is told that its last shared call answered, in place of the real answer;
-            for several calls a JSON object of texts by call_id.
+        tool_output: What the model is told that its last shared call answered, in place of the real answer.
+            Of several calls, a JSON object of texts by call_id; of one call, an object without its call_id is
+            the text itself.
         go_on: Where a repeated call is answered differently, go on with the new answer; by default the
             rollout fails.
         environment: The environment of a row that names none, or one that is not installed here: a module's
@@ -47,14 +49,15 @@ def fork(
     """
     from gym_runtime.cli.whole_run import WholeRun
     from gym_runtime.files.dataset import Source
-    from gym_runtime.files.forks import Change, forked, stored_rollout
+    from gym_runtime.files.forks import Change, answered_calls, forked, stored_rollout
     from gym_runtime.files.results import OutputFiles
 
-    if options.input is not None or options.extend:
-        raise UsageError("fork runs one row, which it makes itself: leave --input and --extend out")
+    if options.input is not None:
+        raise UsageError("fork runs one row, which it makes itself: leave --input out")
     stored = stored_rollout(rollout, environment)
     sampling = options.rollouts.sampling
-    change = Change(system_prompt=sampling.system_prompt, tool_output=_outputs(tool_output))
+    told = tool_output and _outputs(tool_output, answered_calls(stored.line, stored.turn))
+    change = Change(system_prompt=sampling.system_prompt, tool_output=told)
     made = forked(stored.line, stored.turn, change, on_difference="go_on" if go_on else "fail")
     file, _, place = rollout.rpartition(":")
     output = options.output or RESULTS / f"{Path(file).stem}-fork-{place.replace('@', '-')}.jsonl"
@@ -94,9 +97,10 @@ def _encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _outputs(said: str | None) -> str | dict[str, str] | None:
-    """A text, or texts by ``call_id``."""
+def _outputs(said: str, calls: Sequence[str]) -> str | dict[str, str]:
+    """A text, or texts by ``call_id``: a tool may answer with an object, too."""
     try:
-        return msgspec.json.decode(said or "", type=dict[str, str])
+        texts = msgspec.json.decode(said, type=dict[str, str])
     except UNREADABLE:
         return said
+    return said if len(calls) == 1 and calls[0] not in texts else texts

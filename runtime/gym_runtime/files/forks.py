@@ -73,6 +73,7 @@ class _Own(msgspec.Struct, frozen=True):
     saved: _Saved = _Saved()
     environment: str = ""
     turns: int | None = None
+    seat: str = ""
     weight_versions: list[str] = []
 
 
@@ -130,7 +131,7 @@ def forked(
         response = decode_response(stored.response)
         recorded = recorded_calls(response.output)
         _require(turn, recorded, stored.own)
-        found = list(_turns(response, recorded, stored.own))[:turn]
+        found = list(_turns(response, recorded, stored.own))[:turn] if turn else []
         if change.system_prompt is not None:
             found = [msgspec.structs.replace(one, tokens=None) for one in found]
         fork = Fork(
@@ -277,10 +278,20 @@ def _require(turn: int, recorded: Sequence[RecordedCall], own: _Own) -> None:
     Raises:
         UsageError: the rollout cannot be forked at this turn.
     """
-    if own.turns is not None and own.turns != len(recorded):
+    if turn and own.seat:
         raise UsageError(
-            f"the rollout took {counted(own.turns, 'turn')}, and its transcript shows {len(recorded)}: where "
-            "one follows another directly, only token ids tell them apart (--return-token-ids)"
+            f"the rollout has several seats, and its transcript is that of '{own.seat[:MAX_CHARS]}' alone: "
+            "it can be forked at turn 0, which shares no turns"
+        )
+    if turn and own.turns is not None and own.turns != len(recorded):
+        why = (
+            "the others were asked in conversations of their own"
+            if any(one.tokens for one in recorded)
+            else "where one follows another directly, only token ids tell them apart (--return-token-ids)"
+        )
+        raise UsageError(
+            f"the rollout took {counted(own.turns, 'turn')}, and its transcript shows {len(recorded)}: "
+            f"{why}; it can be forked at turn 0, which shares no turns"
         )
     if not 0 <= turn <= len(recorded):
         there = counted(len(recorded), "turn")
@@ -316,6 +327,19 @@ def _turns(response: Response, recorded: Sequence[RecordedCall], own: _Own) -> I
         )
 
 
+def answered_calls(line: bytes, turn: int) -> list[str]:
+    """The ``call_id`` s of the calls that were answered after a turn of a result row."""
+    try:
+        recorded = recorded_calls(decode_response(_decode_row(line).response).output)
+    except UNREADABLE:
+        return []
+    return _answered(recorded[turn - 1].after) if 0 < turn <= len(recorded) else []
+
+
+def _answered(after: Sequence[Raw]) -> list[str]:
+    return [item.call_id for item in map(decode_item, after) if isinstance(item, FunctionCallOutput)]
+
+
 def _told(output: str | Mapping[str, str] | None, turns: Sequence[ForkTurn]) -> dict[str, str]:
     """
     Raises:
@@ -323,8 +347,7 @@ def _told(output: str | Mapping[str, str] | None, turns: Sequence[ForkTurn]) -> 
     """
     if output is None:
         return {}
-    items = map(decode_item, turns[-1].after) if turns else ()
-    called = [item.call_id for item in items if isinstance(item, FunctionCallOutput)]
+    called = _answered(turns[-1].after) if turns else []
     if isinstance(output, str):
         if len(called) != 1:
             raise UsageError(

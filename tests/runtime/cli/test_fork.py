@@ -106,3 +106,34 @@ def test_a_fork_never_writes_over_its_source(stored: Path) -> None:
         status, said = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, "-o", output, "--overwrite")
         assert (status, contents(stored)) == (2, before)
         assert "calls.jsonl would be read and written; choose another -o" in said
+
+
+def test_an_object_may_be_what_a_tool_answered(stored: Path, tmp_path: Path) -> None:
+    (row,) = rows(stored / "calls.jsonl")
+    (call_id,) = (item["call_id"] for item in row["response"]["output"] if item["type"] == "function_call")
+    said = '{"city": "Lisbon", "weather_description": "freezing"}'
+    for given, name in ((said, "whole"), (json.dumps({call_id: said}), "named")):
+        flags = ("--tool-output", given, "-o", str(tmp_path / f"{name}.jsonl"))
+        status, complaint = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, *flags)
+        assert status == 0, complaint
+        (fork,) = rows(tmp_path / f"{name}_fork.jsonl")
+        assert fork["_gym_fork"]["outputs"] == {call_id: said}
+
+
+def test_more_forks_are_made_by_the_remedy_that_is_named(stored: Path, tmp_path: Path) -> None:
+    def fork(*flags: str) -> tuple[int, str]:
+        where = ("-o", str(tmp_path / "f.jsonl"))
+        return gym(stored, "fork", "calls.jsonl:0@1", *MODEL, *where, *flags)
+
+    assert fork("--times", "1")[0] == 0
+    status, said = fork("--times", "3", "--resume")
+    assert (status, "--resume --extend makes the run larger" in said) == (2, True)
+    status, said = fork("--times", "3", "--resume", "--extend")
+    assert (status, len(rows(tmp_path / "f.jsonl"))) == (0, 3), said
+
+
+@pytest.mark.parametrize("times", ["1000001", "99999999999999999999"])
+def test_an_absurd_number_of_forks_is_refused(stored: Path, tmp_path: Path, times: str) -> None:
+    where = ("-o", str(tmp_path / "f.jsonl"))
+    status, said = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, *where, "--times", times, "--dry-run")
+    assert (status, said) == (2, f"gym-runtime: repeats is {times}; it must be at most 1000000\n")
