@@ -15,9 +15,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 MODEL = ("--model", "scripted/message")
 
 
-def gym(folder: Path, *command: str) -> tuple[int, str]:
+def gym(folder: Path, *command: str, typed: str = "") -> tuple[int, str]:
     """Its status, and what it said on standard error."""
-    ended = subprocess.run([SCRIPT, *command], capture_output=True, text=True, cwd=folder, timeout=60)
+    ended = subprocess.run(
+        [SCRIPT, *command], input=typed, capture_output=True, text=True, cwd=folder, timeout=60
+    )
     return ended.returncode, ended.stderr
 
 
@@ -137,3 +139,30 @@ def test_an_absurd_number_of_forks_is_refused(stored: Path, tmp_path: Path, time
     where = ("-o", str(tmp_path / "f.jsonl"))
     status, said = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, *where, "--times", times, "--dry-run")
     assert (status, said) == (2, f"gym-runtime: repeats is {times}; it must be at most 1000000\n")
+
+
+NOTES = """
+from gym_runtime import Environment, Reply, Task, Verdict
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(float("done" in reply.text))
+
+environment = Environment(resource=verify, description="Notes.")
+"""
+
+
+def test_rollouts_of_a_module_are_forked_and_played_if_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(NOTES)
+    (tmp_path / "in.jsonl").write_text('{"responses_create_params": {"input": "Note it."}}\n')
+    run = ("run", "notes.py", "--input", "in.jsonl", *MODEL, "-o", "n.jsonl")
+    assert gym(tmp_path, *run)[0] == 0
+    for command in (("fork", "n.jsonl:0@0", *MODEL), ("play", "n.jsonl:0@0")):
+        # A row does not say which file is run.
+        status, said = gym(tmp_path, *command)
+        assert status == 2
+        assert "environment 'notes' is not installed here: name its file" in said
+        assert "--environment" in said
+        for name in ("notes.py", "notes"):
+            more = ("-o", f"{name}.jsonl") if command[0] == "fork" else ()
+            status, said = gym(tmp_path, *command, "--environment", name, *more, typed="done\n")
+            assert status == 0, said
