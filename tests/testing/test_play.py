@@ -89,6 +89,8 @@ def test_rows_and_the_file_of_golds_are_checked_before_anything_is_played(tmp_pa
     rows.write_text('\n\n{"responses_create_params": {"input": 5}}\n')
     with pytest.raises(UsageError, match=r"rows\.jsonl:3:\d+: "):
         play(NAME, input=rows, row=3)
+    with pytest.raises(UsageError, match="name rows with --input"):
+        play("nemo-gym:http://127.0.0.1:1/mcqa")
     with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
         play(NAME, record=tmp_path / "nowhere" / "golds.jsonl")
     with pytest.raises(UsageError, match="choose another --record"):

@@ -67,6 +67,8 @@ def play(
         if environment is not None:
             raise UsageError("--environment is for a stored rollout, FILE:TASK@TURN")
         found = catalogue.environment(what)
+        if found.guest and input is None:
+            raise UsageError(f"{what} has no example rows: name rows with --input")
         chosen = _row(what, input or found.examples, row)
         agent, options = None, dict[str, Any]()
     requirements.require(found)
