@@ -11,6 +11,7 @@ from gym_resources import nim
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, Truncated
 from gym_runtime.rollout.seats import checked_names
+from gym_runtime.training import forked
 from gym_testing.small_system import Hang, answer, environment, small_system
 from gym_testing.virtual_clock import BACKEND
 
@@ -100,6 +101,22 @@ async def test_a_game_goes_on_where_its_worker_died() -> None:
     assert len(engine.calls.items) == 4  # only the move that was on its way is asked for again
     assert record.rewards == {"first": 1.0, "second": 0.0}
     assert {one.seat: len(one.turns) for one in record.sequences()} == {"first": 2, "second": 1}
+
+
+async def test_a_game_of_several_seats_is_forked_from_its_beginning_only() -> None:
+    engine = Exact(FIRST, SECOND, LAST)
+    async with small_system() as system:
+        await system.add_model(engine)
+        await system.add_resource(environment(nim.environment, "nim"))
+        await hire(system, "self_play")
+        asked: dict[str, Any] = {"environment": "nim", "agent": "self_play"}
+        (played,) = await system.make(spec("self_play", ROW, environment="nim"))
+        with pytest.raises(UsageError, match="several seats, and its transcript is that of 'first' alone"):
+            forked(played, 1)
+        system.stop("model-1")
+        await system.add_model(Exact(FIRST, answer("I resign.")), name="model-2")
+        (record,) = [one async for one in system.client.fork(played, 0, **asked)]
+    assert (record.outcome, record.rewards, record.turns) == (Completed(), {"first": 1.0, "second": 0.0}, 2)
 
 
 async def test_seats_that_are_none_are_refused() -> None:

@@ -65,3 +65,51 @@ def test_a_stored_rollout_is_played_on_from_a_turn(
         play(f"{stored}:0@1")
     with pytest.raises(UsageError, match="has no row 99"):
         play(NAME, row=99)
+    for what in (str(stored), f"{stored}:0"):
+        with pytest.raises(UsageError, match="give FILE:TASK@TURN"):
+            play(what)
+    with pytest.raises(UsageError, match=r"there is no file gone\.jsonl"):
+        play("gone.jsonl:0@1")
+
+
+def test_what_is_typed_need_not_be_utf_8(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO("東\udcff京\n".encode("utf-8", "surrogateescape")))
+    typed.reconfigure(errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", typed)
+    assert play("string_match") == 0
+    assert "reward 0" in capsys.readouterr().out
+
+
+def test_rows_and_the_file_of_golds_are_checked_before_anything_is_played(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    with pytest.raises(UsageError, match=r"there is no file .*rows\.jsonl"):
+        play(NAME, input=rows)
+    rows.write_text('\n\n{"responses_create_params": {"input": 5}}\n')
+    with pytest.raises(UsageError, match=r"rows\.jsonl:3:\d+: "):
+        play(NAME, input=rows, row=3)
+    with pytest.raises(UsageError, match="name rows with --input"):
+        play("nemo-gym:http://127.0.0.1:1/mcqa")
+    with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
+        play(NAME, record=tmp_path / "nowhere" / "golds.jsonl")
+    with pytest.raises(UsageError, match="choose another --record"):
+        play(NAME, record=tmp_path)
+
+
+def test_only_what_scores_is_recorded_and_replaces_an_earlier_gold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    gold = tmp_path / "gold.jsonl"
+    typed(monkeypatch, "")
+    assert play(NAME, record=gold) == 1
+    assert "failed: the person left" in capsys.readouterr().out
+    typed(monkeypatch, "I cannot tell.\n")
+    with pytest.raises(UsageError, match="what you did scores 0 instead of 1"):
+        play("string_match", record=gold)
+    assert not gold.exists()
+    for said in ("Cold.\n", "Very cold.\n"):
+        typed(monkeypatch, CALL + said)
+        assert play(NAME, record=gold) == 0
+    (line,) = gold.read_text().splitlines()
+    assert json.loads(line)["gold"][-1] == "Very cold."

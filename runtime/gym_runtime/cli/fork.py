@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from gym_runtime.cli.options import AT_LEAST_ONE, FLAT
 from gym_runtime.cli.run import RESULTS, RUN, RunOptions
 from gym_runtime.errors import UNREADABLE, UsageError
+
+if TYPE_CHECKING:
+    from gym_runtime.cli.options import RolloutOptions
+    from gym_runtime.files.forks import StoredRollout
 
 
 def fork(
@@ -26,50 +31,76 @@ def fork(
     """Make new rollouts that begin with the first turns of a stored one.
 
     The recorded answers are used; the environment's calls are made again in new sessions, and must be
-    answered as they were. From the next turn on the model is asked. Flags of sampling replace what is
-    recorded. The row that is run is put beside the output, as NAME_fork.jsonl.
+    answered as they were. From the next turn on the model is asked. The agent and its options are those of
+    the rollout's run, as the manifest beside its file says; --agent and --agent-set replace them, and flags
+    of sampling what is recorded. The row that is run is put beside the output, as NAME_fork.jsonl.
 
     Args:
         rollout: A stored rollout and how many turns of it are shared: FILE:TASK@TURN or
             FILE:TASK.ROLLOUT@TURN; without ROLLOUT it is the first one of its task.
         times: How many rollouts begin there.
-        tool_output: What the model is told that its last shared call answered, in place of the real answer;
-            for several calls a JSON object of texts by call_id.
+        tool_output: What the model is told that its last shared call answered, in place of the real answer.
+            Of several calls, a JSON object of texts by call_id; of one call, an object without its call_id is
+            the text itself.
         go_on: Where a repeated call is answered differently, go on with the new answer; by default the
             rollout fails.
-        environment: The environment of a row that names none.
+        environment: The environment of a row that names none, or one that is not installed here: a module's
+            path, or a guest's SCHEME:ADDRESS.
     """
     from gym_runtime.cli.whole_run import WholeRun
-    from gym_runtime.environment import catalogue
-    from gym_runtime.files.appender import write_whole
-    from gym_runtime.files.forks import Change, forked, stored_row
+    from gym_runtime.files.dataset import Source
+    from gym_runtime.files.forks import Change, answered_calls, forked, stored_rollout
+    from gym_runtime.files.results import OutputFiles
 
-    if options.input is not None or options.extend:
-        raise UsageError("fork runs one row, which it makes itself: leave --input and --extend out")
-    line, turn = stored_row(rollout)
+    if options.input is not None:
+        raise UsageError("fork runs one row, which it makes itself: leave --input out")
+    stored = stored_rollout(rollout, environment)
     sampling = options.rollouts.sampling
-    change = Change(system_prompt=sampling.system_prompt, tool_output=_outputs(tool_output))
-    made = forked(line, turn, change, on_difference="go_on" if go_on else "fail")
+    told = tool_output and _outputs(tool_output, answered_calls(stored.line, stored.turn))
+    change = Change(system_prompt=sampling.system_prompt, tool_output=told)
+    made = forked(stored.line, stored.turn, change, on_difference="go_on" if go_on else "fail")
     file, _, place = rollout.rpartition(":")
     output = options.output or RESULTS / f"{Path(file).stem}-fork-{place.replace('@', '-')}.jsonl"
     rows = output.with_name(f"{output.stem}_fork.jsonl")
-    try:
-        rows.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(rows, iter([made + b"\n"]))
-    except OSError as error:
-        raise UsageError(f"cannot write {rows}: {error.strerror}") from None
+    OutputFiles.beside(output).refuse_inputs(stored.path)
+    if rows.resolve() == stored.path.resolve():
+        raise UsageError(f"{rows} would be read and written; choose another -o")
     asked = replace(
-        options.rollouts,
+        _with_agent(options.rollouts, stored),
         repeats=(str(times),),
         sampling=replace(sampling, system_prompt=None),
     )
-    names = catalogue.several((environment,) if environment else ())
-    return WholeRun(names, replace(options, input=rows, output=output, rollouts=asked)).run()
+    source = Source(str(rows), environment, called=rollout, content=made + b"\n")
+    names = (environment,) if environment else ()
+    return WholeRun(names, replace(options, input=rows, output=output, rollouts=asked), source).run()
 
 
-def _outputs(said: str | None) -> str | dict[str, str] | None:
-    """A text, or texts by ``call_id``."""
+def _with_agent(asked: RolloutOptions, stored: StoredRollout) -> RolloutOptions:
+    """The options with the agent of the stored rollout, as far as they do not replace it."""
+    from gym_runtime.cli import terminal
+
+    if stored.run is None and asked.settings.agent is None:
+        terminal.errors().print(
+            f"{stored.path} has no manifest beside it: the agent is the environment's; --agent names another",
+            soft_wrap=True,
+            markup=False,
+        )
+    agent, recorded = stored.agent(asked.settings.agent)
+    given = {text.partition("=")[0] for text in asked.agent_options}
+    kept = [f"{name}={_encode(value)}" for name, value in recorded.items() if name not in given]
+    return replace(
+        asked, settings=replace(asked.settings, agent=agent), agent_options=(*kept, *asked.agent_options)
+    )
+
+
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _outputs(said: str, calls: Sequence[str]) -> str | dict[str, str]:
+    """A text, or texts by ``call_id``: a tool may answer with an object, too."""
     try:
-        return msgspec.json.decode(said or "", type=dict[str, str])
+        texts = msgspec.json.decode(said, type=dict[str, str])
     except UNREADABLE:
         return said
+    return said if len(calls) == 1 and calls[0] not in texts else texts

@@ -22,6 +22,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -44,6 +45,7 @@ from gym_runtime.client.tracking import load_tracker, tell_alarms
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import GymError, UsageError
+from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import OutputFiles, load_manifest
@@ -67,15 +69,19 @@ START_NOTE_S = 2.0
 
 
 class WholeRun:
-    """Made of the options; `run` it once."""
+    """Made of the options; `run` it once.
+
+    Args:
+        made: the rows, where the command makes them itself; its file is written once the run begins.
+    """
 
     _recorded: RecordedRun
     _display: Display
     _making: anyio.CancelScope
     _ring: Callable[[Alarm], None]
 
-    def __init__(self, names: Sequence[str], options: RunOptions) -> None:
-        self._names, self._options = names, options
+    def __init__(self, names: Sequence[str], options: RunOptions, made: Source | None = None) -> None:
+        self._names, self._options, self._made = names, options, made
         self._config = load_config(options.config)
         self._broker = self._config.broker(options.broker)
         self._run_id = new_run_id()
@@ -115,7 +121,8 @@ class WholeRun:
         if options.input is None:
             require_known(self._row_fields, environments)
         files = OutputFiles.beside(options.output_path(self._names))
-        found = sources(self._names, options.input, options.rows.limit)
+        made = self._made
+        found = [made] if made else sources(self._names, options.input, options.rows.limit)
         files.refuse_inputs(*(source.path for source in found if source.path != "-"))
         for source in found:
             source.require()
@@ -205,7 +212,7 @@ class WholeRun:
         except BaseException:
             recorded.withdraw()
             raise
-        recorded.begin()
+        self._begin()
         with terminable():  # the event loop has put SIGTERM back to its default
             return self._report(interrupted=interrupted)
 
@@ -288,6 +295,12 @@ class WholeRun:
             images=options.images,
         )
 
+    def _begin(self) -> None:
+        """The run has started: files that it replaces may go."""
+        self._recorded.begin()
+        if self._made is not None and self._made.content is not None:
+            write_whole(Path(self._made.path), iter([self._made.content]))
+
     async def _make(self, system: System, noted: Sequence[int]) -> bool:
         """Make the rollouts and stop the system; whether a signal ended it.
 
@@ -303,7 +316,7 @@ class WholeRun:
                 with self._making:
                     async with anyio.create_task_group() as group:
                         await self._ready(system)
-                        self._recorded.begin()
+                        self._begin()
                         group.start_soon(self._watch_system, system)
                         with self._display:
                             await self._collect(system)

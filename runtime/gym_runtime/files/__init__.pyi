@@ -6,6 +6,7 @@ from .dataset import Dataset as Dataset
 from .dataset import Source as Source
 from .forks import Change as Change
 from .forks import forked as forked
+from .forks import stored_rollout as stored_rollout
 from .forks import stored_row as stored_row
 from .merging import StoredInputs as StoredInputs
 from .prompts import PromptTemplate as PromptTemplate

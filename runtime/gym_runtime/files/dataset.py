@@ -53,11 +53,13 @@ class Source(msgspec.Struct, frozen=True):
         path: ``-`` is standard input.
         environment: that of the rows that name none.
         called: how errors name the file; its path by default.
+        content: the rows, where the file is still to be written.
     """
 
     path: str
     environment: str | None = None
     called: str = ""
+    content: bytes | None = None
 
     def __str__(self) -> str:
         return self.called or self.path
@@ -68,7 +70,7 @@ class Source(msgspec.Struct, frozen=True):
         Raises:
             UsageError: it is not.
         """
-        if self.path != "-" and not Path(self.path).exists():
+        if self.path != "-" and self.content is None and not Path(self.path).exists():
             raise UsageError(f"there is no file {self.path}")
 
 
@@ -77,14 +79,15 @@ class LineFile:
 
     Args:
         called: how errors name it; its path by default.
+        content: read in place of the file.
 
     Raises:
         UsageError: it can't be opened, or the copy can't be written.
     """
 
-    def __init__(self, path: str, called: str = "") -> None:
+    def __init__(self, path: str, called: str = "", content: bytes | None = None) -> None:
         self.path = called or path
-        self._file = _open(path)
+        self._file = _open(path) if content is None else _spool(io.BytesIO(content))
         self._marked = (0, 0)
 
     def close(self) -> None:
@@ -196,7 +199,7 @@ def _spool(stream: IO[bytes]) -> IO[bytes]:
         copy.flush()
     except OSError as error:
         copy.close()
-        raise UsageError(f"cannot copy standard input to {tempfile.gettempdir()}: {error.strerror}") from None
+        raise UsageError(f"cannot copy the rows to {tempfile.gettempdir()}: {error.strerror}") from None
     return copy
 
 
@@ -281,7 +284,7 @@ class Dataset:
         ]
         try:
             for source, reader in zip(sources, readers, strict=True):
-                self._parts.append(_Part(source, LineFile(source.path, str(source)), reader))
+                self._parts.append(_Part(source, LineFile(source.path, str(source), source.content), reader))
             self._check(note_places=shuffle_seed is not None)
             if shuffle_seed is not None:
                 self._shuffle(shuffle_seed)

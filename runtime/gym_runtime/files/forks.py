@@ -12,12 +12,15 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
 
+from gym_runtime.environment import catalogue
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
+from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
 from gym_runtime.files.rows import check_sampling, overridden
 from gym_runtime.files.sample import lines_of, sample_row
 from gym_runtime.files.stored_images import with_images
@@ -31,7 +34,7 @@ from gym_runtime.messages.fork import (
     item_tokens,
     recorded_calls,
 )
-from gym_runtime.messages.names import is_own
+from gym_runtime.messages.names import MAX_CHARS, is_own
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.responses import NULL, FunctionCallOutput, Response, decode_item, decode_response
 from gym_runtime.plurals import counted
@@ -70,6 +73,7 @@ class _Own(msgspec.Struct, frozen=True):
     saved: _Saved = _Saved()
     environment: str = ""
     turns: int | None = None
+    seat: str = ""
     weight_versions: list[str] = []
 
 
@@ -82,11 +86,16 @@ class _Row(msgspec.Struct, frozen=True):
     rollout_index: int = msgspec.field(name="_ng_rollout_index", default=0)
 
 
+class _Ref(msgspec.Struct, frozen=True):
+    name: str | None = None
+
+
 class _InputItem(msgspec.Struct, frozen=True):
     role: str = ""
 
 
 _decode_row = msgspec.json.Decoder(_Row).decode
+_decode_ref = msgspec.json.Decoder[_Ref | None](_Ref | None).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_input = msgspec.json.Decoder[str | list[Raw]](str | list[Raw]).decode
 _decode_input_item = msgspec.json.Decoder(_InputItem).decode
@@ -122,7 +131,7 @@ def forked(
         response = decode_response(stored.response)
         recorded = recorded_calls(response.output)
         _require(turn, recorded, stored.own)
-        found = list(_turns(response, recorded, stored.own))[:turn]
+        found = list(_turns(response, recorded, stored.own))[:turn] if turn else []
         if change.system_prompt is not None:
             found = [msgspec.structs.replace(one, tokens=None) for one in found]
         fork = Fork(
@@ -175,15 +184,114 @@ def stored_row(named: str) -> tuple[bytes, int]:
     return with_images(chosen, path.parent), int(found["turn"])
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredRollout:
+    """A rollout in a file of results, and how it was made.
+
+    Attributes:
+        path: the file.
+        line: its row.
+        turn: the turn that was named.
+        environment: that of its row, or the one that was named in its place.
+        run: the manifest beside the file, if there is one.
+    """
+
+    path: Path
+    line: bytes
+    turn: int
+    environment: LoadedEnvironment
+    run: Manifest | None
+
+    def agent(self, asked: str | None = None) -> tuple[str | None, dict[str, Any]]:
+        """The agent and its options, as its run named them; None for the environment's agent.
+
+        Args:
+            asked: an agent to take in its place, as a user names it.
+
+        Raises:
+            UsageError: the agent is not known here.
+        """
+        settings = self.run.settings if self.run else {}
+        name, options = settings.get("agent"), settings.get("agent_options")
+        found = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
+        if asked is not None:
+            return asked, found if catalogue.known_name("agents", asked) == name else {}
+        if not isinstance(name, str):
+            return None, found
+        if not catalogue.is_known("agents", name):  # never a file, because a manifest gives the name
+            raise UsageError(
+                f"the rollout's agent '{name[:MAX_CHARS]}' is not installed here: name its file with --agent"
+            )
+        return name, found
+
+
+def stored_rollout(named: str, environment: str | None = None) -> StoredRollout:
+    """What `stored_row` finds, with its environment and the manifest of its run.
+
+    Args:
+        environment: one that a user has named, also by its file or as a guest, for a row whose own is not
+            known without that.
+
+    Raises:
+        UsageError: as `stored_row`; or the environment is not known.
+    """
+    given = None if environment is None else catalogue.environment(environment)
+    line, turn = stored_row(named)
+    path = Path(named.rpartition(":")[0])
+    beside = path.with_name(f"{path.stem.removesuffix('_failures')}.jsonl")
+    return StoredRollout(
+        path=path,
+        line=line,
+        turn=turn,
+        environment=_environment(named, line, given),
+        run=load_manifest(OutputFiles.beside(beside).manifest),
+    )
+
+
+def _environment(named: str, line: bytes, given: LoadedEnvironment | None) -> LoadedEnvironment:
+    try:
+        stored = _decode_row(line)
+        ref = _decode_ref(stored.agent_ref) or _Ref()
+    except UNREADABLE as error:
+        raise UsageError(f"{named} is no result row: {error}") from None
+    own = stored.own.environment
+    name = own if own and catalogue.is_known("environments", own) else ""
+    try:
+        if ref.name and not own:
+            name = catalogue.resolve_agent_ref(ref.name)
+    except UsageError:
+        name = ""
+    # Never a file, because a row gives the name.
+    if found := catalogue.known_environment(name) if name else given:
+        return found
+    said = own or ref.name or ""
+    if not said:
+        raise UsageError(f"{named} does not say its environment: name it with --environment")
+    raise UsageError(
+        f"the rollout's environment '{said[:MAX_CHARS]}' is not installed here: name its file, or the guest "
+        "as its run did, with --environment"
+    )
+
+
 def _require(turn: int, recorded: Sequence[RecordedCall], own: _Own) -> None:
     """
     Raises:
         UsageError: the rollout cannot be forked at this turn.
     """
-    if own.turns is not None and own.turns != len(recorded):
+    if turn and own.seat:
         raise UsageError(
-            f"the rollout took {counted(own.turns, 'turn')}, and its transcript shows {len(recorded)}: where "
-            "one follows another directly, only token ids tell them apart (--return-token-ids)"
+            f"the rollout has several seats, and its transcript is that of '{own.seat[:MAX_CHARS]}' alone: "
+            "it can be forked at turn 0, which shares no turns"
+        )
+    if turn and own.turns is not None and own.turns != len(recorded):
+        why = (
+            "the others were asked in conversations of their own"
+            if any(one.tokens for one in recorded)
+            else "where one follows another directly, only token ids tell them apart (--return-token-ids)"
+        )
+        raise UsageError(
+            f"the rollout took {counted(own.turns, 'turn')}, and its transcript shows {len(recorded)}: "
+            f"{why}; it can be forked at turn 0, which shares no turns"
         )
     if not 0 <= turn <= len(recorded):
         there = counted(len(recorded), "turn")
@@ -222,6 +330,19 @@ def _turns(response: Response, recorded: Sequence[RecordedCall], own: _Own) -> I
         )
 
 
+def answered_calls(line: bytes, turn: int) -> list[str]:
+    """The ``call_id`` s of the calls that were answered after a turn of a result row."""
+    try:
+        recorded = recorded_calls(decode_response(_decode_row(line).response).output)
+    except UNREADABLE:
+        return []
+    return _answered(recorded[turn - 1].after) if 0 < turn <= len(recorded) else []
+
+
+def _answered(after: Sequence[Raw]) -> list[str]:
+    return [item.call_id for item in map(decode_item, after) if isinstance(item, FunctionCallOutput)]
+
+
 def _told(output: str | Mapping[str, str] | None, turns: Sequence[ForkTurn]) -> dict[str, str]:
     """
     Raises:
@@ -229,8 +350,7 @@ def _told(output: str | Mapping[str, str] | None, turns: Sequence[ForkTurn]) -> 
     """
     if output is None:
         return {}
-    items = map(decode_item, turns[-1].after) if turns else ()
-    called = [item.call_id for item in items if isinstance(item, FunctionCallOutput)]
+    called = _answered(turns[-1].after) if turns else []
     if isinstance(output, str):
         if len(called) != 1:
             raise UsageError(

@@ -235,6 +235,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
+Repeats = Annotated[int, Meta(ge=1, le=1_000_000)]
 Durability = Literal["turn", "result"]
 OTHER_NAMES = {
     "timeout": "timeout_s",
@@ -285,7 +286,7 @@ class RolloutSettings:
     model_pool: str = "policy"
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     role_sampling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    repeats: AtLeastOne | Mapping[str, AtLeastOne] | None = None
+    repeats: Repeats | Mapping[str, Repeats] | None = None
     seed_repeats: bool = False
     max_turns: AtLeastOne | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None

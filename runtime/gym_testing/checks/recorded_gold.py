@@ -49,8 +49,12 @@ async def take(environment: LoadedEnvironment, named: str, into: Path | None = N
     Raises:
         UsageError: there is no such rollout, or it does not score what a gold scores. Nothing was written.
     """
+    return await take_line(environment, _stored_line(named), named, into)
+
+
+async def take_line(environment: LoadedEnvironment, line: bytes, named: str, into: Path | None = None) -> int:
+    """As `take`, of a result row; ``named`` is how errors name it."""
     requirements.require(environment)
-    line = _stored_line(named)
     try:
         stored, fields = decode_stored(line), _decode(line)
         gold = _gold(decode_items(decode_response(stored.response).output))
@@ -77,7 +81,8 @@ async def _judged(
     wanted = environment.definition.gold_reward
     if abs(verdict.reward - wanted) > 1e-9:
         raise UsageError(
-            f"{named} scores {verdict.reward:g} instead of {wanted:g}; choose a rollout that solves its task"
+            f"{named} scores {verdict.reward:g} instead of {wanted:g}: only a rollout that solves its task "
+            "becomes a gold"
         )
     added = verdict.fields.keys() - set(environment.resource.task_type.__struct_encode_fields__)
     kept = {name: value for name, value in row.items() if name not in added}

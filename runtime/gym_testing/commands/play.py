@@ -6,8 +6,8 @@ verdict and forks are those of every run. What comes from elsewhere is printed e
 
 from __future__ import annotations
 
+import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from gym_runtime.cli import AT_LEAST_ONE, formatting, terminal
 from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
 from gym_runtime.errors import UNREADABLE, ModelRefused, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.files import forked, lines_of, stored_row
+from gym_runtime.files import Dataset, Source, forked, lines_of, stored_rollout
 from gym_runtime.messages import as_list, as_object, readable_items
 from rich.text import Text
 
@@ -44,6 +44,7 @@ def play(
     row: Annotated[int, AT_LEAST_ONE] = 1,
     input: Annotated[Path | None, Parameter(name=["--input", "-i"])] = None,  # noqa: A002
     record: Path | None = None,
+    environment: str | None = None,
 ) -> int:
     """Be the model yourself: see the conversation and the tools, answer or call, and get the verdict.
 
@@ -51,52 +52,75 @@ def play(
         what: An environment; or a stored rollout and how many of its turns are shared, FILE:TASK@TURN.
         row: Which row, by its line; of the environment's examples or of the input.
         input: Rows, JSONL.
-        record: Add the row with what you did as its gold to this file, if it scores what a gold scores.
+        record: Put the row with what you did as its gold into this file, if it scores what a gold scores.
+            A row that is there already gets this gold in place of its own.
+        environment: Of a stored rollout, if it is not installed here: a module's path, or a guest's
+            SCHEME:ADDRESS.
     """
-    if "@" in what and Path(what.rpartition(":")[0]).is_file():
-        line, turn = stored_row(what)
-        stored = _decode(line)
-        name = as_object(stored.get("_gym")).get("environment") or as_object(stored.get("agent_ref")).get(
-            "name"
-        )
-        if not name:
-            raise UsageError(f"{what} does not say its environment: its row has neither _gym nor agent_ref")
-        # Never a file, because a row gives the name.
-        environment, chosen = catalogue.known_environment(str(name)), forked(line, turn)
+    if record is not None:
+        _require_writable(record)
+    if _is_stored(what):
+        stored = stored_rollout(what, environment)
+        found, chosen = stored.environment, forked(stored.line, stored.turn)
+        agent, options = stored.agent()
     else:
-        environment = catalogue.environment(what)
-        chosen = _row(input or environment.examples, row)
-    requirements.require(environment)
+        if environment is not None:
+            raise UsageError("--environment is for a stored rollout, FILE:TASK@TURN")
+        found = catalogue.environment(what)
+        if found.guest and input is None:
+            raise UsageError(f"{what} has no example rows: name rows with --input")
+        chosen = _row(what, input or found.examples, row)
+        agent, options = None, dict[str, Any]()
+    requirements.require(found)
+    agent = agent or found.definition.agent_of("").name
     try:
-        played = anyio.run(_played, environment, chosen, backend_options={"use_uvloop": False})
+        played = anyio.run(_played, found, agent, options, chosen, backend_options={"use_uvloop": False})
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
     terminal.output().print(_verdict(played), soft_wrap=True)
-    if record is not None:
-        with tempfile.TemporaryDirectory(prefix="gym-play-") as folder:
-            path = Path(folder) / "played.jsonl"
-            path.write_bytes(bytes(played.row) + b"\n")
-            number = anyio.run(recorded_gold.take, environment, f"{path}:1", record)
+    if record is not None and played.reward is not None:
+        number = anyio.run(recorded_gold.take_line, found, bytes(played.row), "what you did", record)
         terminal.errors().print(f"{record}:{number} has the row and its gold", soft_wrap=True)
     return 0 if played.reward is not None else 1
 
 
-def _row(path: Path, number: int) -> bytes:
+def _is_stored(what: str) -> bool:
+    """Whether a file of rollouts is meant: there is one, or nothing else has such a name."""
+    file = Path(what.rpartition(":")[0])
+    if catalogue.exists("environments", what):
+        return False
+    return ".jsonl" in what or ("@" in what and file.is_file())
+
+
+def _require_writable(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    if path.is_dir() or not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UsageError(f"cannot write {path}: choose another --record")
+
+
+def _row(environment: str, path: Path, number: int) -> bytes:
+    source = Source(str(path), environment)
+    source.require()
     try:
-        for at, line in lines_of(path):
-            if at == number:
-                return line
+        found = next((line for at, line in lines_of(path) if at == number), None)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    raise UsageError(f"{path} has no row {number}")
+    if found is None:
+        raise UsageError(f"{path} has no row {number}")
+    # The other lines are left out, not checked; blank ones in their place keep the line's number.
+    content = b"\n" * (number - 1) + found
+    Dataset([msgspec.structs.replace(source, content=content)], adopt=True).close()
+    return found
 
 
-async def _played(environment: LoadedEnvironment, row: bytes) -> RolloutRecord:
-    definition = environment.definition
-    name = definition.agent_of("").name
+async def _played(
+    environment: LoadedEnvironment, name: str, options: Mapping[str, Any], row: bytes
+) -> RolloutRecord:
     agent = cast("Agent", catalogue.load_class("agents", name)())
-    roles = {role.name: role.name for role in definition.declared_roles}
+    roles = {role.name: role.name for role in environment.definition.declared_roles}
     async with small_system() as system:
         await system.add_resource(environment)
         await system.add_agent({name: agent})
@@ -107,6 +131,7 @@ async def _played(environment: LoadedEnvironment, row: bytes) -> RolloutRecord:
             [row],
             environment=environment.name,
             agent=name,
+            agent_options=options,
             repeats=1,
             timeout_s=DAY_S,
             call_timeout_s=0.0,
@@ -197,7 +222,8 @@ def _read(who: str) -> str | None:
         line = sys.stdin.readline()
         if not line:
             return "\n".join(lines) if lines else None
-        line = line.rstrip("\n")
+        # Where the terminal sends what is no UTF-8, Python has a surrogate, which no JSON can hold.
+        line = line.rstrip("\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         if not line.endswith("\\"):
             return "\n".join([*lines, line])
         lines.append(line[:-1])

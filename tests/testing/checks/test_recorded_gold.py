@@ -127,7 +127,7 @@ def test_what_the_judge_answered_is_part_of_the_gold(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ("r.jsonl:1", "r.jsonl:1 scores 0 instead of 1; choose a rollout that solves its task"),
+        ("r.jsonl:1", "r.jsonl:1 scores 0 instead of 1: only a rollout that solves its task"),
         ("r.jsonl:2", "r.jsonl:2 is no rollout with a response: "),
         ("r.jsonl:3", "r.jsonl:3 cannot be judged: Object missing required field `goal`"),
         ("r.jsonl:9", "r.jsonl has no rollout 9"),
