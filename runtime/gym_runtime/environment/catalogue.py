@@ -10,8 +10,7 @@ There are two kinds of names, with separate functions:
 - Names from the user, on the command line, in a configuration file or in Python: `load`, `load_class` and
   `environment`. Such a name may also be the path of a ``.py`` file, or mean ``NAME.py`` in the working
   directory if nothing of that name is installed; an environment's may be the path of a ``.toml`` file, which
-  serves another one under its own name with its own settings. From then on this process knows the file
-  by its stem.
+  serves another one under its own name and settings. From then on this process knows the file by its stem.
 - Names from data (a dataset's row, a file of results, a message): `resolve_agent_ref` and
   `known_environment`. Such a name is looked up among the installed modules and the files that the user has
   named before. It is never used as a path, because data must not choose which code runs.
@@ -400,9 +399,8 @@ def load_class(kind: Kind, name: str) -> type[object]:
     if not isinstance(found, type):
         raise UsageError(f"{file} has no class '{wanted}'")
     if getattr(found, "_is_protocol", False):
-        raise UsageError(
-            f"{file} imports '{wanted}' and defines no class of this name; name its own class {wanted}"
-        )
+        whose = f"{file} imports '{wanted}' and defines no class of this name"
+        raise UsageError(f"{whose}; name its own class {wanted}")
     if kind == "agents" and not callable(getattr(found, "run", None)):
         raise UsageError(f"the class 'Agent' of {file} has no method: async def run(self, rollout)")
     return found

@@ -1,6 +1,8 @@
 from .appender import Appender as Appender
 from .appender import repair_tail as repair_tail
 from .appender import write_whole as write_whole
+from .complaints import Complaint as Complaint
+from .complaints import locate as locate
 from .dataset import MAX_LINE_BYTES as MAX_LINE_BYTES
 from .dataset import Dataset as Dataset
 from .dataset import Source as Source
@@ -18,9 +20,7 @@ from .results import count_lines as count_lines
 from .results import failure_class as failure_class
 from .results import load_manifest as load_manifest
 from .row_reader import BadRow as BadRow
-from .row_reader import Complaint as Complaint
 from .row_reader import Row as Row
-from .row_reader import locate as locate
 from .run_metrics import Metrics as Metrics
 from .run_metrics import Summary as Summary
 from .run_metrics import Table as Table

@@ -21,7 +21,8 @@ from msgspec import Raw
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files.row_reader import BadRow, Complaint, locate
+from gym_runtime.files.complaints import Complaint, locate
+from gym_runtime.files.row_reader import BadRow
 
 _PARAMS = "responses_create_params"
 

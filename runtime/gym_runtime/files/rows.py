@@ -25,7 +25,8 @@ from gym_runtime.environment.environment import Environment, LoadedEnvironment, 
 from gym_runtime.environment.settings import agent_for, check_role_sampling
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.appender import write_whole
-from gym_runtime.files.row_reader import BadRow, Row, RowReader, bad_value
+from gym_runtime.files.complaints import bad_value
+from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.messages.fork import FIELD, Fork, decode_fork
 from gym_runtime.messages.names import is_mark, token
 from gym_runtime.messages.responses import CreateParams

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from gym_runtime.files.row_reader import bad_encoding, bad_json, bad_value, locate, members
+from gym_runtime.files.complaints import bad_encoding, bad_json, bad_value, locate, members
 from hypothesis import given
 from hypothesis import strategies as st
 
