@@ -25,10 +25,9 @@ from anyio import to_thread
 from gym_runtime import clock
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import NOT_JSON, TaskError, UsageError
+from gym_runtime.errors import NOT_JSON, UNREADABLE, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
-from gym_runtime.files.row_reader import own_index
 from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -43,6 +42,7 @@ APPEAR_S = 5.0
 APPEAR_LOOK_S = 0.2
 """How often to look for the worker meanwhile."""
 
+TASK_INDEX = "_ng_task_index"
 AnyRow = Mapping[str, Any] | bytes | str
 Declared = Mapping[str, LoadedEnvironment]
 """Environments whose code is elsewhere, by their names."""
@@ -65,10 +65,19 @@ def line(row: AnyRow, position: int = 1) -> bytes:
         raise TaskError(f"row {position} is no JSON, neither as a mapping nor as text: {error}") from error
 
 
+class _Numbered(msgspec.Struct, frozen=True):
+    task_index: Any = msgspec.field(name=TASK_INDEX, default=None)
+
+
+_decode_number = msgspec.json.Decoder(_Numbered).decode
+
+
 def _own_index(row: AnyRow) -> int:
-    if not isinstance(row, Mapping):
-        return own_index(row)
-    found = row.get("_ng_task_index")
+    """A row's own number; -1 if it brings none, or cannot be read."""
+    try:
+        found = row.get(TASK_INDEX) if isinstance(row, Mapping) else _decode_number(row).task_index
+    except UNREADABLE:
+        return -1
     return found if isinstance(found, int) else -1
 
 

@@ -71,15 +71,6 @@ _decode_asked = msgspec.json.Decoder(_Asked).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def own_index(row: bytes | str) -> int:
-    """A row's own ``_ng_task_index``; -1 if it brings none, or cannot be read."""
-    try:
-        found = _decode_head(row).task_index
-    except UNREADABLE:
-        return -1
-    return found if isinstance(found, int) else -1
-
-
 class BadRow(TaskError):
     """A row that can't be run: ``complaint`` names the fault and its column."""
 
