@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gym_runtime.cli.options import AT_LEAST_ONE, FLAT
+from gym_runtime.cli.options import FLAT, REPEATS
 from gym_runtime.cli.run import RESULTS, RUN, RunOptions
 from gym_runtime.errors import UNREADABLE, UsageError
 
@@ -22,7 +22,7 @@ def fork(
     rollout: str,
     /,
     *,
-    times: Annotated[int, AT_LEAST_ONE] = 1,
+    times: Annotated[int, REPEATS] = 1,
     tool_output: str | None = None,
     go_on: bool = False,
     environment: str | None = None,

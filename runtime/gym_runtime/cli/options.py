@@ -17,7 +17,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling
+from gym_runtime.messages.rollout_settings import MOST_REPEATS, RolloutSettings, Sampling
 
 POLICY = "policy"
 """The model that rollouts ask for by default; as the model of a role, the policy itself."""
@@ -25,6 +25,7 @@ DEFAULT_CONCURRENCY = 1024
 
 FLAT = Parameter(name="*")
 AT_LEAST_ONE = Parameter(validator=Number(gte=1))
+REPEATS = Parameter(validator=Number(gte=1, lte=MOST_REPEATS))
 NOT_NEGATIVE = Parameter(validator=Number(gte=0))
 POSITIVE = Parameter(validator=Number(gt=0))
 HIDDEN_DEFAULT = Parameter(show_default=False)

@@ -235,7 +235,8 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
-Repeats = Annotated[int, Meta(ge=1, le=1_000_000)]
+MOST_REPEATS = 1_000_000
+Repeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 Durability = Literal["turn", "result"]
 OTHER_NAMES = {
     "timeout": "timeout_s",

@@ -138,7 +138,10 @@ def test_more_forks_are_made_by_the_remedy_that_is_named(stored: Path, tmp_path:
 def test_an_absurd_number_of_forks_is_refused(stored: Path, tmp_path: Path, times: str) -> None:
     where = ("-o", str(tmp_path / "f.jsonl"))
     status, said = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, *where, "--times", times, "--dry-run")
-    assert (status, said) == (2, f"gym-runtime: repeats is {times}; it must be at most 1000000\n")
+    assert (status, said) == (
+        2,
+        f"gym-runtime: invalid value '{times}' for --times; it must be at most 1000000\n",
+    )
 
 
 NOTES = """
