@@ -30,6 +30,7 @@ def test_the_names_are_nemo_gyms(name: str, tmp_path: Path) -> None:
         "out_materialized_inputs.jsonl",
         "out_aggregate_metrics.json",
         "out_reward_profiling.jsonl",
+        "out_alarms.jsonl",
         "out_run.json",
     ]
     assert files.rollouts.parent.is_dir()
