@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -59,10 +58,14 @@ async def harness_folder(rollout: str) -> AsyncGenerator[HarnessFolder]:
     finally:
         # The folder may hold thousands of files, so it is not deleted on the event loop.
         with anyio.move_on_after(REMOVE_S, shield=True):
-            await anyio.to_thread.run_sync(
-                partial(shutil.rmtree, path, ignore_errors=True), abandon_on_cancel=True
-            )
+            await anyio.to_thread.run_sync(_end, path, abandon_on_cancel=True)
         os.close(lock)
+
+
+def _end(path: str) -> None:
+    """End what the program has left running, in sessions of its own, too; and delete the folder."""
+    _end_leftovers(path)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _made(rollout: str) -> tuple[str, int]:

@@ -116,7 +116,9 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
             listening.cancel_scope.deadline = anyio.current_time() + LAST_WORDS_S
         tasks.cancel_scope.cancel()
     if code:
-        said = (words[True] or words[False]).decode(errors="replace").strip() or "without a word"
+        *before, said = (words[True] or words[False]).decode(errors="replace").strip().splitlines() or [""]
+        # The last line first: a summary shows the beginning, and a traceback's last line is the cause.
+        said = "; before it: ".join(filter(None, (said, "\n".join(before)))) or "without a word"
         error = ResourceError(f"the harness {command[0]} ended with status {code}: {said}", stage="agent")
         # What was killed had no say in it; what fails by itself fails again with the same answers.
         error.retryable = code < 0 or code in SIGNALS
