@@ -165,6 +165,8 @@ class Episode(Session[T]):
     Attributes:
         offered_tools: function tools that the model gets in addition to the row's; set them in `reset`.
         begun: whether the agent has called `reset` or `step`; set by the runtime.
+        total_reward: the sum of its steps' rewards so far; an episode with `save` is restored with it.
+        last_info: the `Step.info` of its last step, restored likewise.
     """
 
     begun: bool = False

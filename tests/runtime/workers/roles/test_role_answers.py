@@ -313,3 +313,31 @@ async def test_a_judge_that_has_answered_is_not_asked_again_when_a_run_is_taken_
     (record,) = await system.records(1)
     assert msgspec.json.decode(record.row)["said"] == ["one", "two"]
     assert len(again.calls.items) == 1
+
+
+async def test_what_an_agent_asked_a_role_is_not_asked_again_when_a_run_is_taken_up() -> None:
+    """The turn after it was not answered, so no turn's record has the role's answer."""
+
+    class Asking:
+        async def run(self, rollout: Rollout) -> None:
+            said = await rollout.model("critic").ask("what do you think?")
+            await rollout.respond([*rollout.input, user_message(said.text)])
+
+    async with small_system() as system:
+        await system.add_resource(judged())
+        policy, critic = Engine(Hang()), Engine(YES)
+        await system.add_model(policy, name="model-1")
+        await system.add_model(critic, name="critic-1", pool="critic")
+        await system.add_agent({"tool_loop": Asking()}, name="one")
+        spec = made({"critic": "critic", "judge": "critic"}, durability="turn")
+        await system.enqueue(spec)
+        await policy.calls.until(1)
+        for name in ("one", "model-1"):
+            system.kill(name)
+        await system.bus.forget("task.*.*.run")
+        await system.add_model(Engine(answer("42")), name="model-2")
+        await system.add_agent({"tool_loop": Asking()}, name="two")
+        await system.enqueue(msgspec.structs.replace(spec, taken_up=True))
+        (record,) = await system.records(1)
+    assert (record.reward, record.attempt) == (1.0, 1)
+    assert len(critic.calls.items) == 2, "the agent's question and the verifier's"
