@@ -153,7 +153,7 @@ async def test_the_deadline_ends_it_and_its_children(harness: Any) -> None:
 @pytest.mark.parametrize("detached", [False, True])
 async def test_what_it_leaves_running_ends_with_it(harness: Any, detached: bool) -> None:
     engine = Engine(answer("done"))
-    program = FAMILY.replace("3600)\"]", "3600)\"], start_new_session=True") if detached else FAMILY
+    program = FAMILY.replace('3600)"]', '3600)"], start_new_session=True') if detached else FAMILY
     record = await play(harness(program), engine)
     assert record.outcome == Completed()
     await gone(await family(engine))
