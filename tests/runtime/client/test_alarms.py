@@ -97,7 +97,7 @@ async def test_an_alarm_after_the_last_record_is_counted_in_the_next_run() -> No
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"second_look": "mcqa"}, "are for watch_rewards='auto'"),
+        ({"second_look": "mcqa"}, "need watch_rewards, such as watch_rewards='auto'"),
         ({"watch_rewards": "2.5"}, "watch-rewards 2.5"),
         ({"watch_rewards": "auto", "second_look": "nothing_like_it"}, "nothing_like_it"),
     ],
