@@ -104,7 +104,7 @@ environment = Environment(resource=verify, description="")
         ("agent", "class Loop: ...", r"^shout\.py has no class 'Agent'$"),
         (
             "agent",
-            "class Agent:\n    def __init__(self, settings): ...",
+            "class Agent:\n    def __init__(self, settings): ...\n    async def run(self, rollout): ...",
             r"must take __init__\(self\): missing a required argument: 'settings'",
         ),
         ("resource", UNTYPED, r"shout.py:3: verify's first parameter must be annotated with a subclass of"),
