@@ -332,7 +332,7 @@ class AcpConnection:
         try:
             found = _decode_problem(error)
         except UNREADABLE:
-            return self._error("answers with an error that is none of JSON-RPC's")
+            return self._error("answers with an error in another form than JSON-RPC's")
         more = f" ({_encode(found.data).decode()[:SAID_CHARS]})" if found.data else ""
         return self._error(f"answers with error {found.code}: {found.message[:SAID_CHARS]}{more}")
 

@@ -102,7 +102,7 @@ def command_of(own: Sequence[str]) -> list[str]:
     """A program's command, by default the operator's; with absolute paths of files.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no command is set.
     """
     return [_in_full(part, program=place == 0) for place, part in enumerate(own or _operators())]
 

@@ -201,7 +201,7 @@ class Engine:
 
 
 def _checked(box: str) -> str:
-    """The id of a box, which other workers tell; another container's name is none."""
+    """Check the id of a box, which other workers tell: it must not name another container."""
     if not box.startswith(PREFIX):
         raise BoxGone(f"there is no box {box!r}", stage="box")
     return box

@@ -234,7 +234,7 @@ class Kubernetes:
     def _pod_url(self, box: str) -> str:
         """
         Raises:
-            BoxGone: it is none of the pods that this provider makes; other workers tell the names.
+            BoxGone: this provider makes no pod of that name, which another worker has told.
         """
         if not box.startswith(PREFIX):
             raise BoxGone(f"there is no box {box!r}", stage="box")

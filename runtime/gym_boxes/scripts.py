@@ -49,7 +49,7 @@ def read(done: Ran, path: str, most_bytes: int) -> bytes:
     """The file that `reading` has printed, of which one byte more than ``most_bytes`` was kept.
 
     Raises:
-        ResourceError: there is none, or it is longer.
+        ResourceError: the box has no such file, or the file is longer.
     """
     require_done(done, f"there is no file {path} in the box")
     if len(done.stdout) > most_bytes:

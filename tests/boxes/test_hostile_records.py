@@ -76,7 +76,7 @@ async def test_a_record_that_cannot_be_read_costs_its_slot_only(
 
 
 @pytest.mark.parametrize("label", ["acc.².1", "acc.1.²", f"acc.1.{'0' * 5000}1", "acc.1", "acc.-1.1"])
-def test_a_label_that_names_no_slot_is_nobodys(label: str) -> None:
+def test_a_label_that_names_no_slot_belongs_to_no_worker(label: str) -> None:
     slots = {1: Seen(Slot(generation=9), 1)}
     assert judged([Found("b", "acc.1.1")], slots, {}, ACCOUNT, Pace()).end == ["b"]
     assert judged([Found("b", label)], slots, {}, ACCOUNT, Pace()).end == []

@@ -22,7 +22,7 @@ REFERENCES = (
 )
 NONE = (
     *(
-        "docker-archive:/home/x.tar",
+        "docker-archive:/srv/x.tar",
         "docker-archive:x.tar",
         "oci:/x",
         "oci:x",
@@ -143,7 +143,7 @@ def test_what_the_engine_itself_would_fetch_or_open(text: str) -> None:
 
 def test_mounts_of_an_engine_with_which_they_are_safe() -> None:
     for mount, reason in {
-        "type=cache,target=/root/.cache/pip": "",
+        "type=cache,target=/var/cache/pip": "",
         "type=bind,from=build,target=/y": "",
         "type=bind,from=python:3.12,target=/y": "",
         "type=bind,from=docker-archive:/x,target=/y": FROM,

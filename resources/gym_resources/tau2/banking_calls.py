@@ -25,7 +25,7 @@ def answered(said: str) -> Text:
 
 
 def named(called: Any, arguments: str, *, complete: bool = True) -> dict[str, Any] | Text:
-    """The arguments of a tool that is called through another one, or why they are none of its arguments.
+    """The arguments of a tool that is called through another one, or why they do not fit it.
 
     Args:
         complete: all arguments that the tool needs must be there.

@@ -30,7 +30,7 @@ class Ledger:
         """A record to read.
 
         Raises:
-            ToolError: there is none.
+            ToolError: the database has no such record.
         """
         found = self.records.find(table, key)
         if found is None:
@@ -66,7 +66,7 @@ class Ledger:
         """A user's record to read.
 
         Raises:
-            ToolError: there is none, or it is somebody else's.
+            ToolError: the database has no such record, or it belongs to another customer.
         """
         found = self.known(table, key, what)
         if found.get("user_id") != user_id:
@@ -88,7 +88,7 @@ def dispute_id(user_id: str, transaction_id: str) -> str:
 
 
 def money(text: object) -> float:
-    """A sum of money that a record has, as a number or as '$2,850.00'; 0 where there is none.
+    """A sum of money that a record has, as a number or as '$2,850.00'; 0 where the record has no amount.
 
     Raises:
         ToolError: it is another text.

@@ -216,7 +216,7 @@ def _file_name(key: str) -> str:
 
 
 def matches(pattern: str, texts: list[str], case_sensitive: bool) -> list[int] | None:
-    """How often an expression matches in each text; None if it is none."""
+    """How often an expression matches in each text; None if the expression is not valid."""
     try:
         compiled = re.compile(pattern, 0 if case_sensitive else re.IGNORECASE)
     except (re.error, OverflowError, RecursionError):

@@ -17,7 +17,7 @@ def exact(name: str, given: dict[str, Any], known: tuple[str, ...]) -> dict[str,
     """The arguments of a call.
 
     Raises:
-        ToolError: one of them is none of the tool's.
+        ToolError: the tool has no parameter of one of these names.
     """
     surplus = [one for one in given if one not in known]
     if surplus:

@@ -90,7 +90,7 @@ def read_call(name: str, args: Raw, signature: str | None, size: computer.Size) 
 
 
 def write_call(call: FunctionCall, asked: Asked) -> dict[str, Any] | None:
-    """A call of the model's as the client gets it; None if it is none of the computer tool's."""
+    """A call of the model's as the client gets it; None if it calls another tool than the computer tool."""
     if not asked.computer:
         return None
     found = _theirs(call.name, call.arguments, gemini_engine.shown(asked.call.input))

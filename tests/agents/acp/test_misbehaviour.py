@@ -55,7 +55,10 @@ FAILED = {
         TURN + "write(id=asked['id'], error={'code': -32000, 'message': 'Log in\\x1b[2J.', 'data': [1]})",
         "answers with error -32000: Log in\\x1b[2J. ([1])",
     ),
-    "an error of another form": (TURN + "write(id=asked['id'], error='no')", "none of JSON-RPC's"),
+    "an error of another form": (
+        TURN + "write(id=asked['id'], error='no')",
+        "in another form than JSON-RPC's",
+    ),
     "a turn without the model": ("begin()\nasked = prompted()\n" + ENDS, "asked the model nothing"),
     "a second turn without the model": (
         TURN + ENDS + "asked = prompted()\n" + ENDS,
