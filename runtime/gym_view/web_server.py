@@ -164,6 +164,7 @@ class ViewerServer:
         """
         rows = await self._file(request)
         start = _number(request.query.get("from", "0"))
+        was_busy = rows in self._indexer.busy  # it may end after we read, with records that we did not see
         found = await anyio.to_thread.run_sync(_records, rows, start)
         if found.broken or found.end_bytes == found.state[0]:
             self._indexer.forget(rows)
@@ -176,7 +177,7 @@ class ViewerServer:
                 "X-Generation": found.generation,
                 "X-Rows-Bytes": str(found.state[0]),
                 "X-Indexed-Bytes": str(found.end_bytes),
-                "X-Indexing": str(int(rows in self._indexer.busy)),
+                "X-Indexing": str(int(was_busy or rows in self._indexer.busy)),
                 "X-More-Bytes": str(found.more_bytes),
             },
         )

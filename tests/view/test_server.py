@@ -6,6 +6,7 @@ import json
 import math
 import os
 import struct
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -274,6 +275,27 @@ async def test_a_damaged_index_is_made_again(tmp_path: Path, damage: Callable[[b
         with anyio.fail_after(15):
             while (found := await client.records("a")) != whole:
                 assert all(math.isfinite(one.offset) for one in read_index(found))
+
+
+async def test_a_read_that_began_before_the_index_was_whole_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    read = web_server._records
+    early: list[Any] = []
+
+    def slow_read(rows: Path, start: int) -> Any:
+        early.append(read(rows, start))
+        if len(early) == 2:  # the index becomes whole between this read and its answer
+            while read(rows, 0).end_bytes == 0:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            return early[0]
+        return early[-1]
+
+    monkeypatch.setattr(web_server, "_records", slow_read)
+    async with viewing(tmp_path) as client:
+        assert [one.entry.task for one in read_index(await client.records("a"))] == [0]
 
 
 async def test_an_index_is_used_again(tmp_path: Path) -> None:
