@@ -18,6 +18,8 @@ from gym_runtime.messages.outcomes import Completed
 from gym_runtime.workers.adapter import ModelSettings
 from stubs import stub_engine
 
+pytestmark = pytest.mark.slow
+
 SPEAKING = """
 import logging
 from gym_runtime import logs

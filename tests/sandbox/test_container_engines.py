@@ -9,7 +9,7 @@ import pytest
 from gym_sandbox import Container, container_engines, container_images, image_name
 from gym_sandbox.sandbox_errors import SetupError, StartError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 FAKE = """#!/bin/sh
 # An engine without isolation: images are files in a folder, containers are processes.
 here=$(dirname "$0")

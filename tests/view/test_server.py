@@ -20,7 +20,7 @@ from gym_view import web_server
 from gym_view.access import Access
 from gym_view.index import index_path, read_index
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

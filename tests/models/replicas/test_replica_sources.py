@@ -21,7 +21,7 @@ from models.replicas.fleets import ask, fleet, homes, until, up
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 def state(replicas: Replicas[Engine], url: str) -> ReplicaState:

@@ -19,7 +19,7 @@ from ports import free_port
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def ask_many(replicas: Replicas[Engine], count: int, **more: Any) -> None:

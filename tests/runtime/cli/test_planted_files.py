@@ -15,6 +15,8 @@ from gym_runtime.cli.main import run
 from gym_runtime.files.results import Manifest
 from gym_view.indexing import index_of
 
+pytestmark = pytest.mark.slow
+
 PRECIOUS = b"not the runtime's\n"
 BROKER = ("--nats", "nats://127.0.0.1:1")  # never reached
 

@@ -11,6 +11,8 @@ import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.plugins import load_plugin
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = '''
 """Commands of another package."""
 

@@ -22,6 +22,8 @@ from gym_testing.checks.reverification import environments_of, reverify
 from gym_testing.small_system import small_system
 from runtime.names.hostile_rows import PATHS, TRAP, Place
 
+pytestmark = pytest.mark.slow
+
 DEAD = "nats://127.0.0.1:9"
 
 

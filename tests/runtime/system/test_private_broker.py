@@ -23,6 +23,8 @@ from gym_runtime.errors import BrokerError
 from gym_runtime.system import private_broker as broker_module
 from gym_runtime.system.private_broker import Broker, find_binary, threads
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:

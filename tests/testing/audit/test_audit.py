@@ -19,6 +19,8 @@ from gym_testing.audit.registry import makers, probes
 from gym_testing.audit.rows import read, targets
 from gym_view.badges import Badge, badge
 
+pytestmark = pytest.mark.slow
+
 MODULE = '''"""An environment of the tests."""
 
 import os

@@ -19,7 +19,7 @@ from gym_testing.checks.contract import Subject
 from testing.audit.holes.mutants import holes, played
 from testing.audit.holes.sound_rules import SOUND
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 PLAN = Plan(seconds=600.0, rows=10_000, repeats=0, elsewhere=False, slow=False, kept=100_000)
 SLOW = ("code", "sql", "judge_b")
 MODULE = '''"""Verifiers of the tests."""

@@ -21,7 +21,7 @@ from gym_testing.checks.contract import Subject
 from testing.audit.holes import programs, structures, texts, worlds
 from testing.audit.holes.rules import Kind
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 PLAN = Plan(seconds=600.0, rows=1000, repeats=1, elsewhere=False, slow=False, kept=100_000)
 KINDS = {
     one.name: one

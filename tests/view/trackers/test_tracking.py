@@ -23,6 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from view.trackers.made import record, scalars, texts
 
+pytestmark = pytest.mark.slow
+
 REWARDS = st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4), min_size=1, max_size=6)
 
 
