@@ -38,6 +38,9 @@ LONG = (
     "tests/browser/test_pages.py",
     "tests/deploy/test_broker.py",
     "tests/deploy/test_leaf.py",
+    "tests/docs/test_snippets.py::test_page[docs/explanation/",
+    "tests/docs/test_snippets.py::test_page[docs/how-to/",
+    "tests/docs/test_snippets.py::test_page[runtime/",
     "tests/faults/broker/test_broker_cluster.py",
     "tests/faults/broker/test_broker_stores_nothing.py",
     "tests/faults/test_blocked.py",
@@ -49,6 +52,7 @@ LONG = (
     "tests/faults/test_preemption.py",
     "tests/faults/test_residue.py",
     "tests/hostile/test_replies.py",
+    "tests/resources/test_hostile_calls.py",
     "tests/resources/test_math_formal_lean.py",
     "tests/resources/test_swe_environments.py",
     "tests/resources/test_swebench_images.py",
@@ -60,7 +64,9 @@ LONG = (
     "tests/testing/alarm/test_watch.py",
     "tests/testing/audit/test_mutants.py",
 )
-"""Files whose slow tests take a sixth of the time: with ``--long``, as in CI, or where a file is named."""
+"""What the names of tests begin with that take a third of the time. They run with ``--long``, as in CI, or
+where a file is named.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long is left out unless it is asked for."""
     for item in items:
-        if item.nodeid.partition("::")[0] in LONG and item.get_closest_marker("slow"):
+        if item.nodeid.startswith(LONG) and item.get_closest_marker("slow"):
             item.add_marker("long")
     if config.getoption("--soak"):
         return
