@@ -349,15 +349,11 @@ class Runs:
                 return after
 
     async def serve_parked(self, run: str) -> None:
-        """Look, until cancelled, whether rollouts of an attached run were parked while its client was away.
-
-        Workers have moved them to the run's own queue, which they serve once the run has a control.
-        """
+        """Until cancelled, have what workers moved to the run's own queue served; see `ClientPresent`."""
         own = f"task.{OWN}.*.{token(run, 'run')}.>"
         while run not in self._ranked:
             await anyio.sleep(CLIENT_PARKED_S)
-            with suppress(GymError):  # it looks again
-                # With a control it is served already, and what waits there may be much.
+            with suppress(GymError):  # it looks again; with a control it is served, and may be long
                 if not await self.bus.latest(control_subject(run)) and await self.bus.counts(own):
                     await self.set_control(run, lambda before: changed(before, {"share": 1.0}))
                     self._ranked.add(run)
