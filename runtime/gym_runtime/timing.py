@@ -67,7 +67,10 @@ CLIENT_RETURN_S = 5.0
 """After how long a task is delivered again whose client was gone. Longer than a usual reconnection."""
 
 CLIENT_DROPPED_S = 30.0
-"""A client that was gone for so long has left, and its tasks are dropped."""
+"""A client that was gone for so long has probably left, and its tasks leave the queue for its run's own."""
+
+CLIENT_PARKED_S = 10.0
+"""How often a client looks for tasks of its run that left the queue while it was cut off."""
 
 assert CLIENT_ASKED_S * CLIENT_MISSES < 2.0, "tasks must stop within 2 s"
 assert CLIENT_DROPPED_S > 4 * CLIENT_RETURN_S, "a client that returns finds its tasks"

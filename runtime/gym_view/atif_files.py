@@ -19,7 +19,7 @@ from gym_view.atif import Tokens, from_atif, to_atif
 from gym_view.atif_reading import BadDocument
 from gym_view.drafts import draft_of
 from gym_view.index_entry import OUTCOMES
-from gym_view.indexing import indexed
+from gym_view.once import rollouts_once
 from gym_view.training_data import NO_ROW, Exported
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -55,7 +55,7 @@ def export(
 
     def documents() -> Iterator[tuple[str, bytes]]:
         for path in files:
-            rows = (row for row in indexed(path) if OUTCOMES[row.entry.outcome] != "unreadable")
+            rows = (row for row in rollouts_once(path) if OUTCOMES[row.entry.outcome] != "unreadable")
             places = selection.judged(rows, best_of=best_of, min_reward=min_reward)
             with path.open("rb") as file:
                 for place in places:
@@ -78,7 +78,7 @@ def export(
         draft.mkdir()
         for name, document in documents():
             path, number = draft / f"{name}.json", 2
-            while path.exists():  # rows of several runs in one file
+            while path.exists():  # rows of several environments in one file
                 path, number = draft / f"{name}-{number}.json", number + 1
             path.write_bytes(document)
             written.append(str(target / path.name))

@@ -29,8 +29,9 @@ _CHANGING = re.compile(
     r"|\d+(?:\.\d+)?"
 )
 _LAYOUT = b" \t\r\n\"'\\"
-_U32 = 2**32 - 1
-_U16 = 2**16 - 1
+_U32 = MOST_TASKS = 2**32 - 1
+_U16 = MOST_ROLLOUTS = 2**16 - 1
+"""An entry's task and rollout are no larger: these stand for all that are."""
 _F32 = 3e38  # 32 bits hold a little more
 
 

@@ -15,7 +15,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages import as_list, as_object
 
 from gym_view.drafts import draft_of
-from gym_view.run_files import rows_in_files
+from gym_view.once import rows_in_files
 from gym_view.training_data import Exported
 
 FIELD = "inspect_log"

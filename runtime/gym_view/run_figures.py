@@ -94,8 +94,14 @@ Reader = Callable[[Path], Iterable[IndexedRow]]
 """Gives the rows of a file in their order."""
 
 
-def rows_of(run: Run, read: Reader = indexed) -> Iterator[tuple[Path, IndexedRow]]:
-    """Every rollout of a run with the file that it is in: rollouts, then failures not made up for."""
+def rows_of(
+    run: Run, read: Reader = indexed, read_failures: Reader | None = None
+) -> Iterator[tuple[Path, IndexedRow]]:
+    """Every rollout of a run with the file that it is in: rollouts, then failures not made up for.
+
+    Args:
+        read_failures: for the failures, of which a rollout may have several; by default as ``read``.
+    """
     done: set[tuple[int, int]] = set()
     parts = run.parts
     if "failures" not in parts:
@@ -106,7 +112,7 @@ def rows_of(run: Run, read: Reader = indexed) -> Iterator[tuple[Path, IndexedRow
         done.add((row.entry.task, row.entry.rollout))
         yield run.rollouts, row
     latest: dict[tuple[int, int], IndexedRow] = {}
-    for row in read(parts["failures"]):
+    for row in (read_failures or read)(parts["failures"]):
         where = (row.entry.task, row.entry.rollout)
         if where not in done:
             latest[where] = row

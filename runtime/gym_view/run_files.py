@@ -220,21 +220,3 @@ def _modified_s(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def rows_in_files(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The result rows of some files, in order.
-
-    Raises:
-        UsageError: a file is missing, or a line of it is no JSON object.
-    """
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    for path in files:
-        if not path.is_file():
-            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield decode(line)
-                except UNREADABLE as error:
-                    raise UsageError(f"{path}:{number} is no JSON object: {error}") from error

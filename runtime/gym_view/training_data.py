@@ -27,8 +27,8 @@ from gym_view import selection
 from gym_view.drafts import draft_of
 from gym_view.index import IndexedRow
 from gym_view.index_entry import OUTCOMES
-from gym_view.indexing import indexed
 from gym_view.labels import Label, label_of, load_labels
+from gym_view.once import rollouts_once
 from gym_view.parquet import NESTED, Form, Writer, arrow
 from gym_view.row_messages import Unusable, completion, prompt, tools
 from gym_view.selection import Place
@@ -110,7 +110,7 @@ def _records(
     """The records to be written, each with the size of its source in bytes."""
 
     def readable(path: Path) -> Iterator[IndexedRow]:
-        for row in indexed(path):
+        for row in rollouts_once(path):
             if OUTCOMES[row.entry.outcome] == "unreadable":
                 left_out[NO_ROW] += 1
             else:

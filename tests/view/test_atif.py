@@ -290,12 +290,13 @@ def test_files(tmp_path: Path) -> None:
         {**RICH, "_ng_rollout_index": 2, "reward": 0.0},
         {**RICH, "_ng_rollout_index": 3, "reward": None},
     ]
+    other = {**RICH, "agent_ref": {"name": "other"}}
     source = tmp_path / "rows.jsonl"
-    source.write_text("".join(json.dumps(one) + "\n" for one in [*rows, rows[0]]))
+    source.write_text("".join(json.dumps(one) + "\n" for one in [*rows, other]))
     done = atif_files.export([source], tmp_path / "all", tokens="all")
     assert sorted(Path(one).name for one in done.files) == ["3.1-2.json", "3.1.json", "3.2.json"]
     assert atif_files.export([source], tmp_path / "best.jsonl", tokens="all", min_reward=0.5).rows == 2
-    for names, expected in ((["all"], [RICH, RICH, rows[1]]), (["best.jsonl"], [RICH, RICH])):
+    for names, expected in ((["all"], [RICH, other, rows[1]]), (["best.jsonl"], [RICH, other])):
         target = tmp_path / f"back-{len(expected)}.jsonl"
         assert atif_files.imported([tmp_path / name for name in names], target) == len(expected)
         found = [json.loads(line) for line in target.read_text().splitlines()]

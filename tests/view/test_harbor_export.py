@@ -46,7 +46,7 @@ def test_folders_are_tasks_of_harbor(tmp_path: Path, capsys: pytest.CaptureFixtu
     system = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ASKED}]
     rows = [
         row(0, 0.0, "A"),
-        row(0, 1.0, "\\boxed{B}"),
+        row(0, 1.0, "\\boxed{B}", _ng_rollout_index=1),
         row(1, 0.0, "?", responses_create_params={"input": system}),
         row(2, 1.0, "x", agent_ref={"name": "blackjack"}),
         row(3, 1.0, "x", agent_ref={"name": "no_such_environment"}),

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from gym_runtime.cli.main import run
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_view import suite_file
@@ -88,3 +89,30 @@ def test_a_suite_runs_each_environment_and_continues(tmp_path: Path) -> None:
             assert "asks a model in the role 'judge', and none is given" in second["problem"]
     rollouts = tmp_path / "results/my/scripted_message/mcqa.jsonl"
     assert len(rollouts.read_text().splitlines()) == 2
+    command = [SCRIPT, "suite", "my.toml", "--limit", "2", "--judge", "policy"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=80)
+    assert "--resume --extend makes the run larger" in ended.stdout
+    own = (
+        "gym-runtime run mcqa -o results/my/scripted_message/mcqa.jsonl --model scripted/message "
+        "--repeats 2 --limit 2"
+    )
+    assert f"  options that this names are those of: {own}\n" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--judge", "policy"], "no environment of the suite 'my' has a role 'judge'; leave its model out"),
+        (["--role", "judge"], "--role judge: write it as NAME=PROVIDER/NAME"),
+        (["--judge", "policy", "--role", "judge=a/b"], "the role has a model already"),
+    ],
+)
+def test_a_model_of_a_role_that_is_of_no_use_is_refused(
+    options: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text('[[environments]]\nname = "mcqa"\n')
+    assert run(["suite", str(path), "--model", "scripted/message", *options]) == 2
+    said = capsys.readouterr().err
+    assert problem in said
+    assert said.count("\n") == 1

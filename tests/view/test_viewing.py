@@ -191,6 +191,32 @@ def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", str(results / "other"), "-o", str(results / "c.jsonl"), "--format", "atif"]) == 0
 
 
+def test_what_stands_twice_counts_once_and_a_torn_line_is_told(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once, b = results / "a.jsonl", str(results / "b.jsonl")
+    twice = results / "twice.jsonl"
+    failures = (results / "a_failures.jsonl").read_bytes()
+    (results / "twice_failures.jsonl").write_bytes(failures * 2)  # two attempts
+    twice.write_bytes(once.read_bytes() * 2 + once.read_bytes()[:100])
+    notes = (
+        f"{twice}: 8 rows are of a rollout that has one; the first counts\n"
+        f"{twice}: the last line is torn, or still being written; it does not count\n"
+    )
+    assert run(["compare", str(once), b, "--json"]) == 0
+    expected, said = capsys.readouterr()
+    assert not said
+    assert run(["compare", str(twice), b, "--json"]) == 0
+    found, said = capsys.readouterr()
+    assert said == notes
+    assert json.loads(found)["a"]["figures"] == json.loads(expected)["a"]["figures"]
+    for form in ("rollouts", "atif"):
+        assert run(["export", str(twice), "-o", str(results / form), "--format", form]) == 0
+        out, said = capsys.readouterr()
+        assert out.startswith("8 rows: ")
+        assert said == notes
+
+
 def test_rewards_whose_difference_is_no_number_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

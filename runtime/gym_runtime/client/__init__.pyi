@@ -14,6 +14,7 @@ from .standing_run import StandingRun as StandingRun
 from .status import Counter as Counter
 from .status import RunProgress as RunProgress
 from .status import Status as Status
+from .status import dead_engine as dead_engine
 from .status import queues as queues
 from .stored import stored_results as stored_results
 from .streaming import Lifetime as Lifetime

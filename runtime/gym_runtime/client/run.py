@@ -278,6 +278,8 @@ class Run:
             self._reading = tasks.cancel_scope
             tasks.start_soon(self._stop_when_over, run, tasks.cancel_scope)
             tasks.start_soon(watch_refusals, self._runs.bus, self._silent)
+            if self.info.attached:
+                tasks.start_soon(self._runs.serve_parked, run)
             if not self._complete:
                 self._silent_since_s = anyio.current_time()
                 async for stored in stored_results(self._runs.bus, run):

@@ -53,7 +53,7 @@ from gym_runtime.messages.stored_records import (
 )
 from gym_runtime.rollout.journal import FAILED_TASK, Sweep, journal_subject
 from gym_runtime.task_pool import TaskPool
-from gym_runtime.timing import CLIENT_ANSWER_S, CLIENT_DROPPED_S
+from gym_runtime.timing import CLIENT_ANSWER_S, CLIENT_DROPPED_S, CLIENT_PARKED_S
 
 PUBLISHERS = 64
 """Rollouts that are stored at the same time: one after the other would cost a round trip each."""
@@ -347,6 +347,17 @@ class Runs:
                 # The broker answers in order: it has passed the signal on before this returns.
                 await self.bus.latest(subject)
                 return after
+
+    async def serve_parked(self, run: str) -> None:
+        """Until cancelled, have what workers moved to the run's own queue served; see `ClientPresent`."""
+        own = f"task.{OWN}.*.{token(run, 'run')}.>"
+        while run not in self._ranked:
+            await anyio.sleep(CLIENT_PARKED_S)
+            with suppress(GymError):  # it looks again; with a control it is served, and may be long
+                if not await self.bus.latest(control_subject(run)) and await self.bus.counts(own):
+                    await self.set_control(run, lambda before: changed(before, {"share": 1.0}))
+                    self._ranked.add(run)
+                    logger().warning("rollouts go on that waited while this client was cut off", run=run)
 
     async def retry_failed(self, run: str) -> int:
         """See `Client.retry_failed`. If it is interrupted, another call does the rest."""

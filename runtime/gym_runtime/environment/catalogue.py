@@ -108,8 +108,10 @@ def known_name(kind: Kind, name: str) -> str:
     """The name under which data may name what the user has named: that of a file is its stem.
 
     Raises:
-        UsageError: the file's stem cannot be a name.
+        UsageError: the file's stem cannot be a name, or as `environment` for a guest.
     """
+    if kind == "environments" and _guest_module(name):
+        return _guest(name).name
     if not is_known(kind, name) and (path := _file(name)):
         _files[kind][token(path.stem, kind[:-1])] = path
         return path.stem

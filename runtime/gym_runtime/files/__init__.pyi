@@ -10,6 +10,7 @@ from .forks import Change as Change
 from .forks import forked as forked
 from .forks import stored_rollout as stored_rollout
 from .forks import stored_row as stored_row
+from .keys import KeyCounts as KeyCounts
 from .merging import StoredInputs as StoredInputs
 from .prompts import PromptTemplate as PromptTemplate
 from .prompts import checked_prompt as checked_prompt

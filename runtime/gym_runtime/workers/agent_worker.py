@@ -161,7 +161,9 @@ class AgentWorker:
             return await self._settle(delivery, self._refused(delivery, error))
         task, verdict = self._controls.admit(task, delivery)
         verdict = (
-            verdict or await self._stored.admit(task, delivery.deliveries) or await self._clients.admit(task)
+            verdict
+            or await self._stored.admit(task, delivery.deliveries)
+            or await self._clients.admit(task, delivery.subject)
         )
         if verdict is not None:
             return await self._settle(delivery, verdict)

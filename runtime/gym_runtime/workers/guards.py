@@ -20,6 +20,7 @@ from gym_runtime.errors import UNREADABLE, GymError, NoWorker, RuntimeFault
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.run_control import is_own, own_subject
 from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, read_asked
 from gym_runtime.rpc.members import decode_heartbeat
 from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, RolloutPlace, RolloutPlaces
@@ -32,7 +33,7 @@ from gym_runtime.timing import (
     JOURNAL_FRESH_S,
     MEMBER_ANSWER_S,
 )
-from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Verdict, record_subject
+from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Move, Verdict, record_subject
 
 REMEMBERED = 65536
 """A worker remembers so many of the newest cancellations, and so many of the newest closed runs."""
@@ -72,7 +73,9 @@ class ClientPresent:
     The client is a member of the system for as long as the run lasts (`gym_runtime.rpc.watch`). When its
     process ends, for any reason, the broker tells its watcher that the client does not listen, and the
     watcher declares it gone. The run's rollouts then go back to the queue, so a client that only had to
-    reconnect loses only some repeated work. After `CLIENT_DROPPED_S` without the client, they are dropped.
+    reconnect loses only some repeated work. After `CLIENT_DROPPED_S` without the client, they go to the run's
+    own queue, where they cost nothing: workers serve it when a client that returns asks them to
+    (`gym_runtime.client.runs`, `Runs.serve_parked`), and it is deleted with the run.
     """
 
     def __init__(self, bus: Bus, members: Members, fates: Fates) -> None:
@@ -82,13 +85,14 @@ class ClientPresent:
         self._fates = fates
         self._gone_since_s: dict[str, float] = {}
 
-    async def admit(self, task: RolloutSpec) -> Verdict | None:
-        """The verdict on a rollout without a client; None to run it."""
+    async def admit(self, task: RolloutSpec, subject: str) -> Verdict | None:
+        """The verdict on a rollout, delivered under this subject, without a client; None to run it."""
         if not task.attached or await self._here(task.run):
             return None
-        if clock.monotonic() - self._gone_since_s[task.run] > CLIENT_DROPPED_S:
-            return Drop("its client has left for good")
-        return GiveBack(CLIENT_RETURN_S)
+        if clock.monotonic() - self._gone_since_s[task.run] <= CLIENT_DROPPED_S:
+            return GiveBack(CLIENT_RETURN_S)
+        # The own queue of a run that has a control is served anyway.
+        return GiveBack(CLIENT_DROPPED_S) if is_own(subject) else Move(own_subject(task))
 
     async def watch(self) -> None:
         """Stop the rollouts of clients that go, until cancelled."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
+import anyio
 import msgspec
-from gym_runtime import Client, connect
+from gym_runtime import Client, UsageError, connect
 from gym_runtime.adapters import ModelSettings
+from gym_runtime.client import background, dead_engine
 from gym_runtime.environment import Example, LoadedEnvironment, catalogue
 from gym_runtime.messages import RolloutRecord
 from gym_runtime.training import Group
@@ -16,6 +18,8 @@ from gym_testing.audit.intervals import wilson
 
 TOLERANCE = 1e-9
 TENTHS = 10
+ENGINE_LOOK_S = 2.0
+"""How often it is asked whether the engine returns only errors."""
 
 
 class RowDifficulty(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +82,17 @@ async def difficulty(
     """Start a system with the model, and run each row so often.
 
     Raises:
-        UsageError: the model or one in a role is missing.
+        UsageError: the model or one in a role is missing, or the model's engine has returned only errors.
     """
     address = catalogue.address(environment.name)
-    async with connect(model=model, environments=[address], roles=dict(roles or {})) as gym:
+    async with (
+        connect(model=model, environments=[address], roles=dict(roles or {})) as gym,
+        background() as watching,
+    ):
+        watching.start_soon(_watch_engine, gym, model)
         groups = await _groups(gym, environment.name, examples, tries)
+        if not any(rewards for rewards, _ in groups.values()):
+            await _require_engine(gym, model)  # it was over before anyone has looked
     full = environment.definition.gold_reward - TOLERANCE
     rows = [measured_row(number, rewards, full) for number, (rewards, _) in sorted(groups.items())]
     lengths = sorted(length for _, found in groups.values() for length in found)
@@ -133,6 +143,20 @@ def summarized(
         length_p95=_quantile(lengths, 0.95),
         rows=rows,
     )
+
+
+async def _watch_engine(gym: Client, model: ModelSettings) -> None:
+    while True:
+        await anyio.sleep(ENGINE_LOOK_S)
+        await _require_engine(gym, model)
+
+
+async def _require_engine(gym: Client, model: ModelSettings) -> None:
+    if said := await dead_engine(gym.driver.bus, gym.workers, "policy"):
+        raise UsageError(
+            f"the engine of {model.provider}/{model.name} has returned only errors: {said}. Repair it, or "
+            "leave --model out"
+        )
 
 
 async def _groups(

@@ -170,9 +170,18 @@ def audit(
         nonlocal unrated
         with terminal.errors().status("measuring") as status:
             for name in chosen:
-                status.update(f"measuring {name}")
+                found_hard: Difficulty | None = None
                 try:
                     environment = with_settings(catalogue.environment(name), settings)
+                    # First: a dead engine shows within seconds, and the verifier's rates take up to a minute.
+                    if solver is not None:
+                        status.update(f"measuring {name} with {_name(solver)}")
+                        chosen_rows = read(environment, plan.input, plan.rows, plan.seed)
+                        found_hard = await difficulty(
+                            environment, chosen_rows.examples, solver, tries=tries, roles=judges
+                        )
+                        unrated = unrated or found_hard.pass_rate is None
+                    status.update(f"measuring {name}")
                     roles_here = {role.name for role in environment.resource.roles}
                     own = {role: settings for role, settings in judges.items() if role in roles_here}
                     async with asked_models(own) as asked:
@@ -184,14 +193,8 @@ def audit(
                         raise
                     found.append(Audited(environment=name, problem=error.message))
                     continue
-                if solver is not None:
-                    status.update(f"measuring {name} with {_name(solver)}")
-                    chosen_rows = read(environment, plan.input, plan.rows, plan.seed)
-                    found_hard = await difficulty(
-                        environment, chosen_rows.examples, solver, tries=tries, roles=judges
-                    )
+                if found_hard is not None:
                     made = artifacts.with_difficulty(made, found_hard)
-                    unrated = unrated or found_hard.pass_rate is None
                 artifacts.write(_path(environment.name, output, len(chosen)), made, auditor.replies)
                 if keep_rates and made.cost.reached < kept_rates.REACHED_AT_LEAST:
                     problem = (

@@ -11,6 +11,8 @@ from gym_runtime.plurals import counted
 from rich.table import Table
 
 from gym_view import harbor_jobs
+from gym_view.indexing import indexed
+from gym_view.once import rollouts_once
 from gym_view.run_comparison import Comparison, Pair
 from gym_view.run_comparison import compare as compared
 from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
@@ -85,7 +87,8 @@ def _figures(path: Path, *, failures_as_zero: bool) -> tuple[RunFigures, Groups]
     run = Run(id=path.stem, rollouts=path)
     if not has_rollouts(path):
         raise UsageError(f"{path} holds no rollouts; name a file of result rows, such as results/mcqa.jsonl")
-    return figures_of((row for _, row in rows_of(run)), failures_as_zero=failures_as_zero)
+    rows = (row for _, row in rows_of(run, rollouts_once, indexed))
+    return figures_of(rows, failures_as_zero=failures_as_zero)
 
 
 def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: Comparison) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
-from gym_runtime.cli import AT_LEAST_ONE, AsJson, Output, shown_name, terminal
+from gym_runtime.cli import AT_LEAST_ONE, AsJson, Output, RoleOptions, parse_roles, shown_name, terminal
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
 
@@ -33,6 +34,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         score: the figures of the environment's score, in percent; empty without one.
         mean_reward, error: of the rollouts, and the standard error over tasks.
         problem: why there is no figure; empty if there is one.
+        command: the run's own command, to which the remedies of a problem belong.
     """
 
     environment: str
@@ -43,6 +45,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     rollouts: int = 0
     problem: str = ""
     output: str = ""
+    command: str = ""
 
     @property
     def shown(self) -> str:
@@ -101,12 +104,29 @@ def suite(
     suite_file.require_distinct("the suite's models", [one.folder for one in chosen])
     folder = output or Path("results") / name
     named = (*roles, *([f"judge={judge}"] if judge else []))
+    _require_roles(name, whole, parse_roles(RoleOptions(roles=named)))
     cells = list(_cells(whole, chosen, folder, named, limit))
     if json:
         terminal.print_json({"suite": name, "runs": cells, "missing": whole.missing})
     else:
         _show(whole, chosen, cells)
     return 1 if any(cell.mean_reward is None for cell in cells) else 0
+
+
+def _require_roles(name: str, whole: Suite, roles: Iterable[str]) -> None:
+    """Refuse a role that no environment has.
+
+    Raises:
+        UsageError: there is one, or there is no such environment.
+    """
+    parts = [catalogue.environment(part.name).definition for part in whole.environments]
+    has = sorted({role.name for definition in parts for role in definition.declared_roles})
+    for role in roles:
+        if role not in has:
+            there = f"; there are: {', '.join(has)}" if has else ""
+            raise UsageError(
+                f"no environment of the suite '{name}' has a role '{role}'{there}; leave its model out"
+            )
 
 
 def _cells(
@@ -162,7 +182,12 @@ def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
         terminal.errors().print("interrupted; the same command continues the suite")
         raise KeyboardInterrupt
     said = stderr.decode(errors="replace").strip().splitlines()
-    about: dict[str, Any] = {"environment": part.name, "model": model.name, "output": str(path)}
+    about: dict[str, Any] = {
+        "environment": part.name,
+        "model": model.name,
+        "output": str(path),
+        "command": _shown_command(command),
+    }
     try:
         found = msgspec.json.decode(stdout, type=_Document).summary
     except UNREADABLE:
@@ -175,6 +200,12 @@ def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
         rollouts=found.rollouts,
         problem="" if found.mean_reward is not None else (said[-1] if said else ""),
     )
+
+
+def _shown_command(command: list[str]) -> str:
+    """The run's command as a person types it; what the suite adds for itself is left out."""
+    given = [part for part in command[len(RUN) :] if part not in ("--json", "--resume")]
+    return shlex.join(["gym-runtime", "run", *given])
 
 
 @contextmanager
@@ -204,6 +235,9 @@ def _show(whole: Suite, models: tuple[SuiteModel, ...], cells: list[Cell]) -> No
     for cell in cells:
         if cell.mean_reward is None:
             console.print(f"{cell.environment} with {cell.model}: {cell.shown}", soft_wrap=True, markup=False)
+            if " --" in cell.problem:
+                # What it advises are options of 'run', which the suite does not have.
+                console.print(f"  options that this names are those of: {cell.command}", soft_wrap=True)
     notes = [(part.name, part.about) for part in whole.environments if part.about]
     for name, about in (*notes, *((name, f"not here: {why}") for name, why in whole.missing.items())):
         console.print(f"{name}: {about}", soft_wrap=True, markup=False)

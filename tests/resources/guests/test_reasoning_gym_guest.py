@@ -49,3 +49,15 @@ async def test_a_reply_is_judged_in_a_process_of_its_own() -> None:
     assert right.reward == 1.0
     assert wrong.reward is not None
     assert wrong.reward < 1.0
+
+
+async def test_a_stream_of_rows_and_a_standing_run_take_the_address() -> None:
+    rows = own_rows(SUMS, 1)
+    async with guest(SUMS, answer("x")) as system:
+        stream = system.client.rollouts(iter(rows), environment=SUMS)
+        assert [record.ending async for record in stream] == ["completed"]
+        async with system.client.standing_run(environment=SUMS) as run:
+            assert (await run.rollout(rows[0])).ending == "completed"
+        # An address may have a dot, which no name has.
+        names = [info.environments for info in await system.client.runs()]
+    assert names == [[catalogue.environment(SUMS).name]] * 2

@@ -224,11 +224,14 @@ def test_numbering_keeps_rows_apart_that_bring_an_index_and_rows_that_do_not(lin
     plain = [reader.read(line(count)) for count in range(2)]
     own = [reader.read(line(count)[:-1] + b', "_ng_task_index": 1}') for count in (5, 6)]
     numbering = Numbering()
-    rows = [plain[0], plain[1], own[0], own[1], plain[0]]
-    assert [numbering.number(row, 2) for row in rows] == [(0, 0), (1, 0), (1, 2), (1, 4), (0, 2)]
+    rows = [plain[0], own[0], own[1], plain[1], plain[0]]
+    assert [numbering.number(row, 2) for row in rows] == [(0, 0), (1, 0), (1, 2), (2, 0), (0, 2)]
+    later = reader.read(line(7)[:-1] + b', "_ng_task_index": 9}')
+    assert [numbering.number(row, 2) for row in (later, own[0])] == [(9, 0), (1, 4)]
     numbering = Numbering()
-    rows = [own[0], plain[0], plain[1], own[1]]
-    assert [numbering.number(row, 2) for row in rows] == [(1, 0), (0, 0), (1, 2), (1, 4)]
+    assert [numbering.number(row, 2) for row in plain] == [(0, 0), (1, 0)]
+    with pytest.raises(UsageError, match="brings _ng_task_index 1, which an earlier row"):
+        numbering.number(own[0], 2)
 
 
 def test_numbering_counts_the_repeats_of_each_rows_first_coming(line: Line) -> None:

@@ -97,6 +97,26 @@ async def test_a_client_that_comes_back_gets_every_record() -> None:
     assert len(engine.calls.items) == 9
 
 
+async def test_a_client_that_was_away_for_long_gets_every_record_and_no_turn_is_asked_twice() -> None:
+    engine = Engine(answer("done"), by_attempt={1: [answer(CALL), Hang()], 2: [Hang()]})
+    async with running_client(engine=engine) as here:
+        client, line = BreakableClient(here, 3), here.system.broker
+        async with background(client.run):
+            await engine.calls.until(6)
+            for calls_before in (6, 9):
+                line["leaving"].cut()
+                await engine.cancelled.until(calls_before - 3)
+                await anyio.sleep(CLIENT_DROPPED_S + 30)
+                assert len(engine.calls.items) == calls_before
+                line["leaving"].mend()
+                with anyio.fail_after(60):
+                    await engine.calls.until(calls_before + 3)
+            records = await client.records.until(3)
+    assert {record.outcome for record in records} == {Completed()}
+    assert {record.attempt for record in records} == {3}
+    assert len(engine.calls.items) == 12
+
+
 async def test_a_client_that_only_reconnects_costs_nothing() -> None:
     async with running_client(answer(CALL), Hang()) as here:
         client = BreakableClient(here, 2)

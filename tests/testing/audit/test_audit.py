@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gym_testing.audit.measuring import OWN, Auditor, Plan
 from gym_testing.audit.registry import makers, probes
 from gym_testing.audit.rows import read, targets
 from gym_view.badges import Badge, badge
+from stubs import stub_engine
 
 pytestmark = pytest.mark.slow
 
@@ -154,6 +156,30 @@ def test_a_model_says_how_hard_the_rows_are(capsys: pytest.CaptureFixture[str]) 
     found = json.loads(Path("sums.audit.json").read_text())["difficulty"]
     assert [(one["row"], one["passed"], one["rated"]) for one in found["rows"]] == [(1, 0, 2), (2, 2, 2)]
     assert (found["model"], found["tries"], found["failed"]) == ("scripted/echo", 2, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_dead_engine_is_one_line_within_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data.jsonl").write_text(json.dumps(row("3", "3")) + "\n")
+    with stub_engine.running("--fault", "500") as engine:
+        asked = (
+            "--input",
+            "data.jsonl",
+            "--seconds",
+            "50",
+            "--model",
+            "openai/stub",
+            "--model-url",
+            engine.url,
+        )
+        started_s = time.monotonic()
+        assert main.run(["audit", "./sums.py", *asked]) == 2
+        # 10 s, and what a busy machine takes to start a system.
+        assert time.monotonic() - started_s < 30
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("gym-runtime: the engine of openai/stub has returned only errors: ")
+    assert last.endswith("Repair it, or leave --model out")
 
 
 def test_figures_of_difficulty() -> None:

@@ -19,7 +19,7 @@ from gym_runtime.rpc.members import Heartbeat, announce, encode_heartbeat
 from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
-from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Verdict
+from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Move, Verdict
 from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, StoredAlready
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker, MemoryBus
@@ -107,22 +107,26 @@ async def test_what_is_stored_or_over_is_not_run_again(
     assert await StoredAlready(bus).admit(rollout_spec(row(), **more), deliveries) == verdict
 
 
+QUEUE, OWN = "task.tool_loop.sample.run", "task.=.tool_loop.run.0.0"
+
+
 # -- the client -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("attached", "client", "gone_s", "verdict"),
+    ("attached", "client", "gone_s", "subject", "verdict"),
     [
-        (False, "gone", 0.0, None),
-        (True, "alive", 0.0, None),
-        (True, "silent", 0.0, None),  # it may block its loop, or our own connection may be broken
-        (True, "gone", 0.0, GiveBack(CLIENT_RETURN_S)),
-        (True, "gone", CLIENT_DROPPED_S - 1, GiveBack(CLIENT_RETURN_S)),
-        (True, "gone", CLIENT_DROPPED_S + 1, Drop("its client has left for good")),
+        (False, "gone", 0.0, QUEUE, None),
+        (True, "alive", 0.0, QUEUE, None),
+        (True, "silent", 0.0, QUEUE, None),  # it may block its loop, or our own connection may be broken
+        (True, "gone", 0.0, QUEUE, GiveBack(CLIENT_RETURN_S)),
+        (True, "gone", CLIENT_DROPPED_S - 1, QUEUE, GiveBack(CLIENT_RETURN_S)),
+        (True, "gone", CLIENT_DROPPED_S + 1, QUEUE, Move(OWN)),
+        (True, "gone", CLIENT_DROPPED_S + 1, OWN, GiveBack(CLIENT_DROPPED_S)),
     ],
 )
 async def test_an_attached_rollout_needs_its_client(
-    bus: MemoryBus, attached: bool, client: str, gone_s: float, verdict: Verdict | None
+    bus: MemoryBus, attached: bool, client: str, gone_s: float, subject: str, verdict: Verdict | None
 ) -> None:
     guard, task = ClientPresent(bus, Members(bus), Fates()), rollout_spec(row(), attached=attached)
     async with AsyncExitStack() as stack:
@@ -136,9 +140,9 @@ async def test_an_attached_rollout_needs_its_client(
         if client != "gone":
             await stack.enter_async_context(bus.serve("alive.client.run", answer))
         if gone_s:
-            await guard.admit(task)
+            await guard.admit(task, subject)
             await anyio.sleep(gone_s)
-        assert await guard.admit(task) == verdict
+        assert await guard.admit(task, subject) == verdict
 
 
 async def test_a_second_short_absence_of_a_client_begins_at_zero(bus: MemoryBus) -> None:
@@ -148,13 +152,13 @@ async def test_a_second_short_absence_of_a_client_begins_at_zero(bus: MemoryBus)
     heartbeat = Heartbeat(worker="run", kind="client", pools=[])
     async with background(members.follow, guard.watch):
         for _ in range(2):
-            assert await guard.admit(task) == GiveBack(CLIENT_RETURN_S)
+            assert await guard.admit(task, QUEUE) == GiveBack(CLIENT_RETURN_S)
             async with background(lambda: announce(bus, lambda: heartbeat)):
                 await anyio.sleep(10 * CLIENT_DROPPED_S)
             await anyio.sleep(CLIENT_DROPPED_S / 2)
-        await guard.admit(task)
+        await guard.admit(task, QUEUE)
         await anyio.sleep(CLIENT_DROPPED_S + 1)
-        assert await guard.admit(task) == Drop("its client has left for good")
+        assert await guard.admit(task, QUEUE) == Move(OWN)
 
 
 async def test_rollouts_that_their_client_has_stopped_are_not_given_back_when_it_leaves(

@@ -1,0 +1,89 @@
+"""The rows of a file from which figures or data are made: each rollout once, and what does not count is said.
+
+A rollout is given by its environment, task and repeat; its first row counts, as for ``run --resume``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.files import KeyCounts
+from gym_runtime.plurals import counted
+
+from gym_view.index import IndexedRow
+from gym_view.index_entry import MOST_ROLLOUTS, MOST_TASKS, OUTCOMES
+from gym_view.indexing import indexed
+
+_PIECE_BYTES = 2**16
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def rollouts_once(rows: Path) -> Iterator[IndexedRow]:
+    """As `indexed`, without rows of rollouts that the file had before.
+
+    At the end standard error says how many were left out, and whether the last line is not whole.
+    """
+    known: dict[str, KeyCounts] = {}
+    again = end = 0
+    for row in indexed(rows):
+        entry, end = row.entry, row.offset + row.size
+        # What cannot be read has no name, and an entry has no numbers beyond these.
+        named = (
+            OUTCOMES[entry.outcome] != "unreadable"
+            and entry.task < MOST_TASKS
+            and entry.rollout < MOST_ROLLOUTS
+        )
+        seen = known.setdefault(entry.environment, KeyCounts())
+        if named and seen.increase(entry.task, entry.rollout) > 1:
+            again += 1
+        else:
+            yield row
+    if again:
+        _tell(f"{rows}: {counted(again, 'row is', 'rows are')} of a rollout that has one; the first counts")
+    if _has_more(rows, end):
+        _tell(f"{rows}: the last line is torn, or still being written; it does not count")
+
+
+def rows_in_files(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """The result rows of some files, in order, each rollout of a file once; as `rollouts_once`.
+
+    Raises:
+        UsageError: a file is missing, or a line of it is no JSON object.
+    """
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
+        with path.open("rb") as file:
+            for row in rollouts_once(path):
+                file.seek(row.offset)
+                try:
+                    yield _decode(file.read(row.size))
+                except UNREADABLE as error:
+                    number = 1 + _lines_before(path, row.offset)
+                    raise UsageError(f"{path}:{number} is no JSON object: {error}") from error
+
+
+def _lines_before(rows: Path, offset: int) -> int:
+    pieces = range(0, offset, _PIECE_BYTES)
+    with rows.open("rb") as file:
+        return sum(file.read(min(_PIECE_BYTES, offset - at)).count(b"\n") for at in pieces)
+
+
+def _has_more(rows: Path, end: int) -> bool:
+    """Whether anything but blank lines stands after the last whole row."""
+    with rows.open("rb") as file:
+        file.seek(end)
+        while piece := file.read(_PIECE_BYTES):
+            if piece.strip():
+                return True
+    return False
+
+
+def _tell(line: str) -> None:
+    from gym_runtime.cli import terminal
+
+    terminal.errors().print(line, soft_wrap=True)
