@@ -79,6 +79,18 @@ def drawn(groups: int, phase: str = "train") -> Any:
     }
 
 
+@pytest.mark.parametrize("curriculum", ["uniform", "posterior"])
+def test_the_processes_of_a_trainer_draw_different_rows(curriculum: str) -> None:
+    def drawn() -> list[str]:
+        groups, found = PromptGroups({"rows": ROWS, "curriculum": curriculum}, "verl"), list[str]()
+        for place in range(8):
+            with groups.member(place, ROWS[place][ROW], lambda *_: None) as group:
+                found.append(group.row)
+        return found
+
+    assert len({tuple(drawn()) for _ in range(4)}) == 4
+
+
 async def test_skyrl_trains_on_groups_with_signal_only(system: SyncClient) -> None:
     client = Gated()
     made = generator(client, curriculum="uniform")
