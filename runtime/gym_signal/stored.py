@@ -35,8 +35,8 @@ class _Stored(msgspec.Struct, frozen=True):
 class StoredCurriculum:
     """A curriculum whose state is stored under a name.
 
-    A trainer that starts again counts its versions from 0: the curriculum is told those that follow the newest
-    one before, so that what it saw fades on.
+    A trainer that starts again counts its versions from 0: the curriculum is told those that follow the
+    newest one before, so that what it saw fades on.
 
     Args:
         name: of the training run; two trainers must not use one name at the same time.
