@@ -15,6 +15,7 @@ from gym_runtime.bus import Bus
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import token
+from msgspec.structs import replace
 
 from gym_signal.curricula import Curriculum, Posterior, Seen, kind_of
 
@@ -22,14 +23,20 @@ Kind = TypeVar("Kind")
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """As it is stored: the state, and the number of the last observation that is in it."""
+    """As it is stored: the state, the number of the last observation that is in it, and the newest version of
+    the weights; -1 where an earlier release has stored it.
+    """
 
     state: bytes
     seen: int
+    version: int = -1
 
 
 class StoredCurriculum:
     """A curriculum whose state is stored under a name.
+
+    A trainer that starts again counts its versions from 0: the curriculum is told those that follow the
+    newest one before, so that what it saw fades on.
 
     Args:
         name: of the training run; two trainers must not use one name at the same time.
@@ -40,6 +47,7 @@ class StoredCurriculum:
         self._subject = f"runs.curriculum.{token(name, 'curriculum')}"
         self._number = self._sequence = 0
         self._waiting: list[tuple[int, Seen]] = []
+        self._first_version = self._newest = 0
         self._storing = anyio.Lock()
 
     def next(self, count: int) -> list[tuple[int, int]]:
@@ -48,6 +56,8 @@ class StoredCurriculum:
 
     def observe(self, seen: Seen) -> None:
         """See `Curriculum.observe`; `store` stores it."""
+        seen = replace(seen, version=self._first_version + seen.version)
+        self._newest = max(self._newest, seen.version)
         self._curriculum.observe(seen)
         self._number += 1
         self._waiting.append((self._number, seen))
@@ -71,12 +81,15 @@ class StoredCurriculum:
             stored = self._read(found[0].payload, _Stored)
             self._curriculum.restore(stored.state)
             self._number, self._sequence = stored.seen, found[0].sequence
+            self._newest = stored.version if stored.version >= 0 else _version_in(stored.state)
         later = {
             int(one.subject.rpartition(".")[2]): one for one in await self._bus.latest(f"{self._subject}.*")
         }
         for number in sorted(number for number in later if number > self._number):
-            self._curriculum.observe(self._read(later[number].payload, Seen))
-            self._number = number
+            seen = self._read(later[number].payload, Seen)
+            self._curriculum.observe(seen)
+            self._number, self._newest = number, max(self._newest, seen.version)
+        self._first_version = self._newest
 
     def _read(self, payload: bytes, kind: type[Kind]) -> Kind:
         try:
@@ -102,7 +115,7 @@ class StoredCurriculum:
                 await self._bus.append(f"{self._subject}.{number}", msgspec.msgpack.encode(seen))
 
     async def _store_state(self) -> None:
-        stored = _Stored(self._curriculum.state(), self._number)
+        stored = _Stored(self._curriculum.state(), self._number, self._newest)
         payload = msgspec.msgpack.encode(stored)
         sequence = await self._bus.append(self._subject, payload, expect=self._sequence)
         if sequence is None:
@@ -112,6 +125,14 @@ class StoredCurriculum:
             )
         self._sequence = sequence
         await self._bus.forget(f"{self._subject}.*")
+
+
+def _version_in(state: bytes) -> int:
+    """The newest version that a state knows; 0 of a curriculum that is not of the box."""
+    try:
+        return kind_of(state)[2]
+    except UsageError:
+        return 0
 
 
 SHOWN = 200

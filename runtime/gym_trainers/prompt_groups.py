@@ -7,6 +7,7 @@ curriculum chooses which row it runs, in the place of the one that the trainer d
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -75,7 +76,8 @@ class PromptGroups:
                 f"signal takes rows, curriculum and repeats here, and no {', '.join(options)}: {trainer} "
                 "draws its batches itself"
             )
-        self._curriculum = made_curriculum(chosen, len(self._rows), size)
+        # Each process of a trainer has a curriculum: with one seed all would draw the same rows.
+        self._curriculum = made_curriculum(chosen, len(self._rows), size, secrets.randbits(32))
 
     @contextmanager
     def member(

@@ -122,7 +122,7 @@ class RolloutSource:
     ) -> list[RolloutRecord]:
         """One rollout per row, in their order; neighbours with one key are a group.
 
-        Failed ones keep their places.
+        Failed ones keep their places. Between two batches (`batch`) the engine is asked nothing afterwards.
 
         Args:
             sampling: fields of `Sampling` for all of them.
@@ -147,6 +147,9 @@ class RolloutSource:
                     **sampling,
                 ):
                     found.update(zip(group.key, group.rollouts, strict=True))
+            # Calls of parked rollouts that came after the last batch have gone on meanwhile.
+            if self._batches is not None:
+                await self._engine.pause()
         if len(found) < len(rows):
             what = f"{len(rows) - len(found)} of {counted(len(rows), 'rollout')} did not come"
             raise GymError(f"{what}: the run was cancelled")

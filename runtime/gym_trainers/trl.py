@@ -34,7 +34,7 @@ from gym_trainers.training_rollouts import dataset_rows, roles_apart, unweighted
 from gym_trainers.trl_async import RolloutWorker, WeightTransfer
 from gym_trainers.trl_columns import Batch, Columns, found_no_engine
 from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
-from gym_trainers.trl_signal import SignalSteps
+from gym_trainers.trl_signal import SignalSteps, of_process
 from gym_trainers.trl_weights import Weights
 
 
@@ -244,7 +244,8 @@ class GymSpec:
         size = trainer.num_generations
         if self._steps is None:
             options = {"draw_seed": int(getattr(trainer.args, "seed", 0)), **options}
-            self._steps = SignalSteps(self._gym, self._rows, options, self._environment)
+            process = int(getattr(getattr(trainer, "accelerator", None), "process_index", 0))
+            self._steps = SignalSteps(self._gym, self._rows, of_process(options, process), self._environment)
         if count % size:
             raise UsageError(
                 f"a process gets {count} prompts, which are no whole groups of {size}: with signal, let "

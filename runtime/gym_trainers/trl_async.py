@@ -129,7 +129,8 @@ class RolloutWorker:
     def check_health(self, stale_after_s: float) -> None:
         """
         Raises:
-            GymError: no more rollouts are run, or no group with a reward came within ``stale_after_s``.
+            GymError: no more rollouts are run, or no group with a reward came within ``stale_after_s``, not
+                counting the time in which the queue was full.
         """
         if self._failure is not None:
             raise GymError(f"no more rollouts are run: {self._failure}") from self._failure
@@ -188,14 +189,21 @@ class RolloutWorker:
     async def _is_over(self) -> bool:
         """Wait until more is wanted; whether `stop` was called instead."""
         while self._has_enough and not self._stopping:
+            full = self._is_full
             self._changed = anyio.Event()
             await self._changed.wait()
+            if full:  # while the trainer worked nothing was wanted, and that was no silence
+                self._made_s = time.monotonic()
         return self._stopping
+
+    @property
+    def _is_full(self) -> bool:
+        return self.rollout_buffer.qsize() >= self._args.max_inflight_tasks
 
     @property
     def _has_enough(self) -> bool:
         most, size = self._args.max_inflight_tasks, self._args.num_generations
-        return self.rollout_buffer.qsize() >= most or self._groups >= max(1, most // size)
+        return self._is_full or self._groups >= max(1, most // size)
 
     def _look_again(self) -> None:
         self._changed.set()

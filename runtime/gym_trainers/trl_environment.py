@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from keyword import iskeyword
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,7 +17,14 @@ from gym_runtime.messages import response_items
 from gym_trainers.training_rollouts import sole_reward
 
 RESERVED = ("reset", "get_reward")
-_KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}
+_KINDS: dict[str, type] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
 
 
 class TrlEnvironment:
@@ -118,14 +126,19 @@ def environment_class(
         name: the environment's.
 
     Raises:
-        UsageError: it has no tools, or one whose name is not a method's.
+        UsageError: it has no tools, or one whose name is not a method's, or whose argument not a parameter's.
     """
     if not tools:
         raise UsageError(f"environment '{name}' has no tools; use rollout_func, or its verifier alone")
+    for tool in tools:
+        named = str(tool["name"])
+        if not _is_name(named) or named.startswith("_") or named in RESERVED:
+            raise UsageError(f"the tool '{named}' of '{name}' cannot be a method of TRL's environments")
+        for argument in (tool.get("parameters") or {}).get("properties") or ():
+            if not _is_name(argument) or argument == "self":
+                what = f"the argument '{argument}' of the tool '{named}' of '{name}'"
+                raise UsageError(f"{what} cannot be a parameter of a Python method; use rollout_func")
     methods = {tool["name"]: _method(tool) for tool in tools}
-    for tool in methods:
-        if not tool.isidentifier() or tool.startswith("_") or tool in RESERVED:
-            raise UsageError(f"the tool '{tool}' of '{name}' cannot be a method of TRL's environments")
     return type(
         f"{name}_environment", (TrlEnvironment,), {**methods, "_gym": gym, "_environment": environment}
     )
@@ -144,7 +157,7 @@ def _method(tool: Mapping[str, Any]) -> Callable[..., str]:
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     lines = [tool.get("description") or f"Calls {name}.", "", "Args:"]
     for argument, described in properties.items():
-        kind = _KINDS.get(described.get("type", ""), dict)
+        kind = _kind(described)
         parameters.append(
             inspect.Parameter(
                 argument,
@@ -160,6 +173,25 @@ def _method(tool: Mapping[str, Any]) -> Callable[..., str]:
     call.__signature__ = inspect.Signature(parameters, return_annotation=str)  # pyright: ignore
     call.__annotations__ = {one.name: one.annotation for one in parameters[1:]} | {"return": str}
     return call
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not iskeyword(text)
+
+
+def _kind(described: Mapping[str, Any]) -> Any:
+    """The Python type of an argument: the only one of its schema's that is not null; else any.
+
+    >>> _kind({"type": ["string", "null"]}), _kind({"anyOf": [{"type": "integer"}, {"type": "null"}]})
+    (<class 'str'>, <class 'int'>)
+    """
+    names = set[str]()
+    for one in described.get("anyOf") or described.get("oneOf") or [described]:
+        said = one.get("type") or ""
+        names |= {said} if isinstance(said, str) else {*said}
+    names.discard("null")
+    (only,) = names if len(names) == 1 else ("",)
+    return _KINDS.get(only, Any)
 
 
 def _one_line(described: Mapping[str, Any]) -> str:

@@ -14,6 +14,23 @@ from gym_signal import SignalBatches, signal_batches
 
 from gym_trainers.signal_settings import WEIGHTS, require_not
 
+PROCESS_SEEDS = 1_000_003
+"""Between the seeds of two processes, so that neighbouring seeds of users stay different."""
+
+
+def of_process(options: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The options of one process of a training: it draws other tasks, and stores its own curriculum.
+
+    >>> of_process({"draw_seed": 3, "name": "exp"}, 0)
+    {'draw_seed': 3, 'name': 'exp'}
+    >>> of_process({"draw_seed": 3, "name": "exp"}, 2)
+    {'draw_seed': 2000009, 'name': 'exp-2'}
+    """
+    own = {**options, "draw_seed": options["draw_seed"] + number * PROCESS_SEEDS}
+    if number and options.get("name"):
+        own["name"] = f"{options['name']}-{number}"
+    return own
+
 
 class SignalSteps:
     """Batches for code without an event loop; sampling begins with the first, and ends with the client.

@@ -60,6 +60,7 @@ def rule_queries() -> dict[str, str]:
         r"- (?:record|alert): (\S+)\n\s+expr: (?:>-\n)?((?:.+\n)(?:\s{10,}.+\n)*)", RULES.read_text()
     ):
         text = " ".join(expression.split()).replace("[5m]", "[10s]").replace("[15m]", "[10s]")
+        text = text.replace(" offset 15m", "")
         if not name.startswith("gym:"):
             for place, part in enumerate(re.split(r" (?:and|unless) on \(\) ", text)):
                 found[f"{name} {place}"] = re.sub(r" [<>] [\d.]+$", "", part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import py_compile
 import re
 import runpy
@@ -126,3 +127,30 @@ def test_jobs_are_scripts_that_bash_reads(tmp_path: Path) -> None:
     assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-autoscaled", "64")
     assert [wanted(demand, 64, 64, 0, 4) for demand in (0, 64, 65, 128, 129, 10_000)] == [0, 0, 1, 1, 2, 4]
     assert wanted(0, 64, 64, 2, 4) == 2
+
+
+def test_the_autoscaler_goes_on_when_a_command_of_slurm_fails(tmp_path: Path) -> None:
+    write("slurm", tmp_path, VALUES)
+    asked = tmp_path / "asked"
+    status = '{"queues": {"tool_loop": {"waiting": 500, "in_flight": 0}}}'
+    commands = {
+        "squeue": "",
+        "gym-runtime": f"echo '{status}'",
+        # The second time it works.
+        "sbatch": f'echo "$@" >> {asked}; test $(wc -l < {asked}) -gt 1 || {{ echo timed out >&2; exit 1; }}',
+    }
+    for name, does in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "INTERVAL_S": "0.1"}
+    command = [sys.executable, "autoscale.py", "1", "4"]
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "not this time: sbatch: timed out\n"
+            assert running.stdout.readline() == "\n", "it asks again"
+        finally:
+            running.kill()
+    assert set(asked.read_text().splitlines()) == {
+        "--job-name=lab-autoscaled --array=1-4 workers.sbatch agent"
+    }

@@ -325,3 +325,28 @@ async def test_the_state_at_the_broker_is_exact() -> None:
             again = Posterior(5)
             await StoredCurriculum(again, bus, name).load()
             assert again.state() == expected.state()
+
+
+@pytest.mark.parametrize("release", ["this", "before"])
+async def test_what_was_seen_fades_on_when_a_trainer_starts_again(release: str) -> None:
+    """Its versions count from 0 again."""
+    async with running() as here:
+        bus = here.gym.driver.bus
+        stored = StoredCurriculum(Posterior(3, half_life=10.0), bus, "exp")
+        for version in range(100):
+            stored.observe(Seen(task=0, rewards=[1.0] * 4, version=version))
+        await stored.store(whole=True)
+        if release == "before":
+            (found,) = await bus.latest("runs.curriculum.exp")
+            fields = msgspec.msgpack.decode(found.payload)
+            del fields["version"]
+            await bus.append("runs.curriculum.exp", msgspec.msgpack.encode(fields))
+        for lives in (1, 2):
+            again = Posterior(3, half_life=10.0)
+            stored = StoredCurriculum(again, bus, "exp")
+            await stored.load()
+            known = dict(again.rates(evidence=10.0))
+            assert (0 in known) == (lives == 1), "after 40 versions a sixteenth is left"
+            for version in range(40):
+                stored.observe(Seen(task=1, rewards=[1.0], version=version))
+                await stored.store(whole=False)

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from gym_runtime import connect
+from gym_runtime.adapters import CallContext, ModelCall
 from gym_runtime.client import SyncClient
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.metric_names import SAMPLED_TOKENS
@@ -19,6 +20,7 @@ from gym_signal import Posterior
 from gym_trainers.prompt_groups import PromptGroups
 from gym_trainers.signal_settings import signal_rows
 from gym_trainers.training_rollouts import ROW, dataset_rows
+from msgspec import Raw
 from trainers import test_openrlhf, test_verl
 from trainers.test_skyrl import GymGenerator, InferenceClient, SamplingParams, TrajectoryID
 from trainers.trainers_engine import Servers
@@ -50,11 +52,17 @@ class Gated(InferenceClient):
 
     training = False
     asked_in_training = 0
+    answering = 0
+    late_s = 0.0
 
     async def generate(self, request: Any, model: str | None = None) -> Any:
         self.asked_in_training += self.training
-        await anyio.sleep(0.02)
-        return await super().generate(request, model)
+        self.answering += 1
+        try:
+            await anyio.sleep(self.late_s if request["session_ids"] == ["late"] else 0.02)
+            return await super().generate(request, model)
+        finally:
+            self.answering -= 1
 
 
 def generator(client: InferenceClient, **settings: Any) -> Any:
@@ -79,6 +87,18 @@ def drawn(groups: int, phase: str = "train") -> Any:
     }
 
 
+@pytest.mark.parametrize("curriculum", ["uniform", "posterior"])
+def test_the_processes_of_a_trainer_draw_different_rows(curriculum: str) -> None:
+    def drawn() -> list[str]:
+        groups, found = PromptGroups({"rows": ROWS, "curriculum": curriculum}, "verl"), list[str]()
+        for place in range(8):
+            with groups.member(place, ROWS[place][ROW], lambda *_: None) as group:
+                found.append(group.row)
+        return found
+
+    assert len({tuple(drawn()) for _ in range(4)}) == 4
+
+
 async def test_skyrl_trains_on_groups_with_signal_only(system: SyncClient) -> None:
     client = Gated()
     made = generator(client, curriculum="uniform")
@@ -97,6 +117,28 @@ async def test_skyrl_trains_on_groups_with_signal_only(system: SyncClient) -> No
         assert 0 < min(shares) < 1, "flat groups were replaced"
         evaluated = await made.generate(drawn(1, "eval"))
         assert evaluated["rewards"] == [0.0] * SIZE, "an evaluation keeps its rows"
+    finally:
+        await made.close()
+
+
+async def test_after_an_evaluation_the_engine_is_asked_nothing(system: SyncClient) -> None:
+    """A call of a rollout that was parked may come after the batch; it goes on with the evaluation."""
+    client = Gated()
+    client.late_s = 1.0
+    made = generator(client, curriculum="uniform")
+    call = ModelCall(params=Raw(b'{"input":[]}'), input=[Raw(b'{"role":"user","content":"Hi."}')])
+    context = CallContext(rollout="late", attempt=1, deadline_s=1e9)
+    try:
+        await made.generate(drawn(3))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(made._source._engine.respond, call, context)
+            await anyio.lowlevel.checkpoint()
+            evaluated = await made.generate(drawn(1, "eval"))
+            assert len(evaluated["rewards"]) == SIZE
+            assert not client.answering, "the engine may sleep now"
+            client.training = True
+            await anyio.sleep(0.3)
+            assert not client.asked_in_training
     finally:
         await made.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 from gym_runtime.client import SyncClient
@@ -79,6 +80,25 @@ def test_a_worker_that_cannot_go_on_says_so_to_the_trainer(system: SyncClient) -
         GymSpec(system, []).rollout_worker(arguments())
     with pytest.raises(UsageError, match="weights=FOLDER"):
         GymSpec(system, []).weight_transfer("a model")
+
+
+def test_the_time_of_a_long_step_is_no_silence(system: SyncClient) -> None:
+    worker = GymSpec(system, [counter_row()]).rollout_worker(arguments())
+
+    async def main() -> None:
+        for _ in range(16):
+            worker.rollout_buffer.put_nowait("sample")
+        worker._made_s -= 1000.0
+        worker.rollout_buffer.taken = worker._look_again
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker._is_over)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(GymError, match="came for 1000 s"):
+                worker.check_health(300.0)
+            worker.rollout_buffer.get()
+
+    anyio.run(main)
+    worker.check_health(300.0)
 
 
 @pytest.mark.slow

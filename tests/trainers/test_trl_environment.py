@@ -39,6 +39,25 @@ def test_a_tool_is_a_method_with_the_signature_and_words_that_trl_reads() -> Non
     )
 
 
+def test_arguments_have_the_types_of_their_schemas() -> None:
+    properties = {
+        "where": {"type": ["string", "null"]},
+        "most": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "filter": {"type": "object"},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "either": {"type": ["string", "integer"]},
+        "anything": {"description": "What you like."},
+    }
+    tool = {**TOOL, "parameters": {"type": "object", "properties": properties}}
+    method: Any = vars(environment_class(None, None, "search", [tool]))["add"]  # pyright: ignore[reportArgumentType]
+    kinds = {"where": str, "most": int, "filter": dict, "names": list, "either": Any, "anything": Any}
+    assert method.__annotations__ == {**kinds, "return": str}
+
+
+def _with_argument(name: str) -> dict[str, Any]:
+    return {**TOOL, "parameters": {"type": "object", "properties": {name: {"type": "string"}}}}
+
+
 def test_only_tools_and_reset_are_public() -> None:
     members = inspect.getmembers(made(), predicate=inspect.isfunction)
     assert [name for name, _ in members if not name.startswith("_")] == ["add", "reset"]
@@ -50,6 +69,13 @@ def test_only_tools_and_reset_are_public() -> None:
         ([], "has no tools"),
         ([{**TOOL, "name": "reset"}], "the tool 'reset'"),
         ([{**TOOL, "name": "a-b"}], "a-b"),
+        ([{**TOOL, "name": "import"}], "the tool 'import'"),
+        (
+            [_with_argument("from")],
+            "the argument 'from' of the tool 'add' of 'counter' cannot be a parameter",
+        ),
+        ([_with_argument("max-results")], "the argument 'max-results'"),
+        ([_with_argument("self")], "the argument 'self'"),
     ],
 )
 def test_what_cannot_be_an_environment_is_refused(tools: list[Any], words: str) -> None:

@@ -47,6 +47,20 @@ def test_a_batch_of_the_trainer_is_filled_with_groups_that_differ(gym: SyncClien
     assert evaluated["gym_reward"] == [0.0, 1.0], "an evaluation keeps its prompts"
 
 
+@pytest.mark.parametrize("name", ["", "several-processes"])
+def test_each_process_draws_its_own_tasks_and_stores_its_own_curriculum(gym: SyncClient, name: str) -> None:
+    rows = [{**row, "wins": 0.5} for row in ROWS]
+    signal = {"curriculum": "uniform", "name": name}
+    specs = [GymSpec(gym, rows, environment="coin", signal=signal) for _ in range(2)]
+    drawn: list[list[float]] = []
+    for process in (0, 1, 0, 1):
+        trainer = FakeTrainer(SIZE)
+        trainer.accelerator = SimpleNamespace(process_index=process)
+        columns = specs[process].rollout_func(list(specs[process]._rows[0:1]) * (4 * SIZE), trainer)
+        drawn.append([fields["number"] for fields in columns["gym_fields"]])
+    assert drawn[0] != drawn[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("options", "ahead"), [({}, 0), ({"staleness": 1}, 2)])
 def test_without_a_setting_nothing_is_sampled_from_weights_that_will_be_old(

@@ -26,6 +26,8 @@ GATHER_S = 2.0
 """How often the workers' figures are gathered."""
 FORGOTTEN_S = 600.0
 """A worker that has been silent for so long is added to those that are gone, and only its name is kept."""
+OUTAGE_S = 30.0
+"""If no worker could be asked for so long, the broker was away, and this time is no worker's silence."""
 
 STATES = ("serving", "draining", "paused", "only_errors")
 SEVERAL = "several"
@@ -86,7 +88,6 @@ class SystemFigures:
             for state, count in (("waiting", depth.waiting), ("in_flight", depth.in_flight))
         ]
         self._fold()
-        self.looked_s = anyio.current_time()
 
     def figures(self) -> Figures:
         """Everything, gauges included, as of the last look."""
@@ -135,6 +136,9 @@ class SystemFigures:
 
     def _fold(self) -> None:
         now_s = anyio.current_time()
+        if OUTAGE_S < (away_s := now_s - self.looked_s) < math.inf:
+            self._heard_s = {origin: min(now_s, at_s + away_s) for origin, at_s in self._heard_s.items()}
+        self.looked_s = now_s
         old = [origin for origin, heard_s in self._heard_s.items() if heard_s < now_s - FORGOTTEN_S]
         for origin in old:
             self._gone = merged([self._gone, self._counted.pop(origin)])

@@ -12,11 +12,11 @@ from gym_runtime.client import Counter
 from gym_runtime.messages import metric_names
 from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.stored_records import RunInfo
-from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
+from gym_runtime.rpc.members import Heartbeat, all_workers, encode_heartbeat
 from gym_runtime.rpc.meter import Meter
 from gym_testing.background import hosting
 from gym_testing.virtual_clock import BACKEND
-from gym_view.metrics.gathering import GATHER_S, SystemFigures
+from gym_view.metrics.gathering import FORGOTTEN_S, GATHER_S, SystemFigures
 from msgspec.structs import replace
 from runtime.client.running_client import NAME, RunningClient, running_client
 
@@ -87,6 +87,37 @@ async def test_what_workers_count_stays_when_they_are_gone() -> None:
         after = figures.figures()
         assert after.distribution(metric_names.HOP_DURATION) == before.distribution(metric_names.HOP_DURATION)
         assert after.total(ROLLOUTS) == 4
+
+
+async def test_a_long_outage_of_the_broker_is_no_silence_of_the_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first look after it may come before the workers have connected again."""
+    alive = True
+
+    async def present(bus: Any) -> list[Heartbeat]:
+        return await all_workers(bus) if alive else []
+
+    async with running_client() as here, here.system.broker.connect("metrics") as bus:
+        figures = SystemFigures(bus)
+        _ = [record async for record in here.rollouts(2)]
+        await figures.look()
+        monkeypatch.setattr("gym_view.metrics.gathering.all_workers", present)
+        alive = False
+        await anyio.sleep(2 * FORGOTTEN_S)
+        await figures.look()
+        _ = [record async for record in here.rollouts(2)]
+        alive = True
+        await anyio.sleep(GATHER_S)
+        await figures.look()
+        assert figures.figures().distribution(metric_names.HOP_DURATION, {"gym.hop": "model"}).count == 8
+        # A worker that is silent while others are heard is forgotten all the same.
+        alive = False
+        for _ in range(2 * int(FORGOTTEN_S / 20)):
+            await anyio.sleep(20)
+            await figures.look()
+        assert not figures._counted
+        assert figures.figures().distribution(metric_names.HOP_DURATION, {"gym.hop": "model"}).count == 8
 
 
 async def test_a_worker_that_leaves_in_order_tells_what_it_counted_last() -> None:

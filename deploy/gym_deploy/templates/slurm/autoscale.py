@@ -53,9 +53,6 @@ def main(least: int, most: int) -> None:
     while True:
         try:
             have, want = jobs(), wanted(demand(), others, slots, least, most)
-        except subprocess.CalledProcessError as error:
-            print(f"no look this time: {error.stderr.strip()}", flush=True)
-        else:
             quiet = quiet + 1 if want < len(have) else 0
             if want > len(have):
                 more = [f"--job-name={JOBS}", f"--array=1-{want - len(have)}"]
@@ -64,6 +61,9 @@ def main(least: int, most: int) -> None:
                 print(f"{len(have)} jobs, {want} needed: cancelling {have[want:]}", flush=True)
                 run("scancel", *have[want:])
                 quiet = 0
+        except subprocess.CalledProcessError as error:
+            # Also of sbatch and scancel: a busy controller, a quota, a job that has just ended.
+            print(f"not this time: {error.cmd[0]}: {error.stderr.strip()}", flush=True)
         time.sleep(interval_s)
 
 
