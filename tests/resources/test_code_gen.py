@@ -239,6 +239,24 @@ async def test_a_result_that_the_program_writes_itself_does_not_hold_the_worker(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("output", "expected", "same"),
+    [
+        ("1.000001", "1", True),
+        ("1.1", "1", False),
+        ("Infinity", "Infinity", True),
+        ("-Infinity", "Infinity", False),
+        ("5.0", "Infinity", False),
+        ("5.0", "1e999", False),
+        ('"7"', '"inf"', False),
+    ],
+)
+def test_numbers_that_a_function_returns_may_differ_by_a_little(
+    output: str, expected: str, same: bool
+) -> None:
+    assert matches(output, expected, "f") is same
+
+
 def test_nothing_that_a_program_writes_takes_long() -> None:
     """An integer of a million digits takes 10 s if read in quadratic time; a thread reads long ones."""
     digits = "9" * 1_000_000

@@ -7,6 +7,7 @@ Source: the rule of LiveCodeBench's public test runner (github.com/LiveCodeBench
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
@@ -30,7 +31,8 @@ def same_value(returned: Any, expected: Any) -> bool:
     """Whether a returned value, tagged as by `gym_resources.code.inside`, is one read from JSON.
 
     It is if both are equal, or equal when written as JSON (a tuple in a list, a number as a key, NaN), or if
-    both are numbers, or texts that `float` reads, and differ by no more than 1e-8 plus 1e-5 of the expected.
+    both are finite numbers, or texts that `float` reads so, and differ by no more than 1e-8 plus 1e-5 of the
+    expected.
     """
     try:
         value = _untagged(returned)
@@ -46,7 +48,8 @@ def _close(value: Any, expected: Any) -> bool:
         one, other = float(value), float(expected)
     except (ValueError, OverflowError):
         return False
-    return abs(one - other) <= ABSOLUTE + RELATIVE * abs(other)
+    # An infinite expected value would make the bound infinite.
+    return math.isfinite(other) and abs(one - other) <= ABSOLUTE + RELATIVE * abs(other)
 
 
 def _lines(text: str) -> list[str]:

@@ -10,6 +10,9 @@ import msgspec
 from gym_runtime.errors import UNREADABLE
 
 READ_CHARS, READ_OBJECTS = 100_000, 200
+VAIN_CHARS = 2 * READ_CHARS
+"""So many characters of what turns out to be no object are read: objects in each other that are never closed
+would be read to the text's end from each of their beginnings."""
 _decoder = json.JSONDecoder(parse_int=float, parse_constant=lambda _: None, strict=False)
 INVALID = object()
 """What `loads` gives for text that is not JSON."""
@@ -80,12 +83,17 @@ def object_at_the_end(text: str) -> dict[str, Any] | None:
     """
     text = text[-READ_CHARS:]
     found: dict[str, Any] | None = None
-    end = 0
+    end = vain = 0
     for start in [match.start() for match in re.finditer(r"\{", text)][-READ_OBJECTS:]:
         if start < end:
             continue
         try:
             found, end = _decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            read = len(text) if error.msg.startswith("Unterminated") else error.pos
+            vain += read - start
+            if vain > VAIN_CHARS:
+                return None
         except (ValueError, RecursionError):
             continue
     return None if any(map(str.isalnum, text[end:])) else found

@@ -18,6 +18,7 @@ import msgspec
 
 MAX_BYTES = 1 << 20
 MAX_FILES = 500
+MAX_PATH = 1000
 TEST_WORDS = frozenset({"test", "tests", "e2e", "testing"})
 RUNNER_FILES = frozenset(
     {
@@ -86,7 +87,7 @@ def split(patch: str) -> list[Change]:
     ``diff --git`` line.
     """
     changes: list[Change] = []
-    lines = patch.splitlines(keepends=True) if "\f" not in patch else _lines(patch)
+    lines = _lines(patch)
     place = 0
     while place < len(lines):
         line = lines[place]
@@ -122,12 +123,17 @@ def _hunks(lines: list[str], place: int) -> tuple[list[str], int]:
 
 
 def _paths(header: list[str]) -> tuple[str, ...]:
-    """The paths that a header names, without the first folder of those where git leaves it out."""
+    """The paths that a header names, without the first folder of those where git leaves it out.
+
+    Git leaves out a date behind a path and a space, so each beginning before a space is one of them, too.
+    """
     found: dict[str, None] = {}
     for line in header:
         line = line.rstrip("\r\n")
         if line.startswith("diff --git "):
             named = line.removeprefix("diff --git ")
+            if '"' in named:
+                found['"'] = None  # git reads what is quoted in its own way, and such a path is refused
             middle = len(named) // 2  # both names are equal but for their first folder, or others follow
             one, other = named[:middle], named[middle + 1 :]
             if one.partition("/")[2] and one.partition("/")[2] == other.partition("/")[2]:
@@ -139,6 +145,8 @@ def _paths(header: list[str]) -> tuple[str, ...]:
                     path = path.partition("/")[2] if not path.startswith('"') else path
                 if path != "/dev/null":
                     found[path] = None
+                    spaces = (at for at, sign in enumerate(path[:MAX_PATH]) if sign == " ")
+                    found.update((path[:at], None) for at in spaces if path[:at].strip())
     return tuple(found)
 
 
@@ -160,6 +168,7 @@ def _outside(path: str) -> bool:
     return (
         path.startswith(("/", '"', "~"))
         or not parts
+        or len(path) > MAX_PATH
         or ".." in parts
         or any(part.lower() == ".git" for part in parts)
         or "\\" in path

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import msgspec
 import pytest
@@ -60,3 +61,13 @@ def test_a_value_is_of_the_type_or_nothing() -> None:
 )
 def test_what_pythons_reader_takes_is_json_but_for_half_characters(text: str, value: object) -> None:
     assert jsons.loads(text) == value
+
+
+def test_objects_that_are_never_closed_are_read_a_few_times_at_most() -> None:
+    start_s = time.thread_time()
+    assert jsons.object_at_the_end('{"a":' * 200 + "[" + "1," * 49_000) is None
+    assert time.thread_time() - start_s < 0.2
+
+
+def test_an_object_counts_behind_braces_that_are_none() -> None:
+    assert jsons.object_at_the_end("\\frac{a}{b} " * 150 + '{"a": {"b": 1}}') == {"a": {"b": 1.0}}

@@ -102,6 +102,29 @@ def test_paths_are_read_as_git_reads_them(prefix: str, tmp_path: Path) -> None:
     assert checked(patch).ignored == ("pytest/a.py",)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "--- a/conftest.py 2020-01-01 00:00:00\n+++ b/conftest.py 2020-01-01 00:00:00\n",
+        "--- a/x y/conftest.py  2020-01-01\n+++ b/x y/conftest.py 2020-01-01 00:00:00.5 +0100\n",
+        'diff --git "a/conftest.py" "b/conftest.py"\nindex 1..2 100644\n',
+        'diff --git "a/conftest.p\\171" "b/conftest.p\\171"\nindex 1..2 100644\n',
+    ],
+)
+def test_no_header_hides_the_path_that_git_reads_in_it(header: str, tmp_path: Path) -> None:
+    patch = header + "@@ -1 +1 @@\n-a\n+b\n"
+    (tmp_path / "x y").mkdir()
+    for folder in (tmp_path, tmp_path / "x y"):
+        (folder / "conftest.py").write_text("a\n")
+    git(tmp_path, "init", "-q")
+    assert git(tmp_path, "apply", "--check", "-", stdin=patch).returncode == 0  # git would change it
+    assert not checked(patch).text
+
+
+def test_a_path_may_have_spaces() -> None:
+    assert checked(changing("docs/how to/set up.md")).text
+
+
 def test_a_patch_has_a_bounded_size() -> None:
     assert "longer" in checked("+" * (MAX_BYTES + 1)).problem
     assert "files" in checked("".join(changing(f"f{n}.py") for n in range(501))).problem
@@ -128,8 +151,9 @@ def test_every_text_is_read_in_linear_time(unit: str) -> None:
 
 
 def test_differences_are_patches_that_git_applies(tmp_path: Path) -> None:
-    before = {"a.py": "one\ntwo", "gone.py": "x\n", "form\nfeed.py"[:4]: "1\x0c2\n3\n"}
-    after = {"a.py": "one\nTWO", "new/b.py": "y\n", "form": "1\x0c2\nthree\n"}
+    lines = "1\x0c2\n3\x0b\n\x1c4\u2028\n5\x85\n"  # where git sees no end of a line, and Python does
+    before = {"a.py": "one\ntwo", "gone.py": "x\n", "form\nfeed.py"[:4]: f"{lines}6\n", "b.py": "\u20287\n"}
+    after = {"a.py": "one\nTWO", "new/b.py": "y\n", "form": f"{lines}six\n", "b.py": "\u2028seven\n"}
     git(tmp_path, "init", "-q")
     for path, text in before.items():
         (tmp_path / path).write_text(text)
