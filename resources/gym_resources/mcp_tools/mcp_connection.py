@@ -12,10 +12,11 @@ import os
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Protocol, cast
 
 import aiohttp
+import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 from gym_runtime import ResourceError, SessionLost, UsageError
@@ -33,6 +34,8 @@ MAX_TOOLS = 256
 MAX_SCHEMA_BYTES = 64 * 2**10
 MAX_DESCRIPTION_CHARS = 4000
 CONNECT_S = 10.0
+CALL_S, NOTE_S = 120.0, 5.0
+"""That a server may take for an answer, and for reading that no answer is awaited any more."""
 WORDS_S, WORDS_CHARS = 10.0, 500
 """Of a program that does not start."""
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -56,6 +59,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
         packages: distributions that its Python can import, if they are installed.
         key_variable: the environment variable of this worker that holds the key of `url`.
         headers: of each request to `url`; secrets, which no error shows.
+        call_s: how long it may take for an answer, in seconds.
     """
 
     url: str = ""
@@ -64,6 +68,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()
     key_variable: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    call_s: float = CALL_S
 
     @property
     def name(self) -> str:
@@ -123,6 +128,10 @@ class _Refused(Exception):
         self.code = code
 
 
+class _Late(ResourceError):
+    """The server did not answer in time."""
+
+
 class Wire(Protocol):
     """How messages travel."""
 
@@ -175,7 +184,8 @@ class Connection:
                 raise ResourceError(f"{self._server.name} refuses to begin: {error}") from error
             self._new = True  # its revision has no handshake
         else:
-            await self._tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await self._tell(note, self._server.call_s)
 
     async def tools(self) -> list[McpTool]:
         """All its tools, in its order.
@@ -201,7 +211,8 @@ class Connection:
             cursor = said.cursor
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> McpResult:
-        """Call a tool. A call that the server refuses is an answer with ``is_error``.
+        """Call a tool. A call that the server refuses, or does not answer in time, is an answer with
+        ``is_error``.
 
         Raises:
             SessionLost: the connection is lost.
@@ -212,7 +223,14 @@ class Connection:
         except _Refused as error:
             if error.code != _BAD_PARAMS:
                 raise ResourceError(f"{self._server.name} failed in '{tool}': {error}") from error
-            return McpResult(content=[{"type": "text", "text": str(error)}], is_error=True)
+            problem = str(error)
+        except _Late:
+            problem = f"'{tool}' did not answer within {self._server.call_s:g} s"
+            told = {"requestId": self._number, "reason": problem}
+            with suppress(ResourceError):  # a further call would find it, too
+                note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": told}
+                await self._tell(note, NOTE_S)
+        return McpResult(content=[{"type": "text", "text": problem}], is_error=True)
 
     async def _answer(self, method: str, params: dict[str, Any], decode: Any) -> Any:
         said = await self._ask(method, params)
@@ -232,7 +250,14 @@ class Connection:
                 headers |= {"mcp-name": params["name"]}
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         assert self._wire is not None
-        messages = self._wire.exchange(request, headers)
+        with anyio.move_on_after(self._server.call_s):
+            return await self._received(method, self._wire.exchange(request, headers))
+        # Of the request for the tools' list and of the beginning, a model has nothing to read.
+        limit = f"{self._server.call_s:g} s; call_s allows more"
+        raise _Late(f"{self._server.name} did not answer {method} within {limit}")
+
+    async def _received(self, method: str, messages: AsyncGenerator[bytes, bytes | None]) -> Raw:
+        """The result among the messages that follow a request."""
         reply: bytes | None = None
         size = 0
         try:
@@ -262,10 +287,11 @@ class Connection:
         finally:
             await messages.aclose()
 
-    async def _tell(self, note: Mapping[str, Any]) -> None:
+    async def _tell(self, note: Mapping[str, Any], limit_s: float) -> None:
         assert self._wire is not None
-        async for _ in self._wire.exchange(note, {"mcp-protocol-version": OLD}):
-            pass
+        with anyio.move_on_after(limit_s):
+            async for _ in self._wire.exchange(note, {"mcp-protocol-version": NEW if self._new else OLD}):
+                pass
 
 
 def _too_much(name: str) -> ResourceError:
@@ -383,7 +409,7 @@ class _Pipe:
         self._server = server
         self._stack = AsyncExitStack()
         self._child: Child | None = None
-        self._answered = False
+        self._answered = self._cut = False
         self._lines, self._whole = Lines(), deque[bytes]()
 
     async def __aenter__(self) -> _Pipe:
@@ -410,12 +436,12 @@ class _Pipe:
     ) -> AsyncGenerator[bytes, bytes | None]:
         assert self._child is not None
         try:
-            await self._child.write(_encode(request) + b"\n")
+            await self._write(_encode(request))
             while "id" in request:
                 line = await self._line()
                 self._answered = True
                 if reply := (yield line):
-                    await self._child.write(reply + b"\n")
+                    await self._write(reply)
         except EndOfProcess as error:
             if self._answered:
                 raise SessionLost(f"{self._server.name} has ended") from error
@@ -423,6 +449,14 @@ class _Pipe:
             ended = await self._sandbox.run(self._program, timeout_s=WORDS_S)
             said = cleaned(ended.stderr.decode(errors="replace").strip()[-WORDS_CHARS:], WORDS_CHARS)
             raise ResourceError(f"{self._server.name} does not start: {said}") from error
+
+    async def _write(self, message: bytes) -> None:
+        assert self._child is not None
+        if self._cut:
+            raise ResourceError(f"{self._server.name} does not read what it is sent")
+        self._cut = True  # should it be cancelled in the middle of a line
+        await self._child.write(message + b"\n")
+        self._cut = False
 
     async def _line(self) -> bytes:
         assert self._child is not None
