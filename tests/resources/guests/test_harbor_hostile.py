@@ -102,6 +102,11 @@ def test_long_instructions_and_keys_cost_no_time(tmp_path: Path) -> None:
         ('memory = "-5G"', "no size above 0"),
         ('storage = "0M"', "no size above 0"),
         ('memory = "nanG"', "NaN"),
+        ('memory = "infG"', "infinity"),
+        ('memory = "1e30G"', "no size above 0 and up to 1024 TiB"),
+        ("storage_mb = 9223372036854775807", "<= 1073741824"),
+        ("cpus = nan", "Expected `float`"),
+        ("build_timeout_sec = inf", "Expected `float`"),
         ('docker_image = "a\\u0000b"', "no image of a registry"),
         ('docker_image = "docker-archive:/home/x.tar"', "no image of a registry"),
         ('docker_image = "--help"', "no image of a registry"),
@@ -110,6 +115,14 @@ def test_long_instructions_and_keys_cost_no_time(tmp_path: Path) -> None:
 def test_values_that_no_box_can_have(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         task_file.parse(f"[environment]\n{text}\n", "task.toml")
+
+
+@pytest.mark.parametrize(
+    "least", ["nan", "inf", "-inf", "{ speed = nan }", "{ reward = 0.5, speed = 1e400 }"]
+)
+def test_a_reward_to_reach_is_a_finite_number(least: str) -> None:
+    with pytest.raises(UsageError, match="min_reward of step 'one' is .*, and no finite number"):
+        task_file.parse(f'[[steps]]\nname = "one"\nmin_reward = {least}\n', "task.toml")
 
 
 def test_a_digest_is_that_of_all_files(tmp_path: Path) -> None:
