@@ -121,7 +121,7 @@ def test_values_that_no_box_can_have(text: str, problem: str) -> None:
     "least", ["nan", "inf", "-inf", "{ speed = nan }", "{ reward = 0.5, speed = 1e400 }"]
 )
 def test_a_reward_to_reach_is_a_finite_number(least: str) -> None:
-    with pytest.raises(UsageError, match="min_reward of step 'one' is .*, and no finite number"):
+    with pytest.raises(UsageError, match=r"min_reward of step 'one' is .*, and no finite number"):
         task_file.parse(f'[[steps]]\nname = "one"\nmin_reward = {least}\n', "task.toml")
 
 
