@@ -27,7 +27,8 @@ from gym_runtime.errors import UNREADABLE
 from gym_resources.harbor_tasks.task_box import TaskBox
 from gym_resources.harbor_tasks.task_file import McpServerPart
 from gym_resources.mcp_tools import McpServer
-from gym_resources.mcp_tools.mcp_connection import MAX_BYTES, Connection, McpTool, cleaned, model_names
+from gym_resources.mcp_tools.listed_tools import McpTool, cleaned, model_names
+from gym_resources.mcp_tools.mcp_connection import MAX_BYTES, Connection
 from gym_resources.mcp_tools.mcp_episode import shown
 
 ANSWER_LIMIT_S = 60.0

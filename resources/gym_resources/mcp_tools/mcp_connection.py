@@ -9,11 +9,10 @@ Source: the Model Context Protocol, revisions 2025-11-25 and 2026-07-28.
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, suppress
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import aiohttp
 import anyio
@@ -26,13 +25,13 @@ from gym_sandbox.frames import decoded
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import UNSET, Raw, UnsetType
 
+from gym_resources.mcp_tools.listed_tools import Listed, McpTool, checked, cleaned
+
 MAX_BYTES = 4 * 2**20
 """Of all that a server says until it has answered a request."""
 MAX_MESSAGES = 10_000
 """Of them, too: notes and requests of its own come before its answer."""
 MAX_TOOLS = 256
-MAX_SCHEMA_BYTES = 64 * 2**10
-MAX_DESCRIPTION_CHARS = 4000
 CONNECT_S = 10.0
 CALL_S, NOTE_S = 120.0, 5.0
 """That a server may take for an answer, and for reading that no answer is awaited any more."""
@@ -43,8 +42,6 @@ _NO_METHOD, _BAD_PARAMS, _NO_VERSION = -32601, -32602, -32022
 _SHAKE_HANDS_NOT = (400, 404, 405)
 _CLIENT = {"name": "gym-runtime", "version": "1"}
 _META = "io.modelcontextprotocol/"
-_CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069]")
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -75,14 +72,6 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
         return self.url or " ".join(self.command)[:200]
 
 
-class McpTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as the server lists it; its schema is a JSON schema without references to elsewhere."""
-
-    name: str
-    description: str = ""
-    schema: dict[str, Any] = {}
-
-
 class McpResult(msgspec.Struct, frozen=True, kw_only=True):
     """A tool's answer, with MCP's content blocks."""
 
@@ -103,21 +92,14 @@ class _Message(msgspec.Struct):
     error: _Error | None = None
 
 
-class _Listed(msgspec.Struct):
-    name: str
-    description: str | None = None
-    schema: Raw = msgspec.field(name="inputSchema", default=Raw(b"{}"))
-
-
 class _List(msgspec.Struct):
-    tools: list[_Listed]
+    tools: list[Listed]
     cursor: str | None = msgspec.field(name="nextCursor", default=None)
 
 
 _decode = msgspec.json.Decoder(_Message).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _decode_result = msgspec.json.Decoder(McpResult).decode
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Refused(Exception):
@@ -203,7 +185,7 @@ class Connection:
                 said = await self._answer("tools/list", params, _decode_list)
             except _Refused as error:
                 raise ResourceError(f"{self._server.name} refuses to list its tools: {error}") from error
-            found += [_checked(self._server.name, one) for one in said.tools]
+            found += [checked(self._server.name, one) for one in said.tools]
             if len(found) > MAX_TOOLS:
                 raise ResourceError(f"{self._server.name} lists more than {MAX_TOOLS} tools")
             if not said.cursor or not said.tools:
@@ -468,53 +450,3 @@ class _Pipe:
             if len(self._lines.begun) > MAX_BYTES:
                 raise _too_much(self._server.name)
         return self._whole.popleft()
-
-
-def cleaned(text: str, chars: int) -> str:
-    """A foreign text without control and invisible characters, cut to a length."""
-    shown = _CONTROL.sub(" ", text[:chars])
-    return shown if len(text) <= chars else f"{shown}…"
-
-
-def _checked(server: str, listed: _Listed) -> McpTool:
-    where = f"{server}: the tool '{cleaned(listed.name, 100)}'"
-    if len(bytes(listed.schema)) > MAX_SCHEMA_BYTES:
-        raise ResourceError(f"{where} has a schema of more than {MAX_SCHEMA_BYTES >> 10} KiB")
-    try:
-        schema = _decode_object(listed.schema)
-    except UNREADABLE as error:
-        raise ResourceError(f"{where} has no object as its schema: {error}") from error
-    if any(not ref.startswith("#") for ref in _references(schema)):
-        raise ResourceError(f"{where} has a schema that refers to elsewhere")
-    description = cleaned(listed.description or "", MAX_DESCRIPTION_CHARS)
-    return McpTool(name=listed.name, description=description, schema={"type": "object", **schema})
-
-
-def _references(value: object) -> list[str]:
-    found: list[str] = []
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            fields = cast("dict[str, Any]", one)
-            if isinstance(ref := fields.get("$ref"), str):
-                found.append(ref)
-            waiting += fields.values()
-        elif isinstance(one, list):
-            waiting += cast("list[Any]", one)
-    return found
-
-
-def model_names(tools: Sequence[McpTool]) -> dict[str, McpTool]:
-    """The tools by names that models' APIs accept.
-
-    Raises:
-        ResourceError: two have the same.
-    """
-    found: dict[str, McpTool] = {}
-    for tool in tools:
-        name = _NOT_IN_A_NAME.sub("_", tool.name)[:64]
-        if not name or name in found:
-            raise ResourceError(f"the server lists two tools of the name '{name}', or one without a name")
-        found[name] = tool
-    return found

@@ -17,7 +17,8 @@ import pytest
 from aiohttp import web
 from gym_data.web.listener import serving
 from gym_resources.mcp_tools import McpServer, mcp_connection, mcp_episode
-from gym_resources.mcp_tools.mcp_connection import Connection, Lines, cleaned
+from gym_resources.mcp_tools.listed_tools import cleaned
+from gym_resources.mcp_tools.mcp_connection import Connection, Lines
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages.outcomes import Completed
