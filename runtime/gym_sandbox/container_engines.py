@@ -36,6 +36,7 @@ ENGINE_FAILED = 125
 """The exit code with which podman and docker say that the engine failed, and not the program."""
 PULLED = b"pulled"
 KEPT = 4
+LAST_WORDS_BYTES = 2000
 REMOVE_LIMIT_S = 60.0
 # After that podman ends a container by itself: this process may have been killed.
 LIFETIME_S = 24 * 3600
@@ -282,6 +283,30 @@ async def run(command: Sequence[str]) -> int:
             with anyio.move_on_after(REMOVE_LIMIT_S):
                 return await child.wait()
     return 0
+
+
+async def said(command: Sequence[str], limit_s: float, problem: str) -> str:
+    """The end of what an engine's command says; all of it, if it is short.
+
+    Raises:
+        StartError: it fails or takes too long.
+    """
+    words, code = b"", 0
+    try:
+        child = Child(["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *command], environment=variables())
+    except OSError as error:
+        raise StartError(f"{command[0]} cannot be started: {error}") from error
+    async with child:
+        with anyio.move_on_after(limit_s) as scope:
+            while piece := await child.read():
+                words = (words + piece)[-LAST_WORDS_BYTES:]
+            code = await child.wait()
+    text = words.decode(errors="replace").strip()
+    if scope.cancelled_caught:
+        raise StartError(f"{problem}: it took longer than {limit_s:g} s: {text}")
+    if code:
+        raise StartError(f"{problem}: {text}")
+    return text
 
 
 async def _release(image: Image) -> None:

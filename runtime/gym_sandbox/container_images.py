@@ -3,7 +3,7 @@
 Both are removed when they are unused, at the end of the process at the latest, and carry the label `LABEL`:
 ``podman image prune --all --filter label=gym-runtime`` removes what a killed process has left. What is built
 is hostile: its commands run in containers of the engine, without a network unless the caller allows it. The
-engine itself fetches what ``FROM`` names (`gym_sandbox.dockerfiles`).
+engine itself fetches what ``FROM`` names (`gym_sandbox.dockerfiles`, `gym_sandbox.base_images`).
 
 Source: podman-build(1), podman-commit(1), docs.docker.com/reference/cli/docker/buildx/build.
 """
@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
 from functools import partial
 
 import anyio
 from anyio import to_thread
 
-from gym_sandbox import container_engines, dockerfiles
-from gym_sandbox.processes.child import Child
+from gym_sandbox import base_images, container_engines, dockerfiles
 from gym_sandbox.sandbox_errors import SetupError, StartError
 
 LABEL = "gym-runtime"
 COPY_LIMIT_S = 600.0
 INSPECT_LIMIT_S = 30.0
-LAST_WORDS_BYTES = 2000
 # Package managers change owners and users.
 _CAPABILITIES = f"{container_engines.CAPABILITIES},SETUID,SETGID,SETFCAP"
 
@@ -83,13 +80,15 @@ async def _built(
     judged = partial(dockerfiles.refusal, content, mounts=engine == "docker")
     if reason := await to_thread.run_sync(judged):
         raise SetupError(f"the Dockerfile has what is refused here: {reason}")
+    await base_images.prepare(engine, content, limit_s)
     told = [engine, "build", "--quiet", f"--tag={image}", f"--label={LABEL}=build", f"--file={file}"]
     told += ["--force-rm", *(() if network == "public" else ("--network=none",))]
     if engine == "podman":
-        told += ["--cap-drop=ALL", f"--cap-add={_CAPABILITIES}"]
+        # Not pulled again: another image than the one that was looked at.
+        told += ["--pull=never", "--cap-drop=ALL", f"--cap-add={_CAPABILITIES}"]
     if container_engines.counts(engine):
         told += [f"--memory={memory_bytes}"]
-    await _done([*told, folder], limit_s, "the image cannot be built")
+    await container_engines.said([*told, folder], limit_s, "the image cannot be built")
     known.pulled = True
 
 
@@ -103,7 +102,7 @@ async def copied(container: container_engines.Contained) -> str:
     engine = _engine("a container is copied")
     image = f"localhost/gym-copy-{os.getpid()}-{secrets.token_hex(4)}:copy"
     told = [engine, "commit", "--pause=false", f"--change=LABEL {LABEL}=copy", container.name, image]
-    await _done(told, COPY_LIMIT_S, "the container cannot be copied")
+    await container_engines.said(told, COPY_LIMIT_S, "the container cannot be copied")
     known = container_engines.known(engine, image)
     known.pulled = known.once = True
     known.waiting += 1
@@ -123,7 +122,9 @@ async def user_of(image: str) -> str:
     known = container_engines.known(engine, image)
     if known.user is None:
         told = [engine, "image", "inspect", "--format", "{{.Config.User}}", image]
-        known.user = (await _done(told, COPY_LIMIT_S, "the image cannot be inspected")).partition(":")[0]
+        known.user = (
+            await container_engines.said(told, COPY_LIMIT_S, "the image cannot be inspected")
+        ).partition(":")[0]
     return known.user
 
 
@@ -134,7 +135,10 @@ async def first_process(container: container_engines.Contained) -> int | None:
         return None
     told = [engine, "inspect", "--format", "{{.State.Pid}}", container.name]
     try:
-        return int(await _done(told, INSPECT_LIMIT_S, "the container cannot be inspected")) or None
+        return (
+            int(await container_engines.said(told, INSPECT_LIMIT_S, "the container cannot be inspected"))
+            or None
+        )
     except (StartError, ValueError):
         return None
 
@@ -144,29 +148,3 @@ def _engine(what: str) -> str:
     if engine == "apptainer":
         raise SetupError(f"{what} by podman or docker, not {engine}: set {container_engines.SETTING}")
     return engine
-
-
-async def _done(command: Sequence[str], limit_s: float, problem: str) -> str:
-    """The end of what an engine's command says.
-
-    Raises:
-        StartError: it fails or takes too long.
-    """
-    words, code = b"", 0
-    try:
-        child = Child(
-            ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *command], environment=container_engines.variables()
-        )
-    except OSError as error:
-        raise StartError(f"{command[0]} cannot be started: {error}") from error
-    async with child:
-        with anyio.move_on_after(limit_s) as scope:
-            while piece := await child.read():
-                words = (words + piece)[-LAST_WORDS_BYTES:]
-            code = await child.wait()
-    said = words.decode(errors="replace").strip()
-    if scope.cancelled_caught:
-        raise StartError(f"{problem}: it took longer than {limit_s:g} s: {said}")
-    if code:
-        raise StartError(f"{problem}: {said}")
-    return said

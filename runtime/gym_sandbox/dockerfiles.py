@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from gym_sandbox.image_references import MAX_CHARS, is_reference
 
@@ -33,6 +34,22 @@ _OTHER_FRONTEND = re.compile(r"\s*(?://|\{)")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^{}$]*))?\})")
 _ELSEWHERE = re.compile(r"://|@[^/]*:")
 _PLATFORM = re.compile(r"(?:TARGET|BUILD)(?:PLATFORM|OS|ARCH|VARIANT)")
+_NAMED_PLATFORM = re.compile(r"[a-z0-9]+(?:/[a-z0-9]+){0,2}")
+
+
+class Named(NamedTuple):
+    """An image that a Dockerfile names.
+
+    Attributes:
+        platform: that it asks for, or "".
+        base: it is built on, so that its ``ONBUILD`` is carried out.
+        stage: a stage before it has the same name.
+    """
+
+    image: str
+    platform: str
+    base: bool
+    stage: bool
 
 
 def refusal(content: bytes, *, mounts: bool) -> str:
@@ -43,7 +60,7 @@ def refusal(content: bytes, *, mounts: bool) -> str:
     """
     if len(content) > MAX_BYTES:
         return f"more than {MAX_BYTES >> 10} KiB"
-    lines = content.decode(errors="replace").removeprefix("\ufeff").split("\n")
+    lines = _lines(content)
     for line in lines:
         directive = _DIRECTIVE.match(line)
         if directive and directive[1].lower() == "escape" and directive[2] != "\\":
@@ -58,6 +75,41 @@ def refusal(content: bytes, *, mounts: bool) -> str:
         return next((f"{reason}: {_cut(text)}" for text, reason in reasons if reason), "")
     except ValueError as error:
         return str(error)
+
+
+def images(content: bytes) -> list[Named]:
+    """The images that a Dockerfile which is not refused names, once each, as variables have been set."""
+    values: dict[str, set[str]] = {}
+    stages: set[str] = set()
+    found: dict[Named, None] = {}
+    for text in _instructions(_lines(content)):
+        begin = _BEGIN.match(text)
+        word, body = (begin[1].upper(), begin[2]) if begin else ("", "")
+        if word == "ARG":
+            _learn(body, values)
+            continue
+        options, body = _options(body)
+        words = body.split()
+        asked = {name.lower(): value for name, _, value in (option.partition("=") for option in options)}
+        # A line of another instruction's text may begin so, too: from x import y.
+        if word == "FROM" and (len(words) == 1 or (len(words) == 3 and words[1].lower() == "as")):
+            image, platform = _filled(words[0], values), asked.get("--platform", "")
+            known = platform if _NAMED_PLATFORM.fullmatch(platform) else ""
+            found[Named(image, known, base=True, stage=image.lower() in stages)] = None
+            stages.add(words[-1].lower())
+        elif word == "COPY" and (image := asked.get("--from", "")) and not image.isdecimal():
+            found[Named(image, "", base=False, stage=image.lower() in stages)] = None
+    return [one for one in found if one.image.lower() != "scratch"]
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode(errors="replace").removeprefix("\ufeff").split("\n")
+
+
+def _learn(body: str, values: dict[str, set[str]]) -> None:
+    """The values that an ``ARG`` gives."""
+    for name, _, value in (part.partition("=") for part in body.split() if "=" in part):
+        values.setdefault(name, set()).add(_filled(value.strip("\"'"), values))
 
 
 def _instructions(lines: Sequence[str]) -> Iterator[str]:
@@ -93,8 +145,7 @@ def _refused(text: str, values: dict[str, set[str]], mounts: bool) -> str:
     if word == "ONBUILD":
         return _refused(body, values, mounts)
     if word == "ARG":
-        for name, _, value in (part.partition("=") for part in body.split() if "=" in part):
-            values.setdefault(name, set()).add(_filled(value.strip("\"'"), values))
+        _learn(body, values)
         return ""
     options, body = _options(body)
     if any(sign in option for option in options for sign in "\"'\\"):

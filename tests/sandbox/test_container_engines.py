@@ -19,6 +19,7 @@ image) [ -f "$here/images/$(echo "$3" | tr / _)" ] ;;
 pull)
   case "$3" in *missing*) echo "manifest unknown" >&2; exit 125 ;; esac
   : >"$here/images/$(echo "$3" | tr / _)" ;;
+version) echo "Engine Containerd $DOCKER_PLATFORM" ;;
 rmi) rm -f "$here/images/$(echo "$3" | tr / _)" ;;
 run|exec|--quiet)
   env | grep -c SECRET >>"$here/told"
@@ -111,7 +112,9 @@ async def test_nothing_of_the_worker_reaches_an_engine_and_nothing_is_allowed(fa
         assert "--volume" not in started
 
 
-async def test_what_a_container_may_have_is_told_to_the_engine(fake: Fake) -> None:
+async def test_what_a_container_may_have_is_told_to_the_engine(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (fake.folder / "Dockerfile").write_text("FROM scratch\n")
     if container_engines.chosen() == "apptainer":
         box = Container("a/image", directory=str(fake.folder / "work"))
@@ -138,6 +141,10 @@ async def test_what_a_container_may_have_is_told_to_the_engine(fake: Fake) -> No
         await copy.run("true", timeout_s=20)
     assert not [image for image in fake.images if "copy" in image]
     await container_images.build(str(fake.folder), "one", limit_s=20)
+    if container_engines.chosen() == "docker":  # its client also speaks to podman, which builds otherwise
+        monkeypatch.setenv("DOCKER_PLATFORM", "Podman Engine")
+        with pytest.raises(SetupError, match="docker is podman here; set GYM_CONTAINERS=podman"):
+            await container_images.build(str(fake.folder), "two", limit_s=20)
     told = "\n".join(fake.told)
     assert "secret" not in told
     run, again = (line for line in fake.told if line.split()[1:2] == ["run"])

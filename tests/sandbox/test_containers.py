@@ -345,6 +345,42 @@ async def test_stages_and_local_files_are_built(podman: images.Engine, tmp_path:
     podman.run("image", "prune", "--force", "--filter", f"label=stage={os.getpid()}")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("trigger", "problem"),
+    [
+        ("RUN --mount=type=bind,from=BASE,source=/,target=/mnt ls /mnt", "ONBUILD .*: RUN with --mount"),
+        ("ADD http://127.0.0.1:1/x /x", "ONBUILD .*: ADD of what may be a URL"),
+        ("COPY data.txt /copied", ""),
+    ],
+)
+async def test_what_a_base_image_brings_is_judged(
+    podman: images.Engine, tmp_path: Path, trigger: str, problem: str
+) -> None:
+    """Its ONBUILD used to be carried out whatever it was."""
+    base = f"{images.NAME}-base"
+    lines = [f"FROM {images.NAME}", f"ONBUILD {trigger.replace('BASE', images.NAME)}"]
+    (tmp_path / "Base").write_text("\n".join(lines))
+    try:
+        told = podman.run(
+            "build", "--format=docker", f"--file={tmp_path}/Base", f"--tag={base}", str(tmp_path)
+        )
+        assert told.returncode == 0, told.stderr
+        (tmp_path / "data.txt").write_text("words\n")
+        (tmp_path / "Dockerfile").write_text(
+            f"ARG B={base}\nFROM scratch\nFROM --platform=linux/amd64 $B AS x\n"
+        )
+        if problem:
+            with pytest.raises(SetupError, match=problem):
+                await container_images.build(str(tmp_path), "onbuild", limit_s=120)
+            return
+        built = await container_images.build(str(tmp_path), "onbuild-copy", limit_s=120)
+        async with Container(built, directory=".", limits=SMALL) as box:
+            assert (await box.run("cat /copied", timeout_s=20)).stdout == b"words\n"
+    finally:
+        podman.run("rmi", "--force", base)
+
+
 async def test_a_sandbox_without_an_image_has_neither_users_nor_a_network() -> None:
     with pytest.raises(SetupError, match="no user 'alice'; name an image"):
         Container(directory="testbed").as_user("alice")

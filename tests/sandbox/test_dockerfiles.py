@@ -141,6 +141,28 @@ def test_what_the_engine_itself_would_fetch_or_open(text: str) -> None:
     assert REFUSED[text] in refusal(f"{text}\n")
 
 
+def test_the_images_that_a_dockerfile_names() -> None:
+    text = """ARG V=3.12
+ARG BASE=python:${V}-slim
+FROM --platform=linux/arm64 $BASE AS One
+FROM --platform=$TARGETPLATFORM one as two
+from scratch
+COPY --chown=1 --from=One /a /b
+COPY --from=0 /a /b
+COPY --from=ghcr.io/astral-sh/uv:latest /uv /
+RUN python <<EOF
+from os import path
+EOF
+"""
+    found = dockerfiles.images(text.encode())
+    assert [(one.image, one.platform, one.base, one.stage) for one in found] == [
+        ("python:3.12-slim", "linux/arm64", True, False),
+        ("one", "", True, True),
+        ("One", "", False, True),
+        ("ghcr.io/astral-sh/uv:latest", "", False, False),
+    ]
+
+
 def test_mounts_of_an_engine_with_which_they_are_safe() -> None:
     for mount, reason in {
         "type=cache,target=/var/cache/pip": "",

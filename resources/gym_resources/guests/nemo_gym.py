@@ -17,7 +17,6 @@ import os
 import re
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -39,6 +38,7 @@ from msgspec import Raw
 
 from gym_resources.guests.played import named_code
 from gym_resources.mcp_tools import McpEpisode, McpServer
+from gym_resources.mcp_tools.mcp_connection import CALL_S
 
 MAX_BYTES = 32 * 2**20
 CONNECT_S = 10.0
@@ -193,6 +193,7 @@ class McpResources(McpEpisode[Task]):
     """A session that the server at `url` keeps, and whose tools it offers over MCP."""
 
     url = ""
+    call_s = CALL_S
 
     async def open(self) -> None:
         self._session = type("Session", (ResourcesServer,), {"url": self.url})(self.task)
@@ -204,7 +205,8 @@ class McpResources(McpEpisode[Task]):
             raise ResourceError(f"{self.url}/seed_session does not say where its tools are") from error
         if mcp is None or not _PATH.fullmatch(mcp.url_path):
             raise ResourceError(f"{self.url} offers no tools over MCP: leave out mcp=true")
-        self.server = McpServer(url=f"{self.url}{mcp.url_path}", headers=tuple(mcp.headers.items()))
+        headers = tuple(mcp.headers.items())
+        self.server = McpServer(url=f"{self.url}{mcp.url_path}", headers=headers, call_s=self.call_s)
         await super().open()
 
     async def verify(self, reply: Reply) -> Verdict:
@@ -251,18 +253,18 @@ def environment(address: str) -> Environment:
         UsageError: it is no address.
     """
     address, settings = named_code.parse(address)
-    over_mcp = settings.pop("mcp", False)
-    if settings or not isinstance(over_mcp, bool):
-        raise UsageError(f"nemo-gym:{address} is not of the form nemo-gym:http://HOST:PORT or …?mcp=true")
-    parts = urlsplit(address)
-    if parts.username is not None:
-        raise UsageError("the address of nemo-gym: holds a user or a password; set GYM_SERVER_KEY instead")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"nemo-gym:{address} is not of the form nemo-gym:http://HOST:PORT")
+    over_mcp, own = settings.pop("mcp", False), "call_s" in settings
+    call_s = named_code.seconds(settings.pop("call_s", CALL_S), "call_s")
+    form = "nemo-gym:http://HOST:PORT, …?mcp=true or …?mcp=true&call_s=SECONDS"
+    if settings or not isinstance(over_mcp, bool) or (own and not over_mcp):
+        raise UsageError(f"nemo-gym:{address} is not of the form {form}")
+    parts = named_code.http(address, f"{form} (for a key set GYM_SERVER_KEY)")
+    if parts.query or parts.fragment:
+        raise UsageError(f"nemo-gym:{address} is not of the form {form}")
     url = address.rstrip("/")
     if over_mcp:
         return Environment(
-            resource=type("McpResources", (McpResources,), {"url": url}),
+            resource=type("McpResources", (McpResources,), {"url": url, "call_s": call_s}),
             description=f"The NeMo Gym resources server at {url}, with its tools over MCP",
             replayable=False,
         )

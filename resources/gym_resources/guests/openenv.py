@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 from gym_runtime import Environment, Episode, Reply, ResourceError, Step, Task, UsageError, Verdict
 from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import FunctionCall
 
+from gym_resources.guests.played import named_code
 from gym_resources.open_env.openenv_connection import Connection, InvalidAction, Seen
 from gym_resources.open_env.task_list import tasks
 
@@ -194,13 +195,12 @@ def environment(address: str) -> Environment:
     Raises:
         UsageError: it is no address.
     """
-    parts = urlsplit(address)
-    if parts.username is not None:
-        raise UsageError("the address of openenv: holds a user or a password; it must not")
+    form = "openenv:http://HOST:PORT or …?split=NAME"
+    parts = named_code.http(address, form)
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     split = settings.pop("split", "")
-    if parts.scheme not in ("http", "https") or not parts.hostname or settings or parts.fragment:
-        raise UsageError(f"openenv:{address} is not of the form openenv:http://HOST:PORT or …?split=NAME")
+    if settings or parts.fragment:
+        raise UsageError(f"openenv:{address} is not of the form {form}")
     url = address.partition("?")[0].rstrip("/")
     return Environment(
         resource=type("OpenEnvEpisode", (OpenEnvEpisode,), {"url": url}),

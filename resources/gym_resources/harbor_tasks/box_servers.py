@@ -10,6 +10,7 @@ Source: Harbor 0.26 (`harbor.models.task.config.MCPServerConfig`; skills as in i
 
 from __future__ import annotations
 
+import math
 import shlex
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -26,7 +27,8 @@ from gym_runtime.errors import UNREADABLE
 from gym_resources.harbor_tasks.task_box import TaskBox
 from gym_resources.harbor_tasks.task_file import McpServerPart
 from gym_resources.mcp_tools import McpServer
-from gym_resources.mcp_tools.mcp_connection import MAX_BYTES, Connection, McpTool, cleaned, model_names
+from gym_resources.mcp_tools.listed_tools import McpTool, cleaned, model_names
+from gym_resources.mcp_tools.mcp_connection import MAX_BYTES, Connection
 from gym_resources.mcp_tools.mcp_episode import shown
 
 ANSWER_LIMIT_S = 60.0
@@ -65,7 +67,7 @@ class _Line:
     def __init__(self, box: TaskBox, part: McpServerPart, user: str | int | None) -> None:
         self.box, self._part, self._user = box, part, user
         self._at = f"/tmp/.mcp-{part.name}"
-        self._read = 0
+        self._until_s, self._read = math.inf, 0
         self._lines: deque[bytes] = deque()
         self._rest = b""
 
@@ -87,16 +89,14 @@ class _Line:
     async def exchange(
         self, request: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AsyncGenerator[bytes, bytes | None]:
+        self._until_s = anyio.current_time() + ANSWER_LIMIT_S
         await self._send(msgspec.json.encode(request))
-        with anyio.move_on_after(ANSWER_LIMIT_S):
-            for _ in range(MAX_MESSAGES if "id" in request else 0):
-                await checkpoint()  # of lines that have come already, none waits for anything
-                if reply := (yield await self._line()):
-                    await self._send(reply)
-            if "id" in request:
-                raise self._failed(f"wrote {MAX_MESSAGES} messages and no answer", b"")
-            return
-        raise ResourceError(f"the MCP server '{self._part.name}' did not answer for {ANSWER_LIMIT_S:.0f} s")
+        for _ in range(MAX_MESSAGES if "id" in request else 0):
+            await checkpoint()  # of lines that have come already, none waits for anything
+            if reply := (yield await self._line()):
+                await self._send(reply)
+        if "id" in request:
+            raise self._failed(f"wrote {MAX_MESSAGES} messages and no answer", b"")
 
     async def _send(self, message: bytes) -> None:
         script = _SEND.format(at=self._at)
@@ -108,6 +108,9 @@ class _Line:
     async def _line(self) -> bytes:
         pause_s = 0.02
         while not self._lines:
+            # Between commands: cancelling one would end the box.
+            if anyio.current_time() > self._until_s:
+                raise self._failed(f"did not answer for {ANSWER_LIMIT_S:.0f} s", b"")
             if len(self._rest) > MAX_BYTES:
                 raise self._failed(f"wrote a line of more than {MAX_BYTES >> 20} MiB", b"")
             script = _READ.format(at=self._at, begin=self._read + 1, most=PIECE_BYTES)
@@ -135,7 +138,8 @@ class _Line:
 
     def _failed(self, what: str, words: bytes) -> ResourceError:
         said = cleaned(words.decode(errors="replace").strip()[-500:], 500)
-        return ResourceError(f"task {self.box.task.name}: the MCP server '{self._part.name}' {what}: {said}")
+        problem = f"task {self.box.task.name}: the MCP server '{self._part.name}' {what}"
+        return ResourceError(f"{problem}: {said}" if said else problem)
 
 
 class BoxServers:
@@ -188,7 +192,7 @@ class BoxServers:
         if line is None or line.box is not box:
             line, connection = _Line(box, part, user), None
         if await line.start() or connection is None:
-            connection = Connection(McpServer(command=(part.name,)), line)
+            connection = Connection(McpServer(command=(part.name,), call_s=math.inf), line)
             await connection.__aenter__()
             self._open[place] = line, connection
         return connection

@@ -18,10 +18,12 @@ import msgspec
 from gym_runtime import UsageError
 from gym_sandbox.image_references import is_reference
 
+MIB = 1 << 20
+MAX_MIB = 1 << 30  # a pebibyte
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=7 * 86400)]
+Mib = Annotated[int, msgspec.Meta(gt=0, le=MAX_MIB)]
 Network = Literal["public", "no-network", "allowlist"]
 User = str | int | None
-MIB = 1 << 20
 MAX_CHARS, MAX_DOTS = 128 << 10, 500
 _UNITS = {"K": 1 / 1024, "M": 1.0, "G": 1024.0}
 _TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
@@ -60,8 +62,8 @@ class EnvironmentPart(msgspec.Struct, frozen=True):
     os: str = "linux"
     build_timeout_sec: Seconds = 600.0
     cpus: Annotated[float, msgspec.Meta(gt=0, le=4096)] | None = None
-    memory_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    storage_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    memory_mb: Mib | None = None
+    storage_mb: Mib | None = None
     memory: str | None = None
     storage: str | None = None
     gpus: int | None = None
@@ -142,11 +144,15 @@ class StepPart(msgspec.Struct, frozen=True):
     healthcheck: HealthCheck | None = None
     artifacts: list[str | Artifact] = []
 
+    @property
+    def wanted(self) -> dict[str, float]:
+        """What rewards have to reach before the step after it may begin."""
+        least = self.min_reward
+        return least if isinstance(least, dict) else {} if least is None else {"reward": least}
+
     def passed(self, rewards: Mapping[str, float]) -> bool:
         """Whether the step after it may begin."""
-        least = self.min_reward
-        wanted = least if isinstance(least, dict) else {} if least is None else {"reward": least}
-        return all(rewards.get(name, -math.inf) >= value for name, value in wanted.items())
+        return all(rewards.get(name, -math.inf) >= value for name, value in self.wanted.items())
 
 
 class TaskFile(msgspec.Struct, frozen=True):
@@ -218,6 +224,9 @@ def parse(text: str, where: str) -> TaskFile:
     names = [step.name.casefold() for step in found.steps or ()]
     if len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
         raise UsageError(f"{where}: [[steps]] need names of letters, digits and -_. that differ")
+    for step in found.steps or ():
+        if wrong := [value for value in step.wanted.values() if not math.isfinite(value)]:
+            raise UsageError(f"{where}: min_reward of step '{step.name}' is {wrong[0]}, and no finite number")
     verifiers = [found.verifier, *(step.verifier for step in found.steps or ())]
     if any(one.environment_mode == "shared" and one.environment is not None for one in verifiers):
         raise UsageError(f"{where}: a shared verifier has no [verifier.environment]")
@@ -330,8 +339,8 @@ def _bytes(mib: int | None, legacy: str | None) -> int | None:
         if text[-1:] not in _UNITS:
             raise ValueError(f"'{legacy}' is no size such as 2G or 512M")
         said = int(float(text[:-1]) * _UNITS[text[-1]])
-        if said <= 0:
-            raise ValueError(f"'{legacy}' is no size above 0")
+        if not 0 < said <= MAX_MIB:
+            raise ValueError(f"'{legacy}' is no size above 0 and up to {MAX_MIB >> 20} TiB")
         if mib not in (None, said):
             raise ValueError(f"'{legacy}' and {mib} MB are different sizes")
         mib = said

@@ -9,13 +9,13 @@ Source: the Model Context Protocol, revisions 2025-11-25 and 2026-07-28.
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Protocol, cast
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Protocol
 
 import aiohttp
+import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 from gym_runtime import ResourceError, SessionLost, UsageError
@@ -25,14 +25,16 @@ from gym_sandbox.frames import decoded
 from gym_sandbox.processes import Child, EndOfProcess
 from msgspec import UNSET, Raw, UnsetType
 
+from gym_resources.mcp_tools.listed_tools import Listed, McpTool, checked, cleaned
+
 MAX_BYTES = 4 * 2**20
 """Of all that a server says until it has answered a request."""
 MAX_MESSAGES = 10_000
 """Of them, too: notes and requests of its own come before its answer."""
 MAX_TOOLS = 256
-MAX_SCHEMA_BYTES = 64 * 2**10
-MAX_DESCRIPTION_CHARS = 4000
 CONNECT_S = 10.0
+CALL_S, NOTE_S = 120.0, 5.0
+"""That a server may take for an answer, and for reading that no answer is awaited any more."""
 WORDS_S, WORDS_CHARS = 10.0, 500
 """Of a program that does not start."""
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -40,8 +42,6 @@ _NO_METHOD, _BAD_PARAMS, _NO_VERSION = -32601, -32602, -32022
 _SHAKE_HANDS_NOT = (400, 404, 405)
 _CLIENT = {"name": "gym-runtime", "version": "1"}
 _META = "io.modelcontextprotocol/"
-_CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069]")
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -56,6 +56,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
         packages: distributions that its Python can import, if they are installed.
         key_variable: the environment variable of this worker that holds the key of `url`.
         headers: of each request to `url`; secrets, which no error shows.
+        call_s: how long it may take for an answer, in seconds.
     """
 
     url: str = ""
@@ -64,18 +65,11 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()
     key_variable: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    call_s: float = CALL_S
 
     @property
     def name(self) -> str:
         return self.url or " ".join(self.command)[:200]
-
-
-class McpTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as the server lists it; its schema is a JSON schema without references to elsewhere."""
-
-    name: str
-    description: str = ""
-    schema: dict[str, Any] = {}
 
 
 class McpResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,21 +92,14 @@ class _Message(msgspec.Struct):
     error: _Error | None = None
 
 
-class _Listed(msgspec.Struct):
-    name: str
-    description: str | None = None
-    schema: Raw = msgspec.field(name="inputSchema", default=Raw(b"{}"))
-
-
 class _List(msgspec.Struct):
-    tools: list[_Listed]
+    tools: list[Listed]
     cursor: str | None = msgspec.field(name="nextCursor", default=None)
 
 
 _decode = msgspec.json.Decoder(_Message).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _decode_result = msgspec.json.Decoder(McpResult).decode
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Refused(Exception):
@@ -121,6 +108,10 @@ class _Refused(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(cleaned(message, 2000))
         self.code = code
+
+
+class _Late(ResourceError):
+    """The server did not answer in time."""
 
 
 class Wire(Protocol):
@@ -175,7 +166,8 @@ class Connection:
                 raise ResourceError(f"{self._server.name} refuses to begin: {error}") from error
             self._new = True  # its revision has no handshake
         else:
-            await self._tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await self._tell(note, self._server.call_s)
 
     async def tools(self) -> list[McpTool]:
         """All its tools, in its order.
@@ -193,7 +185,7 @@ class Connection:
                 said = await self._answer("tools/list", params, _decode_list)
             except _Refused as error:
                 raise ResourceError(f"{self._server.name} refuses to list its tools: {error}") from error
-            found += [_checked(self._server.name, one) for one in said.tools]
+            found += [checked(self._server.name, one) for one in said.tools]
             if len(found) > MAX_TOOLS:
                 raise ResourceError(f"{self._server.name} lists more than {MAX_TOOLS} tools")
             if not said.cursor or not said.tools:
@@ -201,7 +193,8 @@ class Connection:
             cursor = said.cursor
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> McpResult:
-        """Call a tool. A call that the server refuses is an answer with ``is_error``.
+        """Call a tool. A call that the server refuses, or does not answer in time, is an answer with
+        ``is_error``.
 
         Raises:
             SessionLost: the connection is lost.
@@ -212,7 +205,14 @@ class Connection:
         except _Refused as error:
             if error.code != _BAD_PARAMS:
                 raise ResourceError(f"{self._server.name} failed in '{tool}': {error}") from error
-            return McpResult(content=[{"type": "text", "text": str(error)}], is_error=True)
+            problem = str(error)
+        except _Late:
+            problem = f"'{tool}' did not answer within {self._server.call_s:g} s"
+            told = {"requestId": self._number, "reason": problem}
+            with suppress(ResourceError):  # a further call would find it, too
+                note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": told}
+                await self._tell(note, NOTE_S)
+        return McpResult(content=[{"type": "text", "text": problem}], is_error=True)
 
     async def _answer(self, method: str, params: dict[str, Any], decode: Any) -> Any:
         said = await self._ask(method, params)
@@ -232,7 +232,14 @@ class Connection:
                 headers |= {"mcp-name": params["name"]}
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         assert self._wire is not None
-        messages = self._wire.exchange(request, headers)
+        with anyio.move_on_after(self._server.call_s):
+            return await self._received(method, self._wire.exchange(request, headers))
+        # Of the request for the tools' list and of the beginning, a model has nothing to read.
+        limit = f"{self._server.call_s:g} s; call_s allows more"
+        raise _Late(f"{self._server.name} did not answer {method} within {limit}")
+
+    async def _received(self, method: str, messages: AsyncGenerator[bytes, bytes | None]) -> Raw:
+        """The result among the messages that follow a request."""
         reply: bytes | None = None
         size = 0
         try:
@@ -262,10 +269,11 @@ class Connection:
         finally:
             await messages.aclose()
 
-    async def _tell(self, note: Mapping[str, Any]) -> None:
+    async def _tell(self, note: Mapping[str, Any], limit_s: float) -> None:
         assert self._wire is not None
-        async for _ in self._wire.exchange(note, {"mcp-protocol-version": OLD}):
-            pass
+        with anyio.move_on_after(limit_s):
+            async for _ in self._wire.exchange(note, {"mcp-protocol-version": NEW if self._new else OLD}):
+                pass
 
 
 def _too_much(name: str) -> ResourceError:
@@ -383,7 +391,7 @@ class _Pipe:
         self._server = server
         self._stack = AsyncExitStack()
         self._child: Child | None = None
-        self._answered = False
+        self._answered = self._cut = False
         self._lines, self._whole = Lines(), deque[bytes]()
 
     async def __aenter__(self) -> _Pipe:
@@ -410,12 +418,12 @@ class _Pipe:
     ) -> AsyncGenerator[bytes, bytes | None]:
         assert self._child is not None
         try:
-            await self._child.write(_encode(request) + b"\n")
+            await self._write(_encode(request))
             while "id" in request:
                 line = await self._line()
                 self._answered = True
                 if reply := (yield line):
-                    await self._child.write(reply + b"\n")
+                    await self._write(reply)
         except EndOfProcess as error:
             if self._answered:
                 raise SessionLost(f"{self._server.name} has ended") from error
@@ -423,6 +431,14 @@ class _Pipe:
             ended = await self._sandbox.run(self._program, timeout_s=WORDS_S)
             said = cleaned(ended.stderr.decode(errors="replace").strip()[-WORDS_CHARS:], WORDS_CHARS)
             raise ResourceError(f"{self._server.name} does not start: {said}") from error
+
+    async def _write(self, message: bytes) -> None:
+        assert self._child is not None
+        if self._cut:
+            raise ResourceError(f"{self._server.name} does not read what it is sent")
+        self._cut = True  # should it be cancelled in the middle of a line
+        await self._child.write(message + b"\n")
+        self._cut = False
 
     async def _line(self) -> bytes:
         assert self._child is not None
@@ -434,53 +450,3 @@ class _Pipe:
             if len(self._lines.begun) > MAX_BYTES:
                 raise _too_much(self._server.name)
         return self._whole.popleft()
-
-
-def cleaned(text: str, chars: int) -> str:
-    """A foreign text without control and invisible characters, cut to a length."""
-    shown = _CONTROL.sub(" ", text[:chars])
-    return shown if len(text) <= chars else f"{shown}…"
-
-
-def _checked(server: str, listed: _Listed) -> McpTool:
-    where = f"{server}: the tool '{cleaned(listed.name, 100)}'"
-    if len(bytes(listed.schema)) > MAX_SCHEMA_BYTES:
-        raise ResourceError(f"{where} has a schema of more than {MAX_SCHEMA_BYTES >> 10} KiB")
-    try:
-        schema = _decode_object(listed.schema)
-    except UNREADABLE as error:
-        raise ResourceError(f"{where} has no object as its schema: {error}") from error
-    if any(not ref.startswith("#") for ref in _references(schema)):
-        raise ResourceError(f"{where} has a schema that refers to elsewhere")
-    description = cleaned(listed.description or "", MAX_DESCRIPTION_CHARS)
-    return McpTool(name=listed.name, description=description, schema={"type": "object", **schema})
-
-
-def _references(value: object) -> list[str]:
-    found: list[str] = []
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            fields = cast("dict[str, Any]", one)
-            if isinstance(ref := fields.get("$ref"), str):
-                found.append(ref)
-            waiting += fields.values()
-        elif isinstance(one, list):
-            waiting += cast("list[Any]", one)
-    return found
-
-
-def model_names(tools: Sequence[McpTool]) -> dict[str, McpTool]:
-    """The tools by names that models' APIs accept.
-
-    Raises:
-        ResourceError: two have the same.
-    """
-    found: dict[str, McpTool] = {}
-    for tool in tools:
-        name = _NOT_IN_A_NAME.sub("_", tool.name)[:64]
-        if not name or name in found:
-            raise ResourceError(f"the server lists two tools of the name '{name}', or one without a name")
-        found[name] = tool
-    return found

@@ -21,7 +21,8 @@ import msgspec
 from gym_runtime import Episode, Image, Reply, ResourceError, Step, Task
 from gym_runtime.errors import UNREADABLE
 
-from gym_resources.mcp_tools.mcp_connection import Connection, McpResult, McpServer, McpTool, model_names
+from gym_resources.mcp_tools.listed_tools import McpTool, model_names
+from gym_resources.mcp_tools.mcp_connection import Connection, McpResult, McpServer
 
 T = TypeVar("T", bound=Task)
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode

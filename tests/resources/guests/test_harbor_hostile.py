@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from gym_resources.harbor_tasks import task_file, task_folder
+from gym_resources.harbor_tasks import box_servers, task_file, task_folder
 from gym_resources.harbor_tasks.box_servers import BoxServers
 from gym_resources.harbor_tasks.task_trial import Settings, Trial
 from gym_runtime.environment.blocked_loop import watching
@@ -53,6 +53,34 @@ async def test_lines_of_a_server_in_the_box_do_not_block_the_loop(tmp_path: Path
     assert not blocked
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_a_server_that_hangs_leaves_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait used to be cancelled within a command of the box, which ended the box."""
+    try:
+        bubblewrap.check(os.getpid())
+    except SetupError as error:
+        pytest.skip(str(error))
+    waits = (
+        "        if asked['params']['arguments']['amount'] == 7:\n            import time; time.sleep(600)\n"
+    )
+    toml = TOML.replace("[agent]", f'{SERVER}args = ["/app/server.py"]\n[agent]')
+    hanging = COUNTER.replace(CALLED, CALLED + waits)
+    task(tmp_path / "task", toml=toml, **{"environment/server.py": hanging})
+    (found,) = task_folder.find(tmp_path / "task")
+    trial, servers = Trial(found, Settings(image="none")), BoxServers()
+    try:
+        await trial.open()
+        await servers.begin(trial.box, found.file.environment.mcp_servers, None)
+        monkeypatch.setattr(box_servers, "ANSWER_LIMIT_S", 1.0)
+        monkeypatch.setattr(box_servers, "_READ", f"sleep 0.7\n{box_servers._READ}")
+        said = await servers.call("db__count_add", '{"amount": 7}', trial.box, None)
+        assert str(said).endswith("the MCP server 'db' did not answer for 1 s")
+        assert (await trial.box.run("echo here", timeout_s=10)).stdout == b"here\n"
+    finally:
+        await trial.close()
+
+
 def test_long_instructions_and_keys_cost_no_time(tmp_path: Path) -> None:
     where = task(tmp_path / "task", instruction="#canary\n" * 130_000 + "Do it.\n")
     begun_s = time.thread_time()
@@ -74,6 +102,11 @@ def test_long_instructions_and_keys_cost_no_time(tmp_path: Path) -> None:
         ('memory = "-5G"', "no size above 0"),
         ('storage = "0M"', "no size above 0"),
         ('memory = "nanG"', "NaN"),
+        ('memory = "infG"', "infinity"),
+        ('memory = "1e30G"', "no size above 0 and up to 1024 TiB"),
+        ("storage_mb = 9223372036854775807", "<= 1073741824"),
+        ("cpus = nan", "Expected `float`"),
+        ("build_timeout_sec = inf", "Expected `float`"),
         ('docker_image = "a\\u0000b"', "no image of a registry"),
         ('docker_image = "docker-archive:/home/x.tar"', "no image of a registry"),
         ('docker_image = "--help"', "no image of a registry"),
@@ -82,6 +115,14 @@ def test_long_instructions_and_keys_cost_no_time(tmp_path: Path) -> None:
 def test_values_that_no_box_can_have(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         task_file.parse(f"[environment]\n{text}\n", "task.toml")
+
+
+@pytest.mark.parametrize(
+    "least", ["nan", "inf", "-inf", "{ speed = nan }", "{ reward = 0.5, speed = 1e400 }"]
+)
+def test_a_reward_to_reach_is_a_finite_number(least: str) -> None:
+    with pytest.raises(UsageError, match=r"min_reward of step 'one' is .*, and no finite number"):
+        task_file.parse(f'[[steps]]\nname = "one"\nmin_reward = {least}\n', "task.toml")
 
 
 def test_a_digest_is_that_of_all_files(tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ import pytest
 from aiohttp import web
 from gym_data.web.listener import serving
 from gym_resources.mcp_tools import McpServer, mcp_connection, mcp_episode
-from gym_resources.mcp_tools.mcp_connection import Connection, Lines, cleaned
+from gym_resources.mcp_tools.listed_tools import cleaned
+from gym_resources.mcp_tools.mcp_connection import Connection, Lines
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_testing.small_system import answer, function_call
 from resources.guests.guest_runs import guest, made
-from resources.guests.mcp_servers import choice, program, said, server, texts
+from resources.guests.mcp_servers import COUNTER, choice, program, said, server, texts
 from runtime.environment.image_samples import png
 
 pytestmark = pytest.mark.anyio
@@ -250,6 +251,59 @@ async def test_a_program_that_never_stops_writing_is_a_failure(tmp_path: Path) -
             pass
 
 
+async def hanging(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+async def test_a_call_that_takes_too_long_is_an_error_that_the_model_reads() -> None:
+    async with server(call=hanging) as url:
+        name = f"mcp:{url}?verify=mcqa&call_s=0.5"
+        async with guest(name, LOOK, DONE) as system:
+            (record,) = await made(system, name, [choice()], timeout_s=20.0)
+    assert (record.outcome, record.reward) == (Completed(), 1.0)
+    assert texts(bytes(record.row)) == ["'look' did not answer within 0.5 s"]
+
+
+async def test_a_list_that_takes_too_long_is_a_failure() -> None:
+    async with server(list_=hanging) as url:
+        name = f"mcp:{url}?verify=mcqa&call_s=0.5"
+        async with guest(name, DONE) as system:
+            (record,) = await made(system, name, [choice()], max_attempts=1, timeout_s=20.0)
+    assert record.reward is None
+    assert "did not answer tools/list within 0.5 s; call_s allows more" in record.ending
+
+
+async def test_a_program_goes_on_after_a_call_that_took_too_long(tmp_path: Path) -> None:
+    """It is told that its answer is not awaited; one that comes late is not the next call's."""
+    waits = """        if count == 2:
+            note = json.loads(sys.stdin.readline())
+            assert note["method"] == "notifications/cancelled"
+            assert note["params"]["requestId"] == asked["id"]
+"""
+    path = tmp_path / "slow.py"
+    path.write_text(COUNTER.replace("        content = [", f"{waits}        content = [", 1))
+    server_ = McpServer(command=("python", str(path)), folders=(str(path),), call_s=1.0)
+    async with Connection(server_) as connection:
+        late, next_ = [await connection.call("count.add", {"amount": amount}) for amount in (2, 3)]
+    assert late.is_error
+    assert late.content[0]["text"] == "'count.add' did not answer within 1 s"
+    assert next_.content[0]["text"] == "count 5"
+
+
+async def test_a_program_that_does_not_read_is_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "deaf.py"
+    deaf = '    elif asked["method"] == "tools/call":\n        import time; time.sleep(600)\n'
+    path.write_text(COUNTER.replace('    elif asked["method"] == "tools/call":\n', deaf))
+    server_ = McpServer(command=("python", str(path)), folders=(str(path),), call_s=1.0)
+    async with Connection(server_) as connection:
+        assert (await connection.call("count.add", {"amount": 1})).is_error
+        large = {"amount": 1, "rest": "x" * 2**20}
+        assert (await connection.call("count.add", large)).is_error
+        with pytest.raises(ResourceError, match="does not read what it is sent"):
+            await connection.call("count.add", {"amount": 1})
+
+
 @pytest.mark.parametrize("text", ["\x7f" * 4_000_000, "a\u200b" * 2_000_000])
 def test_only_what_is_shown_of_a_long_text_is_read(text: str) -> None:
     began_s = time.thread_time()
@@ -289,7 +343,18 @@ async def test_a_list_that_changes_is_refused() -> None:
         ("http://127.0.0.1:1/mcp?verify=circle_count&x=1", "no setting 'x'"),
         ("http://127.0.0.1:1/mcp?verify=example_session_state_mgmt", "cannot judge"),
         ("ftp://x/mcp?verify=mcqa", "http://HOST"),
-        ("http://u:p@x/mcp?verify=mcqa", "without a user"),
+        ("http://u:p@x/mcp?verify=mcqa", "holds a user"),
+        ("http://[x/mcp?verify=mcqa", "http://HOST"),
+        ("http://x:99999/mcp?verify=mcqa", "http://HOST"),
+        ("?verify=mcqa", "names no server"),
+        ("http://x/mcp?verify=mcqa&call_s=nan", "call_s is 'nan'; it is a time in seconds"),
+        ("bash?verify=mcqa&call_s=0", "call_s is 0; it is a time in seconds"),
+        ("http://x/mcp?verify=mcqa&packages=mcp", "packages is a setting of programs only"),
+        ("bash?verify=mcqa&key=KEY", "key is a setting of addresses only"),
+        ("bash?verify=mcqa&folders=no-folder", "there is no 'no-folder' on this machine"),
+        ('bash?verify=mcqa&packages=["msgspec","no-package"]', "'no-package' is not installed here"),
+        ('bash?verify=mcqa&packages=["msgspec==1"]', "'msgspec==1' is not installed here.*without a version"),
+        ('bash?verify=mcqa&packages=[""]', "'' is not installed here"),
         ("nothing_here.py?verify=mcqa", "no such file"),
         ("x.py?verify=mcqa&args=1", "args is a text or a list"),
     ],

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
-from urllib.parse import parse_qsl
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 from gym_runtime import UsageError
@@ -49,6 +49,39 @@ def parse(address: str) -> Address:
     for key, text in pairs:
         _set(settings, key.split("."), _value(text), address)
     return Address(name, settings)
+
+
+def http(url: str, form: str) -> SplitResult:
+    """The parts of a server's address.
+
+    Args:
+        form: what the guest's address has to look like, such as ``mcp:http://HOST:PORT``.
+
+    Raises:
+        UsageError: it is no address over HTTP, or holds a user or a password.
+    """
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of brackets, or of a port's number
+        known = False
+    else:
+        if parts.username is not None:
+            raise UsageError(f"the address holds a user or a password; it must be of the form {form}")
+        if known:
+            return parts
+    raise UsageError(f"{form.partition(':')[0]}:{url[:200]} is not of the form {form}")
+
+
+def seconds(value: object, key: str) -> float:
+    """A setting that is a time in seconds.
+
+    Raises:
+        UsageError: it is no number above 0 and up to a day.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 86400:
+        raise UsageError(f"{key} is {value!r:.100}; it is a time in seconds, above 0 and up to 86400")
+    return float(value)
 
 
 def _set(fields: dict[str, Any], path: list[str], value: Any, address: str) -> None:
