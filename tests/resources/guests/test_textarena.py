@@ -27,35 +27,42 @@ GAMES = {
     "Sudoku-v0": ["[1 1 1]", "[9 9 9]"],
     "Countdown-v0": ["[0 1 +]"],
 }
-SEEDS = range(2)
+TWO = {"ConnectFour-v0": (["[col 0]"], ["[col 1]"]), "KuhnPoker-v0": (["[check]"], ["[check]"])}
+"""Games of two: the moves of the policy and of its opponent."""
+SEEDS = range(5)
 MAX_TURNS = 8
 DEFAULT = ("GuessTheNumber-v0", "Mastermind-v0", "TowerOfHanoi-v0")
 
 
-def direct(game: str, seed: int, moves: list[str], players: int = 1) -> tuple[float, int]:
-    """The reward and the turns of a loop as in TextArena's manual; the last move is repeated."""
+def direct(game: str, seed: int, *seats: list[str]) -> tuple[float, int]:
+    """The first seat's reward and turns in a loop as in TextArena's manual. Last moves are repeated."""
     random.seed(seed)
     env = textarena.make(game)
-    env.reset(num_players=players, seed=seed)
-    done, turns = False, 0
-    while not done and turns < MAX_TURNS:
-        env.get_observation()
-        done, _ = env.step(moves[min(turns // players, len(moves) - 1)])
-        turns += 1
-    return (float(env.close()[0][0]), turns) if done else (0.0, turns)
+    env.reset(num_players=len(seats), seed=seed)
+    done, turns = False, [0] * len(seats)
+    while not done and (turns[0] < MAX_TURNS or len(seats) > 1):
+        seat, _ = env.get_observation()
+        done, _ = env.step(seats[seat][min(turns[seat], len(seats[seat]) - 1)])
+        turns[seat] += 1
+    return (float(env.close()[0][0]), turns[0]) if done else (0.0, turns[0])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "game", [pytest.param(game, marks=() if game in DEFAULT else pytest.mark.soak) for game in GAMES]
+    "game",
+    [pytest.param(game, marks=() if game in DEFAULT else pytest.mark.soak) for game in {**GAMES, **TWO}],
 )
 async def test_rewards_are_those_of_a_direct_loop(game: str) -> None:
-    moves, name = GAMES[game], f"textarena:{game}?size=2"
-    async with guest(name, *map(answer, moves)) as system:
-        records = await made(system, name, own_rows(name), max_turns=MAX_TURNS)
-    assert [record.reward for record in records] == [direct(game, seed, moves)[0] for seed in SEEDS]
-    for record, seed in zip(records, SEEDS, strict=True):
-        assert record.turns == min(direct(game, seed, moves)[1], MAX_TURNS), record.outcome
+    """12 games with 5 seeds each; the quick ones of them are played without ``--soak``, too."""
+    moves, others = TWO.get(game) or (GAMES[game], None)
+    name = f"textarena:{game}?size={len(SEEDS)}{'&players=2' if others else ''}"
+    opponent = {"opponent": Engine(*map(answer, others))} if others else {}
+    async with guest(name, *map(answer, moves), **opponent) as system:
+        roles = {"roles": {"opponent": "opponent"}} if others else {}
+        records = await made(system, name, own_rows(name), max_turns=MAX_TURNS, **roles)
+    seats = [moves, others] if others else [moves]
+    expected = [direct(game, seed, *seats) for seed in SEEDS]
+    assert [(record.reward, record.turns) for record in records] == expected, records[0].outcome
 
 
 async def test_two_seats_and_what_the_policy_reads() -> None:
