@@ -162,7 +162,7 @@ class Fleet:
         self.workers: dict[Slot, list[Worker]] = {}
         self._broker = broker
         self._hosted = hosted
-        self._names: dict[Slot, list[str]] = {}
+        self._buses: dict[Slot, list[MemoryBus]] = {}
         self._scopes: dict[Slot, anyio.CancelScope] = {}
         self._made = 0
 
@@ -189,12 +189,13 @@ class Fleet:
         kinds: tuple[Victim, ...] = (slot[0],)
         if self._hosted and slot[0] == "agent":
             kinds = ("model", "resource", "agent")
-        names = self._names[slot] = [f"{kind}-{number}" for kind in kinds]
-        workers = self.workers[slot] = list[Worker]()
+        buses, workers = self._buses[slot], self.workers[slot] = list[MemoryBus](), list[Worker]()
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            for kind, name in zip(kinds, names, strict=True):
+            for kind in kinds:
+                name = f"{kind}-{number}"
                 bus = await stack.enter_async_context(self._broker.connect(name))
+                buses.append(bus)
                 near = [each.service for each in workers if not isinstance(each, AgentWorker)]
                 worker = self._make(kind, bus, name, near, hosted=len(kinds) > 1)
                 workers.append(worker)
@@ -226,7 +227,7 @@ class Fleet:
         workers = self.workers.get(slot)
         if not workers:
             return
-        buses, scope = [self._broker[name] for name in self._names[slot][: len(workers)]], self._scopes[slot]
+        buses, scope = self._buses[slot][: len(workers)], self._scopes[slot]
         match injection.action:
             case "kill":
                 for bus in buses:
