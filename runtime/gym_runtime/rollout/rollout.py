@@ -368,6 +368,7 @@ class Rollout:
         """Hand the model's answer to a step-by-step environment; its observation is appended, and new tools
         are offered.
         """
+        self._tools.begun += len(turn.function_calls)  # the environment executes them
         call = calls.StepCall(response=Raw(_encode(turn.response)))
         answer = self._shared.observation(self.turns)
         if answer is None:
