@@ -52,11 +52,15 @@ def test_a_domain_is_found_in_any_case_and_an_unknown_one_is_answered_with_those
 ) -> None:
     entries = json.loads(output(capsys, "ls", "--domain", "Math", "--json"))
     assert {entry["domain"] for entry in entries} == {"math"}
-    for domain, said in (("maths", "did you mean 'math'?"), ("zzz", "there are: agent, ")):
-        assert main.run(["ls", "--domain", domain]) == 2
+    for option, value, said in (
+        ("--domain", "maths", "there is no domain 'maths'; did you mean 'math'?"),
+        ("--domain", "zzz", "there is no domain 'zzz'; there are: agent, "),
+        ("--needs", "juge", "no environment needs 'juge'; did you mean 'judge'?"),
+    ):
+        assert main.run(["ls", option, value]) == 2
         out, problem = capsys.readouterr()
         assert not out
-        assert problem.startswith(f"gym-runtime: there is no domain '{domain}'; {said}")
+        assert problem.startswith(f"gym-runtime: {said}")
         assert problem.count("\n") == 1
 
 

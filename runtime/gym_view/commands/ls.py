@@ -78,6 +78,10 @@ def ls(
         domains = sorted({entry.domain for entry in entries} - {""})
         if domain and domain.casefold() not in map(str.casefold, domains):
             raise UsageError(f"there is no domain '{domain}'{catalogue.unknown(domain, domains)}")
+        needed = sorted({need for entry in entries for need in (entry.extra, *entry.roles)} - {""})
+        if needs and needs != "nothing" and needs not in needed:
+            known = catalogue.unknown(needs, [*needed, "nothing"])
+            raise UsageError(f"no environment needs '{needs}'{known}")
         environments = [
             entry
             for entry in entries
