@@ -32,12 +32,15 @@ import msgspec
 from gym_faces.dialects import ChatVariant, Reasoning, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
+from gym_runtime.messages import choices
 
 from gym_models.wire import endpoint, entra
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_models.wire.http import Authorize
 from gym_models.wire.http_adapter import HttpAdapter
+
+Api = Literal["auto", "responses", "chat"]
 
 KEY = "AZURE_OPENAI_API_KEY"
 TOKEN = "AZURE_OPENAI_AD_TOKEN"
@@ -62,9 +65,10 @@ class Adapter(HttpAdapter):
     def __init__(self, settings: ModelSettings) -> None:
         try:
             self._options = msgspec.convert(settings.options, Options)
-            self._api = msgspec.convert(settings.api, Literal["auto", "responses", "chat"])
+            self._api = msgspec.convert(settings.api, Api)
         except msgspec.ValidationError as error:
-            raise UsageError(f"settings of the azure adapter: {error}") from error
+            said = f"{error}{choices(error, Options) or choices(error, Api)}"
+            raise UsageError(f"settings of the azure adapter: {said}") from error
         self._version = self._options.api_version or os.environ.get(VERSION, "")
         self._classic = _DATED.match(self._version) is not None
         if self._classic and self._api == "responses":

@@ -18,6 +18,7 @@ import msgspec
 from gym_faces.dialects import ChatVariant, Reasoning, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
+from gym_runtime.messages import choices
 
 from gym_models.wire import endpoint
 from gym_models.wire.endpoint import Endpoint
@@ -121,7 +122,8 @@ def _host(settings: ModelSettings) -> Host:
         options = msgspec.convert(settings.options, Options)
         api = host.api if settings.api == "auto" else msgspec.convert(settings.api, Api)
     except msgspec.ValidationError as error:
-        raise UsageError(f"settings of {settings.provider}: {error}") from error
+        said = f"{error}{choices(error, Options) or choices(error, Api)}"
+        raise UsageError(f"settings of {settings.provider}: {said}") from error
     said = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
     del said["sampling"]
     return msgspec.structs.replace(host, api=api, **said)

@@ -31,6 +31,7 @@ from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, side_channel
 from gym_runtime import GymError, UsageError
 from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import ModelUnavailable
+from gym_runtime.messages import choices
 from msgspec.structs import replace
 
 from gym_models.vllm_engine import live_weights
@@ -85,7 +86,8 @@ class Adapter:
             self._options = msgspec.convert(settings.options, Options)
             self._api = msgspec.convert(settings.api, Api)
         except msgspec.ValidationError as error:
-            raise UsageError(f"settings of the vllm adapter: {error}") from error
+            said = f"{error}{choices(error, Options) or choices(error, Api)}"
+            raise UsageError(f"settings of the vllm adapter: {said}") from error
         if settings.urls and self._options.engine_args:
             raise UsageError("engine arguments are for an engine in the worker; a server has its own")
         if not settings.urls:

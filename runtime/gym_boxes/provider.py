@@ -57,7 +57,8 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """How a script ended.
 
     Attributes:
-        exit_code: None if it was killed at its time limit.
+        exit_code: None if it was killed at its time limit; of most providers also if something else killed
+            it, or if it exited with 137, which they cannot tell.
         stdout, stderr: at most as much as the provider keeps.
     """
 
@@ -89,7 +90,7 @@ class Provider(Protocol):
 
         Args:
             template: an image, a template of the provider's, or what `snapshot` has returned.
-            life_s: the box may end after so many seconds without `renew`.
+            life_s: the box may end after so many seconds without `renew`; not with every provider.
             internet: whether it may reach the internet. A provider that cannot do what is asked refuses.
         """
         ...

@@ -131,6 +131,8 @@ def _groups_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool) -> dict[tu
     groups: dict[tuple[str, int], GroupFigures] = {}
     for row in rows:
         entry = row.entry
+        if OUTCOMES[entry.outcome] == "unreadable":
+            continue  # it is of no task
         where = (entry.environment, entry.task)
         group = groups.get(where)
         if group is None:

@@ -93,8 +93,8 @@ def test_a_configuration_becomes_files_that_are_read_here_and_a_command(
     assert models["policy"].options == {"sampling": {"temperature": 1.0}}
     assert models["judge"].extra_body == {"reasoning": {"effort": "low"}}
     assert models["judge"].api_key_variable == "JUDGE_KEY"
-    served = catalogue.environment("out/strict_equivalence.toml")
-    assert served.settings == {"check_twice_swap": True}
+    loaded = catalogue.environment("out/strict_equivalence.toml")
+    assert loaded.settings == {"check_twice_swap": True}
     assert catalogue.resolve_agent_ref("strict_equivalence_simple_agent") == "strict_equivalence"
     assert [line for line in printed.out.splitlines() if line.startswith("gym-runtime")] == [
         f"gym-runtime run out/strict_equivalence.toml --input {rows} --role-sampling judge.temperature=0.2 "
@@ -118,6 +118,34 @@ def test_a_configuration_becomes_files_that_are_read_here_and_a_command(
     )
     with pytest.raises(UsageError, match="--overwrite"):
         import_config(server, settings=given, output=Path("out"))
+    plain = server.with_name("plain.yaml")
+    plain.write_text(server.read_text().replace("check_twice_swap: true", ""))
+    Path("out/other.toml").write_text("a = 1\n")
+    assert import_config(plain, settings=given, output=Path("out"), overwrite=True) == 0
+    served = "out/strict_equivalence.toml"
+    stale = [line for line in capsys.readouterr().err.splitlines() if "earlier import" in line]
+    assert stale == [f"{served} is of an earlier import, and not of this one: remove it if nothing uses it"]
+
+
+def test_a_misspelled_setting_is_told(
+    server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = "responses_api_models.vllm_model"
+    known = ("policy_model_name=Q", "limit=5", f"policy_model.{model}.max_concurrent_requests=3")
+    wrong = {
+        "policy_modl_name": "; did you mean 'policy_model_name'?",
+        f"polcy_model.{model}.base_url": f"; did you mean 'policy_model.{model}.base_url'?",
+        "policy_model.responses_api_model.vllm_model.base_url": "",
+    }
+    import_config(server, settings=(*known, *(f"{name}=x" for name in wrong)), output=Path("out"))
+    said = capsys.readouterr().err.splitlines()
+    told = [line.strip() for line in said if "--set" in line and "no file has" in line]
+    expected = [
+        f"--set {name}: no file has such a name, or refers to it{hint}" for name, hint in wrong.items()
+    ]
+    assert sorted(told) == sorted(expected)
+    assert not [line for line in said if line.strip().startswith("policy_modl_name")]
 
 
 def test_what_a_server_or_a_model_lacks_is_said(tmp_path: Path) -> None:

@@ -47,6 +47,23 @@ def test_environments_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
+def test_a_domain_is_found_in_any_case_and_an_unknown_one_is_answered_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    entries = json.loads(output(capsys, "ls", "--domain", "Math", "--json"))
+    assert {entry["domain"] for entry in entries} == {"math"}
+    for option, value, said in (
+        ("--domain", "maths", "there is no domain 'maths'; did you mean 'math'?"),
+        ("--domain", "zzz", "there is no domain 'zzz'; there are: agent, "),
+        ("--needs", "juge", "no environment needs 'juge'; did you mean 'judge'?"),
+    ):
+        assert main.run(["ls", option, value]) == 2
+        out, problem = capsys.readouterr()
+        assert not out
+        assert problem.startswith(f"gym-runtime: {said}")
+        assert problem.count("\n") == 1
+
+
 def test_recipes_say_what_of_each_is_here_and_what_its_parts_need(capsys: pytest.CaptureFixture[str]) -> None:
     entries = {entry["name"]: entry for entry in json.loads(output(capsys, "ls", "recipes", "--json"))}
     nano = entries["nano-3"]

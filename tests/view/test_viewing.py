@@ -198,7 +198,9 @@ def test_what_stands_twice_counts_once_and_a_torn_line_is_told(
     twice = results / "twice.jsonl"
     failures = (results / "a_failures.jsonl").read_bytes()
     (results / "twice_failures.jsonl").write_bytes(failures * 2)  # two attempts
-    twice.write_bytes(once.read_bytes() * 2 + once.read_bytes()[:100])
+    torn = once.read_bytes()[:100]
+    nan = once.read_bytes().splitlines(keepends=True)[0].replace(b'"reward": 1.0', b'"reward": NaN')
+    twice.write_bytes(once.read_bytes() * 2 + nan + torn)
     notes = (
         f"{twice}: 8 rows are of a rollout that has one; the first counts\n"
         f"{twice}: the last line is torn, or still being written; it does not count\n"
@@ -209,7 +211,10 @@ def test_what_stands_twice_counts_once_and_a_torn_line_is_told(
     assert run(["compare", str(twice), b, "--json"]) == 0
     found, said = capsys.readouterr()
     assert said == notes
-    assert json.loads(found)["a"]["figures"] == json.loads(expected)["a"]["figures"]
+    figures, same = (json.loads(text)["a"]["figures"] for text in (found, expected))
+    assert figures["outcomes"].pop("unreadable") == 1
+    assert figures.pop("rollouts") == same.pop("rollouts") + 1
+    assert figures == same
     for form in ("rollouts", "atif"):
         assert run(["export", str(twice), "-o", str(results / form), "--format", form]) == 0
         out, said = capsys.readouterr()

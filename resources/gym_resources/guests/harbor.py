@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import msgspec
 from anyio import to_thread
 from gym_runtime import Environment, Episode, Image, Reply, Step, Task, TaskError, UsageError, Verdict
-from gym_runtime.messages import FunctionCall
+from gym_runtime.messages import FunctionCall, choices
 
 from gym_resources.guests.played import named_code
 from gym_resources.harbor_tasks import box_servers, grading, task_box, task_file, task_folder
@@ -278,7 +278,8 @@ def environment(address: str) -> Environment:
         settings = msgspec.convert(given, Settings)
     except msgspec.ValidationError as error:
         names = ", ".join(one.name for one in msgspec.structs.fields(Settings))
-        raise UsageError(f"harbor:{address}: {error}; settings are {names}") from error
+        said = choices(error, Settings) or f"; settings are {names}"
+        raise UsageError(f"harbor:{address}: {error}{said}") from error
     tasks = _supported(task_folder.find(Path(path), settings.dataset), settings, address)
 
     def generate(size: int | None, seed: int) -> Iterator[dict[str, Any]]:

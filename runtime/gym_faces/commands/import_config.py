@@ -38,8 +38,12 @@ def import_config(
     if not files:
         raise UsageError("say which: gym-runtime import-config FILE.yaml")
     folder = output or Path(files[0].stem)
-    document = yaml_files.read(files, dict(_override(one) for one in settings))
-    imported = translated.translate(document, [*files], folder)
+    overrides = dict(_override(one) for one in settings)
+    imported = translated.translate(yaml_files.read(files, overrides), [*files], folder)
+    for name, near in yaml_files.unknown(files, overrides, translated.OPTIONS):
+        hint = f"; did you mean '{near}'?" if near else ""
+        remark = translated.Remark(f"--set {name}", f"no file has such a name, or refers to it{hint}")
+        imported.remarks[:] = [remark, *(one for one in imported.remarks if one.where != name)]
     there = next((path for path in imported.files if path.exists()), None)
     if there and not overwrite:
         raise UsageError(f"{there} exists: --overwrite, or another folder with -o DIR")
@@ -47,6 +51,11 @@ def import_config(
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in imported.files.items():
             write_whole(path, iter([text.encode()]))
+        for path in translated.stale(folder, imported):
+            terminal.errors().print(
+                f"{path} is of an earlier import, and not of this one: remove it if nothing uses it",
+                soft_wrap=True,
+            )
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
     if json:

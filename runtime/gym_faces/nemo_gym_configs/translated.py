@@ -41,6 +41,11 @@ _RUN = {
 }
 _SWITCHES = {"num_repeats_add_seed": "--seed-repeats", "resume_from_cache": "--resume"}
 _TOP = {"wandb_project": "--track=wandb", "mlflow_tracking_uri": "--track=mlflow"}
+OPTIONS = {
+    *(*_RUN, *_SWITCHES, *_TOP),
+    *("responses_create_params", "skip_verification", "skip_verification_reward", "hf_token"),
+}
+"""What a configuration may have at its top."""
 _AGENT_OPTIONS = {
     "max_time_seconds": "max_time_s",
     "no_tool_call_nudge": "nudge",
@@ -114,6 +119,18 @@ def translate(document: Document, near: list[Path], folder: Path) -> Imported:
         UsageError: it configures no agent and no model.
     """
     return _Translation(document, near, folder).whole()
+
+
+def stale(folder: Path, imported: Imported) -> list[Path]:
+    """Files of an earlier import in a folder that this one has not written."""
+    starts = tuple(text.encode() for text in ("environment = ", "[[pools]]"))
+
+    def ours(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(20).startswith(starts)
+
+    there = sorted(path for path in folder.glob("*.toml") if path not in imported.files and path.is_file())
+    return [path for path in there if ours(path)]
 
 
 class _Instance(msgspec.Struct, frozen=True):

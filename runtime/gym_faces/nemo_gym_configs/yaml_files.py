@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
 
 MAX_BYTES = 2**18
@@ -50,6 +51,28 @@ def read(files: Iterable[Path], overrides: Mapping[str, Any]) -> Document:
             value = {key: value}
         _lay_over(document, value)
     return cast("Document", _Directives(document).carried_out())
+
+
+def unknown(files: Iterable[Path], names: Iterable[str], options: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Of dotted paths those that nothing in the files has a place for, each with the nearest that has; or "".
+
+    Args:
+        options: names that a configuration may have at its top without saying so.
+
+    Raises:
+        UsageError: as `read`.
+    """
+    document = read(files, {})
+    references = References(document)
+    references.followed(document)
+    top = sorted({*document, *references.used, *options})
+    for name in names:
+        above = name.rpartition(".")[0]
+        place = _at(document, above) if above else None
+        if name not in top and not isinstance(place, dict | list):
+            first, dot, rest = name.partition(".")
+            near = "" if first in top else catalogue.nearest(first, top) or ""
+            yield name, f"{near}{dot}{rest}" if near else ""
 
 
 def found(name: str, near: Iterable[Path]) -> Path | None:

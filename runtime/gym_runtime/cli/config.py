@@ -31,13 +31,14 @@ import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import msgspec
 
 from gym_runtime.cli.options import BROKER, POLICY, BrokerOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.choices import choices
 from gym_runtime.system.spec import Kind, SystemSpec
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -107,7 +108,7 @@ def load_config(path: Path | None) -> SystemConfig:
     try:
         config = msgspec.convert(document, SystemConfig)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {_place(str(error))}") from None
+        raise UsageError(f"{path}: {_place(str(error))}{choices(error, SystemConfig)}") from None
     for pool in config.pools:
         if pool.processes < 1 or pool.capacity < 0:
             raise UsageError(f"{path}: a pool needs at least one process, and a capacity of 0 or more")
@@ -138,6 +139,4 @@ def _place(message: str) -> str:
         known = struct.__struct_fields__
         hint = catalogue.suggest(unknown[1], [*known]) or f"; there are: {', '.join(known)}"
         return f"there is no setting '{unknown[1]}'{f' in {place}' if place else ''}{hint}"
-    if what.startswith("Invalid enum value"):  # a pool's kind is the only one
-        what = f"{what}; there are: {', '.join(get_args(Kind))}"
     return f"{place}: {what[:1].lower()}{what[1:]}" if place else what

@@ -120,9 +120,8 @@ def known_name(kind: Kind, name: str) -> str:
 
 def exists(kind: Kind, name: str) -> bool:
     """Whether `load` or `environment` would find something. Imports nothing."""
-    if kind == "environments" and _guest_module(name):
-        return True
-    return is_known(kind, name) or _file(name) is not None
+    guest = kind == "environments" and bool(_guest_module(name))
+    return guest or is_known(kind, name) or _file(name) is not None
 
 
 def is_known(kind: Kind, name: str) -> bool:
@@ -384,8 +383,7 @@ def unknown(name: str, known: Sequence[str]) -> str:
 
 def nearest(name: str, choices: list[str]) -> str | None:
     """The choice that is most similar to the name, or None if no choice is similar."""
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    return near[0] if near else None
+    return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=0.6)), None)
 
 
 def load_class(kind: Kind, name: str) -> type[object]:

@@ -23,6 +23,7 @@ from gym_runtime.environment.roles import Role
 from gym_runtime.environment.shapes import CompareFunction, Episode, ReviewFunction, Session, VerifyFunction
 from gym_runtime.environment.tools import ToolPack
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.choices import choices
 
 T = TypeVar("T")
 
@@ -447,6 +448,6 @@ def with_settings(environment: LoadedEnvironment, settings: Mapping[str, Any]) -
         try:
             msgspec.json.decode(text, type=kinds[name], strict=False)
         except msgspec.ValidationError as error:
-            shown = text.decode()
-            raise UsageError(f"setting {name}={shown} of '{environment.name}': {error}") from error
+            said = f"{error}{choices(error, kinds[name])}"
+            raise UsageError(f"setting {name}={text.decode()} of '{environment.name}': {said}") from error
     return msgspec.structs.replace(environment, settings={**environment.settings, **own})

@@ -17,6 +17,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import AgentChoice, LoadedEnvironment, fitting, harness
 from gym_runtime.environment.roles import create_params
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.choices import choices
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_settings import in_words
 
@@ -104,7 +105,8 @@ def checked_agent(choice: AgentChoice) -> AgentChoice:
     try:
         msgspec.convert(options, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"options of agent '{agent}': {in_words(str(error))}") from error
+        said = f"{in_words(str(error))}{choices(error, kind)}"
+        raise UsageError(f"options of agent '{agent}': {said}") from error
     return choice
 
 

@@ -22,6 +22,7 @@ from gym_runtime.environment.environment import LoadedEnvironment, with_settings
 from gym_runtime.environment.settings import filled
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.files.complaints import Complaint, bad_encoding, bad_json, bad_value, locate
+from gym_runtime.messages.choices import choices
 from gym_runtime.messages.names import is_mark
 from gym_runtime.messages.responses import CreateParams, decode_item
 from gym_runtime.messages.rollout_settings import fold, refused
@@ -346,7 +347,9 @@ def _misfit(line: bytes, error: str, environment: LoadedEnvironment) -> Complain
     """The complaint about a row that does not decode, with the names that belong where it went wrong."""
     inside_params = f"`$.{_PARAMS}`" in error
     known = CreateParams if inside_params else environment.resource.task_type
-    return bad_value(line.decode(), error, known.__struct_encode_fields__)
+    found = bad_value(line.decode(), error, known.__struct_encode_fields__)
+    there = choices(error, environment.resource.task_type)
+    return Complaint(found.column, f"{found.what}{there}")
 
 
 def _within(line: bytes, place: str, error: str) -> Complaint:

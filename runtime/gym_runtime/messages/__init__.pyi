@@ -23,6 +23,7 @@ from .calls import ModelCall as ModelCall
 from .calls import Request as Request
 from .calls import RoleAnswer as RoleAnswer
 from .calls import decode_model_answer as decode_model_answer
+from .choices import choices as choices
 from .fork import item_tokens as item_tokens
 from .fork import recorded_calls as recorded_calls
 from .images import Content as Content

@@ -20,6 +20,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.branches import BranchCall, Branches, CallTree, Kind
 from gym_runtime.messages.call_tokens import Ids, lengthened, shortened
 from gym_runtime.messages.calls import Comparison
+from gym_runtime.messages.choices import choices
 from gym_runtime.messages.responses import (
     NULL,
     CreateParams,
@@ -199,7 +200,8 @@ class Rollout:
         try:
             return msgspec.convert(self.task.agent_options, kind)
         except msgspec.ValidationError as error:
-            raise UsageError(f"options of the agent '{self.task.agent}': {error}", stage="agent") from error
+            said = f"{error}{choices(error, kind)}"
+            raise UsageError(f"options of the agent '{self.task.agent}': {said}", stage="agent") from error
 
     # -- the life ---------------------------------------------------------------------------------------
 
@@ -366,6 +368,7 @@ class Rollout:
         """Hand the model's answer to a step-by-step environment; its observation is appended, and new tools
         are offered.
         """
+        self._tools.begun += len(turn.function_calls)  # the environment executes them
         call = calls.StepCall(response=Raw(_encode(turn.response)))
         answer = self._shared.observation(self.turns)
         if answer is None:

@@ -74,11 +74,19 @@ def ls(
         _list_runs(broker, as_json=json)
     elif what == "environments":
         of_recipe = _of_recipe(recipe) if recipe else None
+        entries = [describe_environment(name) for name in catalogue.names("environments")]
+        domains = sorted({entry.domain for entry in entries} - {""})
+        if domain and domain.casefold() not in map(str.casefold, domains):
+            raise UsageError(f"there is no domain '{domain}'{catalogue.unknown(domain, domains)}")
+        needed = sorted({need for entry in entries for need in (entry.extra, *entry.roles)} - {""})
+        if needs and needs != "nothing" and needs not in needed:
+            known = catalogue.unknown(needs, [*needed, "nothing"])
+            raise UsageError(f"no environment needs '{needs}'{known}")
         environments = [
             entry
-            for name in catalogue.names("environments")
-            if (of_recipe is None or name in of_recipe)
-            and (entry := describe_environment(name)).fits(search, domain, modality, licence, needs)
+            for entry in entries
+            if (of_recipe is None or entry.name in of_recipe)
+            and entry.fits(search, domain, modality, licence, needs)
             and (entry.benchmark or not benchmarks)
         ]
         if not environments and not json:
@@ -130,7 +138,7 @@ class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
         needed = {self.extra, *self.roles} - {""}
         return (
             all(word in about for word in search.casefold().split())
-            and domain in ("", self.domain)
+            and domain.casefold() in ("", self.domain.casefold())
             and modality in ("", self.modality)
             and self.data_license.casefold().startswith(licence.casefold())
             and (not needs or (self.runnable and not needed if needs == "nothing" else needs in needed))

@@ -37,7 +37,7 @@ REFUSED = {
     "colour = 3": "there is no setting 'colour'; there are: nats, prefix",
     '[[pools]]\nkind = "agent"\nproceses = 2': "'proceses' in pools[0]; did you mean 'processes'?",
     MODEL + 'providr = "x"': "'providr' in pools[0].model; did you mean 'provider'?",
-    '[[pools]]\nkind = "agents"': "pools[0].kind: invalid enum value 'agents'; there are: agent, resource",
+    '[[pools]]\nkind = "agents"': "invalid enum value 'agents'; there are: agent, model, resource",
     '[[pools]]\nnames = ["mcqa"]': "pools[0]: object missing required field `kind`",
     '[[pools]]\nkind = "agent"\nprocesses = "two"': "pools[0].processes: expected `int`, got `str`",
     '[[pools]]\nkind = "agent"\nprocesses = 0': "at least one process",

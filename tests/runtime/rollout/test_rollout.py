@@ -265,6 +265,18 @@ async def test_the_model_is_offered_an_episodes_tools_besides_the_rows(services:
     assert rollout.params.tools == [own, offered]
 
 
+async def test_the_tool_calls_that_a_step_hands_over_count(services: Services) -> None:
+    services.observation = calls.StepAnswer(items=[user_message("Go on.")])
+    services.model_answer = calls.pack(
+        answer("I look.", function_call("look", "{}", "a"), function_call("look", "no JSON", "b"))
+    )
+    rollout = services.rollout()
+    await rollout.step(await rollout.respond())
+    services.model_answer = calls.pack(answer("done"))
+    await rollout.step(await rollout.respond())
+    assert (rollout.tool_calls, rollout.facts().tool_calls) == (2, 2)
+
+
 async def test_a_step_may_offer_further_tools(services: Services) -> None:
     first, later = Raw(b'{"name":"first"}'), Raw(b'{"name":"later"}')
     services.observation = calls.StepAnswer(tools=[first])
