@@ -77,9 +77,8 @@ def test_rejection_sampling_takes_the_best(
 
 
 def test_rollouts_hold_all_of_a_row_also_stored_images(tmp_path: Path) -> None:
-    picture = b64encode(
-        b"\x89PNG\r\n\x1a\n" + bytes.fromhex("0000000d49484452000000010000000108060000001f15c489")
-    )
+    header = bytes.fromhex("0000000d49484452000000010000000108060000001f15c489")
+    picture = b64encode(b"\x89PNG\r\n\x1a\n" + header)
     part = {"type": "input_image", "image_url": f"data:image/png;base64,{picture.decode()}"}
     screen = {"type": "function_call_output", "call_id": "c1", "output": [part]}
     ref = {"type": "responses_api_agents", "name": "quiz"}
