@@ -341,7 +341,8 @@ def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     """Sampling settings; of those that are objects themselves, the fields of both."""
     found = {**before, **after}
     for name in ("chat_template_kwargs", "extra_body"):
-        if both := {**(before.get(name) or {}), **(after.get(name) or {})}:
+        both: dict[str, Any] = {**(before.get(name) or {}), **(after.get(name) or {})}
+        if both:
             found[name] = both
         else:
             found.pop(name, None)

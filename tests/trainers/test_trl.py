@@ -70,7 +70,7 @@ def test_all_that_the_trainers_arguments_say_of_sampling_is_taken() -> None:
         "temperature": 0.9,
         "max_output_tokens": 64,
     }
-    with pytest.raises(UsageError, match="temperature is 0.5"):
+    with pytest.raises(UsageError, match=r"temperature is 0\.5"):
         sampled_as(RolloutSettings(), arguments(generation_kwargs={"temperature": 0.5}))
 
 
