@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from gym_runtime import RolloutSettings, Sampling
 from gym_runtime.client import AnyRow, SyncClient, line
-from gym_runtime.errors import GymError, UsageError
+from gym_runtime.errors import GymError, UsageError, require_at_least
 from gym_runtime.logs import logger
 from gym_runtime.plurals import counted
 from gym_runtime.timing import WORKERS_BACK_S
@@ -142,12 +142,19 @@ class GymSpec:
         with self._gym.session(self._rows[0], environment=self._environment) as session:
             return environment_class(self._gym, self._environment, session.environment, session.tools)
 
-    def rollout_worker(self, args: Any) -> RolloutWorker:
+    def rollout_worker(self, args: Any, *, start: int = 0) -> RolloutWorker:
         """For ``rollout_worker`` of ``AsyncGRPOTrainer``, with the trainer's ``args``.
 
+        Args:
+            start: how many groups were trained on before: a trainer that resumes goes on in the rows.
+
         Raises:
-            UsageError: there are no rows; or the settings ask for another temperature than the trainer's.
+            UsageError: there are no rows; the settings ask for another temperature than the trainer's; or
+                ``start`` is given with ``signal``, which has a curriculum.
         """
+        require_at_least(0, start=start)
+        if start and self._signal is not None:
+            raise UsageError("start is for rows in turn: with signal, give the curriculum a name")
         if not self._rows:
             raise UsageError("there are no rows")
         if self._signal is not None and "repeats" in self._signal:
@@ -162,6 +169,7 @@ class GymSpec:
             credit=self._credit,
             seat=self._seat,
             signal=self._signal,
+            start=start,
         )
 
     def weight_transfer(self, model: str) -> WeightTransfer:
