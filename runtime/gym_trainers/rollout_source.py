@@ -189,8 +189,9 @@ class RolloutSource:
                 self._asked = want, size
             assert self._batches is not None, "the open context has set it"
             if self._asked != (want, size):
+                groups, rollouts = self._asked
                 raise UsageError(
-                    f"a batch of {want} groups of {size} follows one of {self._asked[0]} of {self._asked[1]}: "
+                    f"a batch of {want} groups of {size} follows one of {groups} of {rollouts}: "
                     "groups with signal need batches of one size; drop the last rows of an epoch"
                 )
             groups = await self._batches.next()
