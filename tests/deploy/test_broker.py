@@ -124,7 +124,7 @@ async def test_a_broker_is_joined_at_an_address_of_ipv6(tmp_path: Path) -> None:
         until_ready(process)
         join = tmp_path / "broker" / "join" / "client.join"
         assert read_join(join).urls == (f"tls://[::1]:{port}",)
-        async with connect(join) as gym:
+        async with connect(str(join)) as gym:
             assert not (await gym.status()).workers
 
 
