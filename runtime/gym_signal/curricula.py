@@ -283,7 +283,7 @@ class Posterior(Uniform):
         saved = self._saved
         saved.version = max(saved.version, seen.version)
         if not seen.rewards:
-            # A row that no rollout gets through would stay one of which nothing is known, and so look promising.
+            # A row that no rollout gets through would stay one of which nothing is known, and look promising.
             saved.flat[seen.task] = saved.flat.get(seen.task, 0) + 1
             return
         saved.flat.pop(seen.task, None)
