@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -130,19 +131,27 @@ class _Numbers:
     """Tells rows of several runs apart: two rollouts with one number would be taken for one task's."""
 
     def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
         self._taken = set[tuple[int, int]]()
         self._times = Counter[tuple[int, int]]()
         self._moved: dict[tuple[int, int], int] = {}
         self._most = -1
 
     def tell_apart(self, row: dict[str, Any]) -> None:
-        """Give a row whose number is taken that of a new task; rollouts of one task of a run stay one's."""
+        """Give a row whose number another one has that of a new task; rollouts of one task of a run stay
+        one's, and the same row twice stays the same.
+        """
+        digest = blake2b(_encode(row), digest_size=16).digest()
+        if digest in self._known:
+            row["_ng_task_index"] = self._known[digest]
+            return
         task, rollout = (_index(row[f"_ng_{one}_index"]) for one in ("task", "rollout"))
         which = task, self._times[task, rollout]
         self._times[task, rollout] += 1
         if which in self._moved or (task, rollout) in self._taken:
             task = self._moved.setdefault(which, self._most + 1)
             row["_ng_task_index"] = task
+        self._known[digest] = row["_ng_task_index"]
         self._taken.add((task, rollout))
         self._most = max(self._most, task)
 
