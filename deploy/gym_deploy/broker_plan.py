@@ -116,9 +116,9 @@ def configure(plan: BrokerPlan) -> Path:
             "that was started with --leaves"
         )
     folder = plan.folder.absolute()
-    here = () if host in ("0.0.0.0", "::", "[::]") else (host,)
+    here = () if host in ("0.0.0.0", "::", "[::]") else (host.strip("[]"),)
     hosts = [*plan.hosts, plan.name, socket.getfqdn(), *here, "localhost", "127.0.0.1"]
-    urls = [f"tls://{one}:{port}" for one in plan.reached_at]
+    urls = [f"tls://{_in_url(one)}:{port}" for one in plan.reached_at]
     identities.make(folder, node=plan.name, hosts=hosts, urls=urls, leaves=bool(plan.leaves or plan.leaf_of))
     settings = {
         "SERVER_NAME": plan.name,
@@ -134,9 +134,10 @@ def configure(plan: BrokerPlan) -> Path:
     text = text.replace("gym_", re.sub(r"\W", "_", plan.prefix) + "_").replace("gym.", f"{plan.prefix}.")
     if plan.nodes:
         others = [one for one in plan.nodes if one != plan.name]
-        routes = ", ".join(f'"nats-route://{one}:{ROUTE_PORT}"' for one in others)
-        client = f"{plan.name}:{port}"
-        text += _CLUSTER.format(host=host, port=ROUTE_PORT, node=plan.name, client=client, routes=routes)
+        routes = ", ".join(f'"nats-route://{_in_url(one)}:{ROUTE_PORT}"' for one in others)
+        node = _in_url(plan.name)
+        client = f"{node}:{port}"
+        text += _CLUSTER.format(host=host, port=ROUTE_PORT, node=node, client=client, routes=routes)
     text = _with_sites(plan, text)
     path = folder / f"{plan.name}.conf"
     lines = [f"{name}: {_quoted(value)}\n" for name, value in settings.items()]
@@ -162,6 +163,15 @@ def _with_sites(plan: BrokerPlan, text: str) -> str:
         urls = ", ".join(f'"tls://{hub}"' for hub in hubs)
         text += _LEAF_OF.format(urls=urls, seed=seed, tls=_TLS.format(more=""))
     return text
+
+
+def _in_url(host: str) -> str:
+    """A host as it stands before a port.
+
+    >>> _in_url("broker.example"), _in_url("fd00::5")
+    ('broker.example', '[fd00::5]')
+    """
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _quoted(text: str) -> str:

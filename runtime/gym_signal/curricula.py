@@ -4,10 +4,11 @@ A `Curriculum` has four methods. Three are in the box:
 
 =============  ============================================================================================
 ``uniform``    all tasks in random order, then again
-``filter``     as ``uniform``, but a task whose last ``z`` groups had no signal is skipped with probability
-               ``1 - 0.5 ** z``, at most 0.9 (after GRESO, https://arxiv.org/abs/2506.02177)
+``filter``     as ``uniform``, but a task whose last ``z`` groups had no signal, or failed, is skipped with
+               probability ``1 - 0.5 ** z``, at most 0.9 (after GRESO, https://arxiv.org/abs/2506.02177)
 ``posterior``  tasks whose rewards will probably differ: a posterior of each task's pass rate (if rewards are
-               not 0 and 1, of their variance), Thompson sampling, and a share of random tasks
+               not 0 and 1, of their variance), Thompson sampling, and a share of random tasks; a task whose
+               last ``z`` groups failed is worth ``0.5 ** z`` times as much, at least 0.1
 =============  ============================================================================================
 
 Tasks are numbers from 0. A curriculum that is restored continues exactly as it would have continued.
@@ -165,7 +166,7 @@ class Filter(Uniform):
         super().observe(seen)
         if has_signal(seen.rewards):
             self._saved.flat.pop(seen.task, None)
-        elif seen.rewards:
+        else:
             self._saved.flat[seen.task] = self._saved.flat.get(seen.task, 0) + 1
 
 
@@ -227,7 +228,11 @@ class Posterior(Uniform):
 
     def _little_known(self, chance: random.Random, busy: set[int]) -> int:
         some = [self._idle(chance, busy) for _ in range(LITTLE_KNOWN_OF)]
-        return min(some, key=lambda task: sum(self._belief(task)))
+        return min(some, key=lambda task: sum(self._belief(task)) + self._size * self._failed(task))
+
+    def _failed(self, task: int) -> int:
+        """How many groups of a task have failed since the last one with a reward."""
+        return self._saved.flat.get(task, 0)
 
     def _idle(self, chance: random.Random, busy: set[int]) -> int:
         while (task := chance.randrange(self._saved.tasks)) in busy:
@@ -245,7 +250,7 @@ class Posterior(Uniform):
         looked_at = range(tasks) if tasks <= LOOKED_AT else chance.sample(range(tasks), LOOKED_AT)
         idle = [task for task in looked_at if task not in busy] or [self._idle(chance, busy)]
         draw = self._drawn_rate_worth if saved.usual_spread is None else self._drawn_variance
-        worth = {task: draw(task, chance) for task in idle}
+        worth = {task: draw(task, chance) * max(0.1, 0.5 ** self._failed(task)) for task in idle}
         saved.best = sorted(worth, key=worth.__getitem__)[len(worth) // 2 :]
         return saved.best.pop()
 
@@ -278,7 +283,10 @@ class Posterior(Uniform):
         saved = self._saved
         saved.version = max(saved.version, seen.version)
         if not seen.rewards:
+            # A row that no rollout gets through would stay one of which nothing is known, and look promising.
+            saved.flat[seen.task] = saved.flat.get(seen.task, 0) + 1
             return
+        saved.flat.pop(seen.task, None)
         wins, losses = self._belief(seen.task)
         shares = [min(1.0, max(0.0, (reward - self._lowest) / self._range)) for reward in seen.rewards]
         won = sum(shares)

@@ -47,6 +47,7 @@ class StoredCurriculum:
         self._subject = f"runs.curriculum.{token(name, 'curriculum')}"
         self._number = self._sequence = 0
         self._waiting: list[tuple[int, Seen]] = []
+        self._tried: list[bytes] = []
         self._first_version = self._newest = 0
         self._storing = anyio.Lock()
 
@@ -117,13 +118,19 @@ class StoredCurriculum:
     async def _store_state(self) -> None:
         stored = _Stored(self._curriculum.state(), self._number, self._newest)
         payload = msgspec.msgpack.encode(stored)
+        self._tried.append(payload)
         sequence = await self._bus.append(self._subject, payload, expect=self._sequence)
+        if sequence is None:
+            found = await self._bus.latest(self._subject)
+            # A call that was cancelled may have stored it all the same.
+            if found and found[0].payload in self._tried:
+                sequence = await self._bus.append(self._subject, payload, expect=found[0].sequence)
         if sequence is None:
             raise UsageError(
                 f"another trainer uses the curriculum '{self._subject.rpartition('.')[2]}' now: give each "
                 "training run its own name"
             )
-        self._sequence = sequence
+        self._sequence, self._tried = sequence, []
         await self._bus.forget(f"{self._subject}.*")
 
 

@@ -93,6 +93,7 @@ class RolloutSource:
         self._opening = anyio.Lock()
         self._sampling: Lifetime | None = None
         self._batches: SignalBatches | None = None
+        self._asked = (0, 0)
         self._in_progress = 0
         self._asked_to_leave = anyio.Event()
         self._idle = anyio.Event()
@@ -173,7 +174,7 @@ class RolloutSource:
             want, size: as of the first call: groups, and rollouts in each of them.
 
         Raises:
-            TaskError, UsageError: a row or a setting is wrong.
+            TaskError, UsageError: a row or a setting is wrong; or the first batch had another size.
             GymError: as `SignalBatches.next`; or this worker was asked to leave.
         """
         async with self._working() as (gym, _, pool):
@@ -185,7 +186,14 @@ class RolloutSource:
                 )
                 self._sampling = Lifetime(self._sample(context))
                 await self._sampling.open()
+                self._asked = want, size
             assert self._batches is not None, "the open context has set it"
+            if self._asked != (want, size):
+                groups, rollouts = self._asked
+                raise UsageError(
+                    f"a batch of {want} groups of {size} follows one of {groups} of {rollouts}: "
+                    "groups with signal need batches of one size; drop the last rows of an epoch"
+                )
             groups = await self._batches.next()
             await self._engine.pause()
             return groups, self._batches.step

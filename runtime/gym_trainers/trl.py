@@ -16,15 +16,16 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from gym_runtime import RolloutSettings
+from gym_runtime import RolloutSettings, Sampling
 from gym_runtime.client import AnyRow, SyncClient, line
-from gym_runtime.errors import GymError, UsageError
+from gym_runtime.errors import GymError, UsageError, require_at_least
 from gym_runtime.logs import logger
 from gym_runtime.plurals import counted
 from gym_runtime.timing import WORKERS_BACK_S
@@ -63,7 +64,8 @@ class GymSpec:
             saved there, and all engines load it. None: the engines are updated in another way.
         model: the pool whose engines have the policy.
         settings: how rollouts are run. The sampling settings of the trainer's arguments win over it:
-            ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``max_completion_length``.
+            ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``repetition_penalty``,
+            ``max_completion_length``, ``chat_template_kwargs``, ``generation_kwargs``.
         asynchronous: run a step's rollouts while the trainer works on the step before; see `NextStep`.
         credit: which sequences of a rollout with branches are trained on. ``GRPOTrainer`` takes one of them
             and no weight; ``AsyncGRPOTrainer`` takes all, each with its weight.
@@ -140,12 +142,19 @@ class GymSpec:
         with self._gym.session(self._rows[0], environment=self._environment) as session:
             return environment_class(self._gym, self._environment, session.environment, session.tools)
 
-    def rollout_worker(self, args: Any) -> RolloutWorker:
+    def rollout_worker(self, args: Any, *, start: int = 0) -> RolloutWorker:
         """For ``rollout_worker`` of ``AsyncGRPOTrainer``, with the trainer's ``args``.
 
+        Args:
+            start: how many groups were trained on before: a trainer that resumes goes on in the rows.
+
         Raises:
-            UsageError: there are no rows; or the settings ask for another temperature than the trainer's.
+            UsageError: there are no rows; the settings ask for another temperature than the trainer's; or
+                ``start`` is given with ``signal``, which has a curriculum.
         """
+        require_at_least(0, start=start)
+        if start and self._signal is not None:
+            raise UsageError("start is for rows in turn: with signal, give the curriculum a name")
         if not self._rows:
             raise UsageError("there are no rows")
         if self._signal is not None and "repeats" in self._signal:
@@ -160,6 +169,7 @@ class GymSpec:
             credit=self._credit,
             seat=self._seat,
             signal=self._signal,
+            start=start,
         )
 
     def weight_transfer(self, model: str) -> WeightTransfer:
@@ -307,7 +317,8 @@ def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
         UsageError: the settings ask for another temperature.
     """
     temperature = float(args.temperature)
-    given = settings.sampling.get("temperature", temperature)
+    kwargs: Mapping[str, Any] = getattr(args, "generation_kwargs", None) or {}
+    given = kwargs.get("temperature", settings.sampling.get("temperature", temperature))
     if given != temperature:
         raise UsageError(
             f"the settings' temperature is {given} and the trainer's {temperature}: the trainer divides its "
@@ -322,7 +333,28 @@ def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
         sampling["top_k"] = args.top_k
     if args.min_p:
         sampling["min_p"] = args.min_p
-    return settings.with_keywords({"sampling": {**settings.sampling, **sampling}, "return_token_ids": True})
+    if getattr(args, "repetition_penalty", 1.0) != 1.0:
+        sampling["repetition_penalty"] = args.repetition_penalty
+    sampling = _merged(settings.sampling, sampling)
+    if template := getattr(args, "chat_template_kwargs", None):
+        sampling = _merged(sampling, {"chat_template_kwargs": template})
+    ours = {field.name for field in fields(Sampling)} & kwargs.keys()
+    # What has no name of ours is the engine's own, such as vLLM's ``bad_words``.
+    rest = {name: value for name, value in kwargs.items() if name not in ours}
+    sampling = _merged(sampling, {**{name: kwargs[name] for name in ours}, "extra_body": rest})
+    return settings.with_keywords({"sampling": sampling, "return_token_ids": True})
+
+
+def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling settings; of those that are objects themselves, the fields of both."""
+    found = {**before, **after}
+    for name in ("chat_template_kwargs", "extra_body"):
+        both: dict[str, Any] = {**(before.get(name) or {}), **(after.get(name) or {})}
+        if both:
+            found[name] = both
+        else:
+            found.pop(name, None)
+    return found
 
 
 def _end_of_sequence(trainer: Any) -> int:

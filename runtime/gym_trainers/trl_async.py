@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 import anyio
@@ -72,6 +72,7 @@ class RolloutWorker:
         credit: which sequences are trained on, with which weight.
         seat: the only one that is trained on; by default all that the policy has.
         signal: arguments of `gym_signal.signal_batches`; None to run every row in turn.
+        start: begin with the group of this number, as a worker that had run all before.
 
     Attributes:
         rollout_buffer: samples for the trainer.
@@ -89,8 +90,9 @@ class RolloutWorker:
         credit: Credit = "accepted",
         seat: str = "",
         signal: Mapping[str, Any] | None = None,
+        start: int = 0,
     ) -> None:
-        self._signal = signal
+        self._signal, self._start = signal, start
         self._credit: Credit = credit
         self._seat, self._apart = seat, roles_apart(settings)
         self.rollout_buffer = _Buffer()
@@ -161,7 +163,8 @@ class RolloutWorker:
             client.standing_run(self._settings, environment=self._environment) as run,
             anyio.create_task_group() as tasks,
         ):
-            for number, row in enumerate(_epochs(self._rows, self._args.seed)):
+            rows = enumerate(_epochs(self._rows, self._args.seed))
+            for number, row in islice(rows, self._start, None):
                 if await self._is_over():
                     break
                 self._groups += 1

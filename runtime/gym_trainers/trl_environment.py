@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from keyword import iskeyword
 from typing import Any, ClassVar
@@ -134,7 +134,9 @@ def environment_class(
         named = str(tool["name"])
         if not _is_name(named) or named.startswith("_") or named in RESERVED:
             raise UsageError(f"the tool '{named}' of '{name}' cannot be a method of TRL's environments")
-        for argument in (tool.get("parameters") or {}).get("properties") or ():
+        schema: Mapping[str, Any] = tool.get("parameters") or {}
+        arguments: Iterable[str] = schema.get("properties") or ()
+        for argument in arguments:
             if not _is_name(argument) or argument == "self":
                 what = f"the argument '{argument}' of the tool '{named}' of '{name}'"
                 raise UsageError(f"{what} cannot be a parameter of a Python method; use rollout_func")

@@ -5,7 +5,9 @@ Rows are read and written one at a time. Nothing stands at the target before all
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,8 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
             them, else each ``.json``; in a trial's folder of Harbor with the reward of its ``result.json``.
         environment: whose rows they become, where a document does not say.
 
+    Rows of several runs that have the same number of a task get others; all else comes back as it was.
+
     Raises:
         UsageError: a file is missing or is no document, with the step; or as `export`.
     """
@@ -102,6 +106,7 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
     def rows() -> Iterator[bytes]:
         rollouts: dict[str, int] = {}
         tasks: dict[str, int] = {}
+        numbers = _Numbers()
         for where, document, result in _documents(files):
             try:
                 row = from_atif(document)
@@ -116,9 +121,39 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
             row.setdefault("_ng_task_index", tasks.setdefault(task, len(tasks)))
             row.setdefault("_ng_rollout_index", rollouts.setdefault(task, 0))
             rollouts[task] += 1
+            numbers.tell_apart(row)
             yield _encode(row)
 
     return _write_lines(target, rows())
+
+
+class _Numbers:
+    """Tells rows of several runs apart: two rollouts with one number would be taken for one task's."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+        self._taken = set[tuple[int, int]]()
+        self._times = Counter[tuple[int, int]]()
+        self._moved: dict[tuple[int, int], int] = {}
+        self._most = -1
+
+    def tell_apart(self, row: dict[str, Any]) -> None:
+        """Give a row whose number another one has that of a new task; rollouts of one task of a run stay
+        one's, and the same row twice stays the same.
+        """
+        digest = blake2b(_encode(row), digest_size=16).digest()
+        if digest in self._known:
+            row["_ng_task_index"] = self._known[digest]
+            return
+        task, rollout = (_index(row[f"_ng_{one}_index"]) for one in ("task", "rollout"))
+        which = task, self._times[task, rollout]
+        self._times[task, rollout] += 1
+        if which in self._moved or (task, rollout) in self._taken:
+            task = self._moved.setdefault(which, self._most + 1)
+            row["_ng_task_index"] = task
+        self._known[digest] = row["_ng_task_index"]
+        self._taken.add((task, rollout))
+        self._most = max(self._most, task)
 
 
 def _write_lines(target: Path, lines: Iterable[bytes]) -> int:

@@ -121,7 +121,7 @@ def _files(run: Run, parts: dict[str, Any], vocabulary: Vocabulary | None) -> It
     """A run's files; ``parts`` gets where the chunks of each begin."""
     yield "figures.json", _packed(msgspec.json.encode(page_figures(run, _as_indexed)))
     yield "labels.json", _packed(msgspec.json.encode(load_labels(run.rollouts)))
-    yield "fields.json", _packed(msgspec.json.encode(figures_in(run.parts.values())))
+    yield "fields.json", _packed(msgspec.json.encode(figures_in(run)))
     for part, rows in run.parts.items():
         index = _index(rows)
         yield f"{part}.idx", _packed(index)

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.files import MAX_LINE_BYTES
 from gym_runtime.messages import as_list, as_object, as_text
 from gym_runtime.statistics import Clusters
 from msgspec import Raw
 
-from gym_view.index_entry import read_entry
+from gym_view.index_entry import IndexEntry
 from gym_view.indexing import rows_in
 from gym_view.row import OWN
+from gym_view.run_figures import rows_of
+from gym_view.run_files import Run
 
 MAX_CHARACTERS = 200
 MAX_FIELDS = 100
@@ -81,16 +85,16 @@ def column(rows: Path, name: str, at: int = 0) -> Iterator[Value]:
         yield _plain(found)
 
 
-def figures_in(files: Iterable[Path]) -> RowsFigures:
-    """Of some files of rows: fields by name, parts of the reward first, and versions of the weights."""
+def figures_in(run: Run) -> RowsFigures:
+    """Of a run's rows: fields by name, parts of the reward first, and versions of the weights.
+
+    As in `RunFigures`, a failed rollout that was run again and now has a verdict does not count.
+    """
     counts: Counter[str] = Counter()
     texts: dict[str, Counter[str]] = {}
     numbers: dict[str, _ByTask] = {}
     versions: dict[str, tuple[list[int], _ByTask]] = {}
-    position = 0
-    for line in (line for path in files for line, _, _ in rows_in(path)):
-        entry = read_entry(line, position)
-        position += 1
+    for line, entry in _rows(run):
         fields, task = _fields(line), (entry.environment, entry.task)
         if version := _version(fields):
             counted, rewards = versions.setdefault(version, ([], {}))
@@ -132,6 +136,18 @@ def figures_in(files: Iterable[Path]) -> RowsFigures:
             for version, (counted, rewards) in versions.items()
         ],
     )
+
+
+def _rows(run: Run) -> Iterator[tuple[bytes, IndexEntry]]:
+    """The lines of a run's rows, of one that is too long the beginning; and their entries."""
+    with ExitStack() as stack:
+        files: dict[Path, BinaryIO] = {}
+        for path, row in rows_of(run):
+            file = files.get(path)
+            if file is None:
+                file = files[path] = stack.enter_context(path.open("rb"))
+            file.seek(row.offset)
+            yield file.read(min(row.size, MAX_LINE_BYTES)), row.entry
 
 
 def _clusters(by_task: _ByTask) -> Clusters:

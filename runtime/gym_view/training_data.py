@@ -4,7 +4,7 @@ It streams: rows are chosen in a first reading (`selection`), read one at a time
 most `GROUP_ROWS` rows or about `GROUP_BYTES` (`parquet`).
 
 ==============  ==========================================================================================
-``rollouts``    everything: numbers as columns, what is nested as JSON text
+``rollouts``    everything: numbers as columns, what is nested as JSON text, with stored images in it
 ``messages``    a conversation in ``messages``, as supervised fine-tuning takes it
 ``completion``  the same in two parts, ``prompt`` and ``completion``, so that only the second is trained on
 ``pairs``       ``prompt``, ``chosen`` and ``rejected``, as preference training (DPO) takes them
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.files import with_images
 from gym_runtime.messages import as_object
 from msgspec import Raw
 
@@ -126,8 +127,11 @@ def _records(
         labels = load_labels(path)
         with path.open("rb") as file:
             for taken in places:
+                lines = [_read(file, place) for place in taken]
+                if form == "rollouts":  # the others have no images
+                    lines = [with_images(line, path.parent) for line in lines]
                 try:
-                    record = _FORMS[form](*(_read(file, place) for place in taken))
+                    record = _FORMS[form](*lines)
                     if form != "pairs":
                         record |= _labelled(labels, record)
                 except UNREADABLE:
@@ -135,7 +139,7 @@ def _records(
                 except Unusable as reason:
                     left_out[str(reason)] += 1
                 else:
-                    yield record, sum(place.size for place in taken)
+                    yield record, sum(map(len, lines))
 
 
 def _read(file: BinaryIO, place: Place) -> bytes:
@@ -146,8 +150,16 @@ def _read(file: BinaryIO, place: Place) -> bytes:
 def _rollout(line: bytes) -> dict[str, Any]:
     fields = _decode_fields(line)
     kept = {name: bytes(raw).decode() for name, raw in fields.items() if name in NESTED}
-    rest = {name: raw for name, raw in fields.items() if name not in NESTED and name not in _NUMBERS}
-    return {**_about(_decode_row(line)), **kept, "fields": _encode(rest).decode()}
+    row = _decode_row(line)
+    about = _about(row)
+    # What a column has whole is left out.
+    held = {*NESTED, *_NUMBERS} - ({"agent_ref"} if row.get("agent_ref") != _ref(about) else set[str]())
+    rest = {name: raw for name, raw in fields.items() if name not in held}
+    return {**about, **kept, "fields": _encode(rest).decode()}
+
+
+def _ref(about: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": about["environment"]}
 
 
 def _messages(line: bytes) -> dict[str, Any]:

@@ -335,7 +335,7 @@ def _figures_of(run: Run, state: object) -> bytes:
 
 @lru_cache(maxsize=64)
 def _fields_of(run: Run, state: object) -> bytes:
-    return msgspec.json.encode(figures_in(run.parts.values()))
+    return msgspec.json.encode(figures_in(run))
 
 
 def _column_of(rows: Path, name: str, start: int) -> bytes:

@@ -107,6 +107,27 @@ def test_nodes_are_told_of_by_the_names_that_their_certificates_hold(tmp_path: P
     assert 'client_advertise: "b:4222"\n' in text
 
 
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_broker_is_joined_at_an_address_of_ipv6(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET6) as tried:
+        try:
+            tried.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    plan = BrokerPlan(folder=tmp_path / "nodes", nodes=("fd00::1", "fd00::2"), node="fd00::1")
+    text = configure(plan).read_text()
+    assert 'routes: ["nats-route://[fd00::2]:6222"]' in text
+    assert 'client_advertise: "[fd00::1]:4222"' in text
+    port = free_port()
+    with serving(tmp_path / "broker", "--host", "::1", host="[::1]", port=port) as process:
+        until_ready(process)
+        join = tmp_path / "broker" / "join" / "client.join"
+        assert read_join(join).urls == (f"tls://[::1]:{port}",)
+        async with connect(str(join)) as gym:
+            assert not (await gym.status()).workers
+
+
 def test_a_trainers_join_file_holds_the_keys_of_a_client_and_a_model(tmp_path: Path) -> None:
     configure(BrokerPlan(folder=tmp_path))
     path = tmp_path / "join" / "trainer.join"

@@ -57,6 +57,21 @@ def test_tasks_with_signal_come_more_often(make: Callable[[int], Curriculum]) ->
     assert counts[1] > 1.5 * counts[0]
 
 
+@pytest.mark.parametrize("make", [Filter, Posterior])
+def test_rows_that_always_fail_come_seldom(make: Callable[[int], Curriculum]) -> None:
+    chance, tasks, drawn = random.Random(5), make(200), Counter[bool]()
+    rates = [chance.betavariate(0.15, 0.15) for _ in range(200)]
+    for version in range(150):
+        for task, size in tasks.next(8):
+            broken = task < 10
+            drawn[broken] += version >= 75
+            rewards = [] if broken else [float(chance.random() < rates[task]) for _ in range(size)]
+            tasks.observe(Seen(task=task, rewards=rewards, version=version))
+    assert drawn[True] < 0.03 * drawn.total(), "they are 5 % of the rows"
+    tasks.observe(Seen(task=0, rewards=[0.0, 1.0], version=150))
+    assert 0 in {task for _ in range(20) for task, _ in tasks.next(10)}, "a row that was mended comes again"
+
+
 def test_the_posterior_forgets_as_the_weights_change() -> None:
     tasks = Posterior(1, half_life=10)
     tasks.observe(Seen(task=0, rewards=[1.0] * 8, version=0))

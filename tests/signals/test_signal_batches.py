@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import msgspec
 import pytest
 from gym_runtime import Client, Environment, Reply, Task, UsageError, Verdict
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
+from gym_runtime.bus import Bus
 from gym_runtime.client import RunProgress
 from gym_runtime.errors import GymError, ModelRefused, TaskError
 from gym_runtime.messages.metric_names import SAMPLED_TOKENS
@@ -350,3 +351,30 @@ async def test_what_was_seen_fades_on_when_a_trainer_starts_again(release: str) 
             for version in range(40):
                 stored.observe(Seen(task=1, rewards=[1.0], version=version))
                 await stored.store(whole=False)
+
+
+class LateBus:
+    """A bus whose broker has stored a record long before its answer comes."""
+
+    def __init__(self, bus: Any) -> None:
+        self._bus = bus
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def append(self, *arguments: Any, **keywords: Any) -> Any:
+        found = await self._bus.append(*arguments, **keywords)
+        await anyio.sleep(10)
+        return found
+
+
+async def test_a_call_that_was_cancelled_while_its_state_was_stored_is_no_other_trainer() -> None:
+    async with running() as here:
+        stored = StoredCurriculum(Posterior(3), cast("Bus", LateBus(here.gym.driver.bus)), "exp")
+        for task in range(3):
+            stored.observe(Seen(task=task, rewards=[1.0]))
+            with anyio.move_on_after(1 if task < 2 else 100):
+                await stored.store(whole=True)
+        again = Posterior(3)
+        await StoredCurriculum(again, here.gym.driver.bus, "exp").load()
+        assert len(again.rates(evidence=1.0)) == 3

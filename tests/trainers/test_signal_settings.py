@@ -117,6 +117,8 @@ async def test_skyrl_trains_on_groups_with_signal_only(system: SyncClient) -> No
         assert 0 < min(shares) < 1, "flat groups were replaced"
         evaluated = await made.generate(drawn(1, "eval"))
         assert evaluated["rewards"] == [0.0] * SIZE, "an evaluation keeps its rows"
+        with pytest.raises(UsageError, match="a batch of 2 groups of 2 follows one of 3 of 2"):
+            await made.generate(drawn(2))
     finally:
         await made.close()
 

@@ -48,6 +48,32 @@ def test_sampling_is_the_trainers() -> None:
         sampled_as(RolloutSettings(sampling={"temperature": 1.0}), arguments())
 
 
+def test_all_that_the_trainers_arguments_say_of_sampling_is_taken() -> None:
+    template, body = {"enable_thinking": False}, {"min_tokens": 3}
+    given = RolloutSettings(sampling={"chat_template_kwargs": {"lang": "en"}, "extra_body": body, "seed": 3})
+    kwargs = {"stop": ["</answer>"], "top_k": 9, "bad_words": ["no"]}
+    told = arguments(top_k=7, repetition_penalty=1.2, chat_template_kwargs=template, generation_kwargs=kwargs)
+    sampling = sampled_as(given, told).sampling
+    assert sampling == {
+        "temperature": 0.9,
+        "max_output_tokens": 64,
+        "seed": 3,
+        "repetition_penalty": 1.2,
+        "chat_template_kwargs": {"lang": "en", **template},
+        "stop": ["</answer>"],
+        "top_k": 9,  # these override, as they do with TRL's own engine
+        "extra_body": {**body, "bad_words": ["no"]},
+    }
+    assert sampled_as(
+        RolloutSettings(), arguments(repetition_penalty=1.0, generation_kwargs=None)
+    ).sampling == {
+        "temperature": 0.9,
+        "max_output_tokens": 64,
+    }
+    with pytest.raises(UsageError, match=r"temperature is 0\.5"):
+        sampled_as(RolloutSettings(), arguments(generation_kwargs={"temperature": 0.5}))
+
+
 NAME = "example_session_state_mgmt"
 COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
 INCREMENT = {"type": "function", "name": "increment_counter", "parameters": COUNT}

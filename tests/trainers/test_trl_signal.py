@@ -93,15 +93,38 @@ def test_signal_is_not_combined_with_the_next_step_or_other_groups(gym: SyncClie
         GymSpec(gym, ROWS, signal={"repeats": 2}).rollout_worker(arguments())
 
 
-def test_the_asynchronous_trainers_queue_gets_groups_that_differ(
-    gym: SyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def samples_of_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = ["trl", "experimental", "async_grpo", "async_rollout_worker"]
     for length in range(1, len(parts) + 1):
         module = ModuleType(".".join(parts[:length]))
         module.__path__ = []
         vars(module)["RolloutSample"] = SimpleNamespace
         monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@pytest.mark.usefixtures("samples_of_trl")
+def test_a_worker_goes_on_in_the_rows_when_its_trainer_resumes(gym: SyncClient) -> None:
+    spec = GymSpec(gym, ROWS, environment="coin")
+    found: list[dict[int, str]] = []
+    for start in (0, 25):
+        worker = spec.rollout_worker(arguments(), start=start)
+        worker.start()
+        samples = [worker.rollout_buffer.get(timeout=60) for _ in range(40 * SIZE)]
+        worker.stop()
+        found.append({one.group_id: one.prompt[0]["content"] for one in samples})
+    both = found[0].keys() & found[1].keys()
+    assert len(both) > 5
+    assert min(found[1]) == 25
+    assert [found[0][group] for group in both] == [found[1][group] for group in both]
+    with pytest.raises(UsageError, match="start is -1"):
+        spec.rollout_worker(arguments(), start=-1)
+    with pytest.raises(UsageError, match="give the curriculum a name"):
+        GymSpec(gym, ROWS, signal={}).rollout_worker(arguments(), start=1)
+
+
+@pytest.mark.usefixtures("samples_of_trl")
+def test_the_asynchronous_trainers_queue_gets_groups_that_differ(gym: SyncClient) -> None:
     spec = GymSpec(gym, ROWS, environment="coin", signal={"curriculum": "uniform", "want": 2})
     worker = spec.rollout_worker(arguments())
     worker.start()

@@ -311,6 +311,31 @@ def test_files(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*partial"))
 
 
+def test_tasks_of_several_runs_stay_apart(tmp_path: Path) -> None:
+    for run in "abc":
+        rows = (
+            {
+                "responses_create_params": {"input": f"{run} {task}"},
+                "response": {"output": [{"type": "message", "role": "assistant", "content": "x"}]},
+                "reward": 1.0,
+                "_ng_task_index": task,
+                "_ng_rollout_index": rollout,
+            }
+            for task in range(2)
+            for rollout in range(3)
+        )
+        (tmp_path / f"{run}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    atif_files.export([tmp_path / f"{run}.jsonl" for run in "abc"], tmp_path / "all")
+    assert atif_files.imported([tmp_path / "all"], tmp_path / "back.jsonl") == 18
+    found = [json.loads(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
+    asked: dict[int, set[str]] = {}
+    for row in found:
+        asked.setdefault(row["_ng_task_index"], set()).add(row["responses_create_params"]["input"])
+    assert sorted(asked) == list(range(6))
+    assert all(len(prompts) == 1 for prompts in asked.values())
+    assert len({(row["_ng_task_index"], row["_ng_rollout_index"]) for row in found}) == 18
+
+
 def test_trials_of_harbor_bring_their_rewards(tmp_path: Path) -> None:
     for name, task, result in (
         ("a__1", "a", {"verifier_result": {"rewards": {"reward": 1, "style": 0.5}}}),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from gym_view.row_fields import column, figures_in
+from gym_view.run_files import Run
 
 ROWS = [
     {
@@ -54,7 +55,7 @@ def test_a_column_goes_on_from_a_byte(rows: Path) -> None:
 
 
 def test_the_figures_of_fields(rows: Path) -> None:
-    found = {one.name: one for one in figures_in([rows]).fields}
+    found = {one.name: one for one in figures_in(Run(id="a", rollouts=rows)).fields}
     assert list(found) == ["components.a.b", "components.judge", "field.meta", "field.right", "field.topic"]
     judge = found["components.judge"]
     assert (judge.count, judge.mean, judge.error) == (2, 0.5, 0.25)
@@ -65,7 +66,7 @@ def test_the_figures_of_fields(rows: Path) -> None:
 def test_a_field_with_many_texts_has_none_listed(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"id": f"n{number}"}) + "\n" for number in range(99)))
-    (one,) = figures_in([path]).fields
+    (one,) = figures_in(Run(id="a", rollouts=path)).fields
     assert one.texts == {}
 
 
@@ -76,8 +77,22 @@ def test_rewards_by_the_version_of_the_weights(tmp_path: Path) -> None:
         for task, reward, versions in [(0, 0, ["0"]), (1, 1, ["0"]), (0, 1, ["0", "10"]), (1, 1, ["10"])]
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"reward": 1}]))
-    found = figures_in([path]).versions
+    found = figures_in(Run(id="a", rollouts=path)).versions
     assert [(one.version, one.rollouts, one.mean, one.error) for one in found] == [
         ("0", 2, 0.5, 0.5),
         ("10", 2, 1.0, 0.0),
     ]
+
+
+def test_a_failure_that_was_made_up_for_does_not_count(tmp_path: Path) -> None:
+    def line(task: int, **more: object) -> str:
+        own = {"weight_versions": ["step-1"]}
+        return json.dumps({"_ng_task_index": task, "_gym": own, "level": task, **more}) + "\n"
+
+    rows, failures = tmp_path / "a.jsonl", tmp_path / "a_failures.jsonl"
+    rows.write_text("".join(line(task, reward=1.0) for task in range(4)))
+    failures.write_text("".join(line(task, _ng_failure_class="runtime") for task in (0, 0, 5, 5)))
+    found = figures_in(Run(id="a", rollouts=rows))
+    assert [(one.version, one.rollouts, one.mean) for one in found.versions] == [("step-1", 5, 1.0)]
+    (level,) = found.fields
+    assert (level.name, level.count, level.mean) == ("field.level", 5, 2.2)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from gym_runtime.errors import UsageError
+from gym_runtime.files.stored_images import ImageStore
 from gym_view import parquet, training_data
 from gym_view.row_messages import Unusable, completion, prompt, tools
 from gym_view.training_data import export
@@ -72,6 +74,25 @@ def test_rejection_sampling_takes_the_best(
     found = taken(Path(export([quiz], tmp_path / "a.parquet", **options).files[0]))
     assert len(found) == len(set(found))
     assert (len(found) if isinstance(expected, int) else set(found)) == expected
+
+
+def test_rollouts_hold_all_of_a_row_also_stored_images(tmp_path: Path) -> None:
+    header = bytes.fromhex("0000000d49484452000000010000000108060000001f15c489")
+    picture = b64encode(b"\x89PNG\r\n\x1a\n" + header)
+    part = {"type": "input_image", "image_url": f"data:image/png;base64,{picture.decode()}"}
+    screen = {"type": "function_call_output", "call_id": "c1", "output": [part]}
+    ref = {"type": "responses_api_agents", "name": "quiz"}
+    whole = row(0, 0, 1.0, [CALL, screen, said("done")], agent_ref=ref)
+    path = tmp_path / "quiz.jsonl"
+    stored = ImageStore(path, "files").stored(json.dumps(whole).encode())
+    assert picture not in stored
+    write(path, stored.decode())
+    export([path], tmp_path / "a.parquet")
+    (found,) = pq.read_table(tmp_path / "a.parquet").to_pylist()
+    nested = {name: json.loads(found[name]) for name in ("responses_create_params", "response")}
+    fields = json.loads(found["fields"])
+    numbers = {name: found[name] for name in ("reward", "_ng_task_index", "_ng_rollout_index")}
+    assert {**nested, **fields, **numbers} == whole
 
 
 def test_a_pair_is_the_best_and_the_worst_of_a_task(quiz: Path, tmp_path: Path) -> None:

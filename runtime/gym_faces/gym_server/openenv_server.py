@@ -10,7 +10,8 @@ A client of ``/mcp`` asks for a session first (``openenv/session/create``), conn
 and calls the session's tools by ``tools/list`` and ``tools/call`` then.
 
 The rows are the tasks of one split, `SPLIT`; a task is the row's number and its prompt.
-``reset`` takes ``index``, the number of a row, or ``seed``, which chooses one. Actions are those of
+``reset`` takes ``index``, the number of a row, or ``seed``, which chooses one; with neither it is a random
+one. Actions are those of
 OpenEnv's environments with tools: ``{"type": "list_tools"}``, and ``call_tool`` with ``tool_name`` and
 ``arguments``. The tool ``submit`` is added: its ``answer`` is the model's final message, in a step-by-step
 environment the next one. The reward comes with ``done``, from the environment's verifier; a failure is an
@@ -286,9 +287,13 @@ class _Play:
         return _encode({"type": "observation", "data": seen})
 
     async def _reset(self, asked: _Reset) -> dict[str, Any]:
+        self._session = None
         await self._stack.aclose()
         _check_split(asked.split)
-        number = asked.index if asked.index is not None else (asked.seed or 0) % len(self._rows)
+        number = asked.index
+        if number is None:
+            count = len(self._rows)
+            number = secrets.randbelow(count) if asked.seed is None else asked.seed % count
         if not 0 <= number < len(self._rows):
             raise _Invalid(f"there are {len(self._rows)} rows: index is 0 to {len(self._rows) - 1}")
         row = self._rows[number]

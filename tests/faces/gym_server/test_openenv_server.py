@@ -127,6 +127,28 @@ async def test_tools_are_called_beside_the_connection() -> None:
             assert (await broken.json())["error"]["code"] == -32602
 
 
+async def test_a_reset_that_names_no_row_takes_any_of_them() -> None:
+    async with (
+        served("mcqa", *(choice_row(expected_answer=one) for one in "AB"), choice_row()) as url,
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{url}/ws") as socket,
+    ):
+        rewards: set[float] = set()
+        for _ in range(60):
+            for kind, data in (
+                ("reset", {}),
+                ("step", {"tool_name": "submit", "arguments": {"answer": "\\boxed{A}"}}),
+            ):
+                await socket.send_json({"type": kind, "data": data})
+                said = (await socket.receive_json())["data"]
+            rewards.add(said["reward"])
+        assert rewards == {0.0, 1.0}
+        await socket.send_json({"type": "reset", "data": {"split": "dev"}})
+        assert "only 'train'" in (await socket.receive_json())["data"]["message"]
+        await socket.send_json({"type": "step", "data": {"tool_name": "submit"}})
+        assert "reset first" in (await socket.receive_json())["data"]["message"]
+
+
 async def test_what_is_refused() -> None:
     async with served("mcqa", choice_row(), sessions=1) as url, aiohttp.ClientSession() as http:
         async with http.get(f"{url}/health") as health, http.get(f"{url}/schema") as schema:
