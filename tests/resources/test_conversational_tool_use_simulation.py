@@ -168,6 +168,16 @@ async def test_a_pattern_that_hangs_is_stopped() -> None:
     assert "could not be checked" in (await fault(json.dumps("a" * 40 + "b"), schema) or "")
 
 
+@pytest.mark.slow
+async def test_many_different_items_do_not_hold_the_worker() -> None:
+    schema = {"type": "array", "uniqueItems": True}
+    text = json.dumps([{"a": number} for number in range(1600)])
+    start_s = time.thread_time()
+    await fault(text, schema)
+    assert time.thread_time() - start_s < 0.5
+    assert "non-unique" in (await fault("[1, 1]", schema) or "")
+
+
 async def test_a_whole_conversation_runs_and_is_not_asked_twice() -> None:
     environment = catalogue.environment(NAME)
     row = example()
