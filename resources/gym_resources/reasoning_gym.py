@@ -135,9 +135,10 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
 def _is_told(score: Scorer, entry: dict[str, Any], answer: str) -> bool:
     """Whether a scorer can tell that an answer, which it pays in full, is right."""
     try:
-        return not _NO_NUMBER.search(answer) and score(answer=_NONSENSE, entry=entry) < 1
+        paid = score(answer=_NONSENSE, entry=entry)
     except _UNREADABLE:
-        return True
+        paid = 0.0
+    return paid < 1 and not _NO_NUMBER.search(answer)
 
 
 environment = Environment(
