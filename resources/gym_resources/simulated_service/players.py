@@ -57,7 +57,7 @@ What is true of the customer:
 The tool, with the schema of its results:
 {tool}
 
-The conversation so far, with calls and results:
+The conversation so far, with calls and results; an indented line goes on with the message above it:
 {conversation}
 
 The call to answer:
