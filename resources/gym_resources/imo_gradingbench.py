@@ -24,7 +24,10 @@ from gym_resources.judging.labels import counted
 Grade = Literal["incorrect", "partial", "almost", "correct"]
 GRADES: tuple[Grade, ...] = ("incorrect", "partial", "almost", "correct")
 _GRADE = re.compile(r"\b(incorrect|partial|almost|correct)\b", re.IGNORECASE)
-_ALONE = re.compile(r"[\W_]*(?:the )?(?:final )?(?:grade|answer)?(?: is)?[\W_]*[a-z]+[\W_]*", re.IGNORECASE)
+# Nothing is tried again, so a line of a megabyte is read in milliseconds.
+_ALONE = re.compile(
+    r"[\W_]*+(?:the )?(?:final )?(?:grade|answer)?(?: ?is\b)?[\W_]*+[a-z]++[\W_]*+", re.IGNORECASE
+)
 
 
 class GradingTask(Task, kw_only=True):

@@ -12,7 +12,8 @@ a parser of literals; those that expect a formula get an answer only if it consi
 operators and names of functions, and any other answer counts as unreadable.
 
 With ``strict``, which the library lacks, the reward is 1 or 0: an answer in part, an answer that has more
-beside the row's own (``not …``, ``… or …``), and boxes with different contents are worth 0.
+beside the row's own (``not …``, ``… or …``), boxes with different contents, and infinity or ``nan``, with
+which a scorer may come to 1, are worth 0. Where a scorer pays any text in full, the answer must be the row's.
 
 Rows and rewards are those of NeMo Gym's environment of this name; two things differ: a row whose dataset does
 not exist is refused, and the boards of two datasets, which the library compares as tuples and JSON has as
@@ -23,6 +24,7 @@ Source: github.com/open-thought/reasoning-gym (Apache-2.0); the rows were genera
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from functools import cache
 from typing import Any, Protocol, cast
@@ -53,6 +55,8 @@ _FORMULAS = {
     "simple_integration",
 }
 _NO_FORMULA = "("
+_NONSENSE = "~"
+_NO_NUMBER = re.compile(r"\b(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -120,9 +124,21 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
         if task.answer is not None:
             score(answer=task.answer, entry=entry)
         reward = 0.0
-    if task.strict and (reward < 1 or not alone(reply.joined_text, answer, task.answer or "")):
-        reward = 0.0
+    if task.strict and reward:
+        own = task.answer or ""
+        same = answer.strip(" .\n").casefold() == own.casefold()
+        certain = alone(reply.joined_text, answer, own) and (same or _is_told(score, entry, answer))
+        reward = float(reward >= 1 and certain)
     return Verdict(reward, fields={"extracted_answer": answer, "score": reward, "task_name": dataset})
+
+
+def _is_told(score: Scorer, entry: dict[str, Any], answer: str) -> bool:
+    """Whether a scorer can tell that an answer, which it pays in full, is right."""
+    try:
+        paid = score(answer=_NONSENSE, entry=entry)
+    except _UNREADABLE:
+        paid = 0.0
+    return paid < 1 and not _NO_NUMBER.search(answer)
 
 
 environment = Environment(

@@ -30,8 +30,8 @@ class RulerTask(Task):
     length: int | None = None
 
     def __post_init__(self) -> None:
-        if not any(one.strip() for one in self.outputs):
-            raise ValueError("'outputs' names nothing to find")
+        if not self.outputs or not all(one.strip() for one in self.outputs):
+            raise ValueError("'outputs' names nothing to find, or a blank text, which is in every reply")
 
 
 async def verify(task: RulerTask, reply: Reply) -> Verdict:

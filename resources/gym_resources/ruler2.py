@@ -41,8 +41,8 @@ class Ruler2Task(Task):
     def __post_init__(self) -> None:
         if isinstance(self.expected_answer, str):
             self.expected_answer = [self.expected_answer]
-        if not any(one.strip() for one in self.expected_answer):
-            raise ValueError("'expected_answer' names nothing to find")
+        if not self.expected_answer or not all(one.strip() for one in self.expected_answer):
+            raise ValueError("'expected_answer' names nothing to find, or has a blank text")
 
 
 async def verify(task: Ruler2Task, reply: Reply) -> Verdict:

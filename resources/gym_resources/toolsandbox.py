@@ -27,7 +27,8 @@ from copy import deepcopy
 from functools import cache
 from typing import Annotated, Any, cast
 
-import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import msgspec
 from gym_runtime import Environment, Reply, Session, Task, Verdict
 from gym_runtime.environment import collect_tools
@@ -94,17 +95,20 @@ class ToolSandbox(Session[PhoneTask]):
 
     async def verify(self, reply: Reply) -> Verdict:
         moments = await self._moments(reply)
-        start = moments[0]
-        hit = any(
-            milestones.mean([part.alike(moment, start) for part in mine.constraints]) >= MET
-            for mine in self.task.minefields
-            for moment in moments[1:]
-        )
+        hit = await anyio.to_thread.run_sync(self._hit, moments)
         scores = await anyio.to_thread.run_sync(milestones.matched, self.task.milestones, moments)
         similarity = sum(scores) / len(scores)
         return Verdict(
             0.0 if hit else similarity,
             fields={"milestone_similarities": scores, "similarity": similarity, "minefield_hit": hit},
+        )
+
+    def _hit(self, moments: list[Moment]) -> bool:
+        """Whether a minefield holds in full at some moment."""
+        return any(
+            milestones.mean([part.alike(moment, moments[0]) for part in mine.constraints]) >= MET
+            for mine in self.task.minefields
+            for moment in moments[1:]
         )
 
     async def _called(self, phone: LookUps, name: str, arguments: str) -> str | None:
@@ -116,6 +120,7 @@ class ToolSandbox(Session[PhoneTask]):
         phone = LookUps(deepcopy(self.task.device), self.task.services)
         moments = [_moment(phone)]
         for item in reply.items:
+            await anyio.lowlevel.checkpoint()  # a reply may hold thousands of calls
             if isinstance(item, FunctionCall):
                 await self._called(phone, item.name, item.arguments)
                 given = cast(

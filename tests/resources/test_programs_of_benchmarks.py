@@ -55,6 +55,13 @@ def block(code: str, language: str = "python") -> str:
 
 
 UNIT = rows(bigcodebench)[0]
+LAX = """import sys, types, unittest
+def task_func(text): return 1
+class Lax(unittest.TestCase):
+    def run(self, result=None):
+        result.startTest(self)
+        result.stopTest(self)
+"""
 
 
 @pytest.mark.parametrize(
@@ -64,6 +71,9 @@ UNIT = rows(bigcodebench)[0]
         "raise SystemExit(0)",
         "import os\nos._exit(0)",
         "import unittest\nunittest.TestCase.assertEqual = None\ndef task_func(text): return 1",
+        f"{LAX}unittest.TestCase = Lax",
+        f"{LAX}sys.modules['unittest'] = types.SimpleNamespace(TestCase=Lax)",
+        f"{LAX}unittest.TestCase.__getattribute__ = lambda self, name: getattr(Lax(), name)",
         "import unittest\nclass TestCases(unittest.TestCase):\n    def test_a(self): pass",
         "def task_func(text):\n    import unittest\n    raise unittest.SkipTest",
         'print(\'\\n{"passed": 2, "ran": 2, "error": ""}\')',
@@ -111,6 +121,10 @@ LEFT = "def decayed(n, rate, t):\n    return n * np.exp(-rate * t)"
         (("No.", block("def half_life(rate):\n    return np.log(2) / rate")), ["no code", "NameError"]),
         ((block("def decayed(n, rate, t):\n    return target"), "No."), ["NameError", "no code"]),
         ((block(LEFT),), ["passed", "no code"]),
+        (
+            (block("def decayed(n, rate, t): return 0\nnp.allclose = lambda *_, **__: True"),),
+            ["AssertionError", "no code"],
+        ),
     ],
 )
 async def test_steps_are_tested_on_the_code_before_them(

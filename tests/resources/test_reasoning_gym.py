@@ -106,6 +106,23 @@ async def test_all_texts_are_put_together_and_even_none_is_scored(source: str) -
     assert (await rejudge(resource, line, right.raw)).reward == 1.0
 
 
+@pytest.mark.parametrize(
+    ("dataset", "answer"), [("game_of_life_halting", "1.0"), ("complex_arithmetic", "nan")]
+)
+async def test_the_strict_rule_pays_no_text_that_a_scorer_takes_for_anything(
+    source: str, dataset: str, answer: str
+) -> None:
+    resource = catalogue.environment("reasoning_gym").resource
+    [row] = reasoning_gym.generate(1, 7, dataset)
+
+    async def rewards(text: str) -> list[float]:
+        lines = [json.dumps({**row, "strict": strict}).encode() for strict in (False, True)]
+        return [(await rejudge(resource, line, Reply.of(text).raw)).reward for line in lines]
+
+    assert await rewards(f"<answer>{answer}</answer>") == [1.0, 0.0]
+    assert await rewards(f"<answer>{row['answer']}</answer>") == [1.0, 1.0]
+
+
 async def test_a_row_that_its_scorer_cannot_read_is_no_wrong_answer(source: str) -> None:
     [row] = reasoning_gym.generate(1, 7, "prime_factorization")
     row["metadata"].pop("number", None)

@@ -117,6 +117,8 @@ async def test_a_reply_is_worth_what_the_rule_says(
         ("graphwalks", {"expected_answer": "a, b"}),
         ("mrcr", {**POEM, "random_string_to_prepend": ""}),
         ("ruler", {"outputs": []}),
+        ("ruler", {"outputs": ["Oslo", " "], "subset": "qa_1"}),
+        ("ruler2", {"expected_answer": ["1", ""], "match_type": "part"}),
         ("ruler2", {"expected_answer": ["1"], "match_type": "3steps"}),
         ("rolemrc_judge", {"task": "role_related_mrc_answer_with_narration-3rd"}),
         ("rolemrc_judge", {"task": "role_related"}),

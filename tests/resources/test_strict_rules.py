@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import pytest
@@ -39,6 +40,7 @@ PAID: list[tuple[str, dict[str, Any], Any]] = [
     ("litmus_agent", COUNT, "((≈ 3.1 g/mol))"),
     ("ragtruth", CLAIMS, '{"hallucination list": ["the  Weather"]}'),
     ("imo_gradingbench", GRADED, "A small gap.\n**The final grade is: almost.**"),
+    ("imo_gradingbench", GRADED, "** is almost"),
     ("swe_pivot", SPOKEN, "I saved the table."),
     ("terminal_multi_harness", {**READ, **SPOKEN}, "I saved the table."),
     ("terminal_multi_harness", READ, LISTED),
@@ -93,3 +95,17 @@ async def test_both_rules_pay(name: str, fields: dict[str, Any], item: Any) -> N
 @pytest.mark.parametrize(("name", "fields", "item"), PAID_BY_THE_USUAL_RULE)
 async def test_only_the_usual_rule_pays(name: str, fields: dict[str, Any], item: Any) -> None:
     assert [await reward(name, fields, item, strict=strict) for strict in (False, True)] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "item"),
+    [
+        ("imo_gradingbench", GRADED, "_" * 100_000 + "1"),
+        ("bfcl", ANY_CALL, [call("a_b", {"x": number}) for number in range(10_000)]),
+    ],
+    ids=["a line of marks", "very many calls"],
+)
+async def test_no_reply_takes_long_by_a_strict_rule(name: str, fields: dict[str, Any], item: Any) -> None:
+    start_s = time.thread_time()
+    await reward(name, fields, item, strict=True)
+    assert time.thread_time() - start_s < 1

@@ -108,7 +108,12 @@ EMPTY = "CREATE TABLE boat (name TEXT, length_m REAL);"
 @pytest.mark.parametrize(
     ("expected", "given", "execution"),
     [
-        ("SELECT name FROM boat", "SELECT length_m, name FROM boat WHERE 1 ORDER BY name DESC;", "same"),
+        ("SELECT name FROM boat", "SELECT b.name AS n FROM boat b WHERE 1 ORDER BY name DESC;", "same"),
+        ("SELECT name FROM boat", "SELECT length_m, name FROM boat", "undecided"),  # a judge may allow it
+        ("SELECT COUNT(*) FROM boat", "SELECT 3", "undecided"),
+        ("SELECT COUNT(*) FROM boat", "SELECT 0, 1, 2, 3, 4, 5, 6, 7, 8, 9", "undecided"),
+        ("SELECT min(length_m) FROM boat", "SELECT 9.5", "undecided"),
+        ("SELECT name FROM boat", "VALUES ('Elsa'), ('Ida'), ('Ole')", "undecided"),
         ("SELECT name FROM boat ORDER BY name", "SELECT name FROM boat ORDER BY name DESC", "different"),
         ("SELECT avg(length_m) FROM boat", "SELECT round(avg(length_m), 2) FROM boat", "same"),
         ("SELECT name FROM boat", "SELECT name FROM boat LIMIT 2", "different"),
@@ -123,6 +128,12 @@ EMPTY = "CREATE TABLE boat (name TEXT, length_m REAL);"
 )
 def test_queries_executed_on_a_schemas_own_data(expected: str, given: str, execution: str) -> None:
     assert compared(BOATS, expected, given) == execution
+
+
+@pytest.mark.parametrize("name", ['"a ""b"" c"', "[order]", "`x;y`"])
+def test_tables_may_have_any_name(name: str) -> None:
+    schema = f"CREATE TABLE {name} (x INT);\nINSERT INTO {name} VALUES (1), (2), (3) -- all"
+    assert compared(schema, f"SELECT x FROM {name}", f"SELECT x FROM {name}") == "same"
 
 
 def test_a_schema_that_sqlite_does_not_understand_decides_nothing() -> None:

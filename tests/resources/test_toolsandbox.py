@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 from gym_agents.dialogue import Agent
 from gym_resources.phone_sandbox.look_ups import holidays
@@ -172,6 +173,28 @@ def test_a_later_reference_counts_from_its_moment() -> None:
     moments = [Moment({"settings": [{"wifi": w}], "messages": [{"id": i} for i in ids]}) for w, ids in states]
     assert matched(milestones, moments) == [1.0, 1.0]
     assert "does not stand before" in problem([milestones[1]])
+
+
+async def test_letters_that_repeat_do_not_hold_the_worker() -> None:
+    contacts = [{**ADA, "person_id": f"c{number}", "name": "a" * 199 + "b"} for number in range(300)]
+    unmoved = [{"constraints": [{"table": "contacts", "measure": "guardrail"}]}]
+    held = task(device={"contacts": contacts}, minefields=[{"constraints": unmoved[0]["constraints"] * 2}])
+    find = call("search_contacts", {"name": "a" * 200})
+    longest_s, over = 0.0, False
+
+    async def watch() -> None:
+        nonlocal longest_s
+        while not over:
+            start_s = time.thread_time()
+            await anyio.lowlevel.checkpoint()
+            longest_s = max(longest_s, time.thread_time() - start_s)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        await anyio.lowlevel.checkpoint()
+        await judge(NAME, held, find, find, "x")
+        over = True
+    assert longest_s < 0.2
 
 
 async def test_a_long_and_hostile_conversation_is_judged_in_time() -> None:

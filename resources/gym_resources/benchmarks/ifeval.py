@@ -3,8 +3,9 @@
 The instructions are those of `instruction_following`; the reward is 1 if the text follows all of them. The
 prompts are used as they are. The score is the authors': the share of prompts of which all instructions are
 followed, and the share of instructions that are, each strictly and loosely. Loosely, a text counts also
-without its first line, its last line or its asterisks (`gym_resources.instructions.adherence`). Source: Zhou
-et al. 2023, arXiv:2311.07911; prompts and rules are Apache-2.0. The example rows are our own.
+without its first line, its last line or its asterisks (`gym_resources.instructions.adherence`). As with the
+authors, a blank text follows no instruction. Source: Zhou et al. 2023, arXiv:2311.07911; prompts and rules
+are Apache-2.0. The example rows are our own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ STRICT, LOOSE = "follow_instruction_list", "follow_instruction_list_loose"
 
 async def verify(task: InstructionTask, reply: Reply) -> Verdict:
     text, instructions = reply.last_item_text, task.instructions
-    strict = await followed_by(text, instructions)
+    strict = await followed_by(text, instructions) if text.strip() else [False] * len(instructions)
     loose = strict if all(strict) else await followed_by(text, instructions, leniently=True)
     return Verdict(
         fmean(strict) if task.mode == "fraction" else float(all(strict)),

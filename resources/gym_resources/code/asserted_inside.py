@@ -8,23 +8,30 @@ run by itself after the code, and finds the names of those before. The last line
 which the model's program is not told, and ``{"passed", "ran", "error"}``. What the program prints is dropped.
 
 Test and program share a process, as the authors' do, so a program that searches this process may forge a
-result; one that ends it, or prints anything, has none.
+result; one that ends it, or prints anything, has none. Before the tests, the public functions and classes of
+all modules that were there before the program, and of those that the tests import, are put back; what the
+program changes while a test calls it is not.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
+import contextlib
+import importlib
 import json
 import math
 import os
 import sys
 import types
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 ERROR_CHARACTERS = 500
-PATCHED = (builtins, math, json, unittest.case, unittest.TestCase, unittest.TestResult, unittest.TestLoader)
-"""What a program may have changed is put back before the tests."""
+WHOLE = (builtins, math, json, unittest.case)
+CLASSES = (unittest.TestCase, unittest.TestResult, unittest.TestLoader)
+"""Of these, private names are put back, too, and of the classes new ones removed."""
 
 
 def main() -> None:
@@ -46,12 +53,9 @@ def main() -> None:
             names: dict[str, Any] = {}
             exec(compile(given["setup"], "<setup>", "exec", dont_inherit=True), names)
             targets = names.get("targets", targets)
-        kept = [(owner, dict(vars(owner))) for owner in PATCHED]
+        put_back = _kept(given["tests"])
         exec(compile(given["code"], "<program>", "exec", dont_inherit=True), module.__dict__)
-        for owner, names in kept:
-            for name, value in names.items():
-                if vars(owner).get(name) is not value:
-                    setattr(owner, name, value)
+        put_back()
         if given["unittest"]:
             passed, ran, error = _cases(given["tests"][0], module)
         else:
@@ -66,6 +70,42 @@ def main() -> None:
         error = f"{type(problem).__name__}: {problem!s:.{ERROR_CHARACTERS}}"
     write(answers, f"\n{mark}{dump({'passed': passed, 'ran': ran, 'error': error})}".encode())
     leave(0)
+
+
+def _kept(tests: list[str]) -> Callable[[], None]:
+    """What puts back the modules, functions and classes that are there now, and those that tests import."""
+    for test in tests:
+        with contextlib.suppress(Exception):
+            for node in ast.walk(ast.parse(test)):
+                if isinstance(node, ast.Import):
+                    names = [one.name for one in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names = [node.module]
+                else:
+                    continue
+                for name in names:
+                    with contextlib.suppress(Exception):
+                        importlib.import_module(name)
+    modules = {name: one for name, one in list(sys.modules.items()) if hasattr(one, "__dict__")}
+    kept: list[tuple[Any, dict[str, Any]]] = [(owner, dict(vars(owner))) for owner in (*WHOLE, *CLASSES)]
+    for owner in modules.values():
+        public = ((name, value) for name, value in vars(owner).items() if name[:1] != "_")
+        kept.append((owner, {name: value for name, value in public if callable(value)}))
+    mine: Callable[[Any], Any] = vars
+    change, remove, put = setattr, delattr, sys.modules.update  # a program may replace them
+
+    def put_back() -> None:
+        put(modules)
+        for owner, names in kept:
+            now: dict[str, Any] = {**mine(owner)}
+            for name in now:
+                if owner in CLASSES and name not in names:
+                    remove(owner, name)
+            for name, value in names.items():
+                if now.get(name) is not value:
+                    change(owner, name, value)
+
+    return put_back
 
 
 def _cases(program: str, module: types.ModuleType) -> tuple[int, int, str]:

@@ -43,6 +43,7 @@ Language = Literal["python", "java", "javascript"]
 _SYNTAX = {"java": java_values, "javascript": javascript_values}
 LITERAL_CHARS_AT_MOST = 20_000
 """A longer argument in Java or JavaScript is wrong."""
+_encode = msgspec.json.Encoder(order="sorted").encode
 _IGNORED = str.maketrans({**dict.fromkeys(" ,./-_*^"), "'": '"'})
 
 
@@ -131,8 +132,8 @@ def _object_of(text: str) -> dict[str, Any] | None:
 
 def well_formed(calls: Sequence[MadeCall], functions: Sequence[Function]) -> bool:
     """Whether no call is made twice, and each is `_well_formed`."""
-    distinct = all(call not in calls[:place] for place, call in enumerate(calls))
-    return distinct and all(_well_formed(call, functions) for call in calls)
+    distinct = {_encode(call) for call in calls}
+    return len(distinct) == len(calls) and all(_well_formed(call, functions) for call in calls)
 
 
 def _well_formed(call: MadeCall, functions: Sequence[Function]) -> bool:

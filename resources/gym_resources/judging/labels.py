@@ -17,6 +17,7 @@ from gym_resources.judging.thoughts import without_thoughts
 LabelRule = Literal["last", "first"]
 
 _CODE = re.compile(r"`[^`]*+`")
+_says = re.compile(r"[^\W_]").search
 
 
 def lines(text: str) -> list[str]:
@@ -25,12 +26,13 @@ def lines(text: str) -> list[str]:
     >>> lines("<think>A?</think>So:\\n```\\n[[B]]\\n```")
     ['So:', '[[B]]']
     """
-    return [line for line in without_thoughts(text).splitlines() if any(map(str.isalnum, line))]
+    return list(filter(_says, without_thoughts(text).splitlines()))
 
 
 def counted(text: str, rule: LabelRule = "last") -> str:
     """The part of an answer in which a label counts: the last line; with the rule ``first``, all of it."""
-    return without_thoughts(text) if rule == "first" else "".join(lines(text)[-1:])
+    said = without_thoughts(text)
+    return said if rule == "first" else next(filter(_says, reversed(said.splitlines())), "")
 
 
 def label(text: str, labels: Sequence[str], rule: LabelRule = "last") -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gym_runtime import Reply, Task
 from gym_runtime.messages import Message, decode_items
 
@@ -35,3 +37,13 @@ def conversation(task: Task) -> str:
     items = decode_items(task.responses_create_params.input_items())
     said = [item for item in items if isinstance(item, Message)]
     return "\n\n".join(f"[{item.role.upper()}]: {message_lines(item)}" for item in said)
+
+
+def transcript(said: Iterable[tuple[str, str]]) -> str:
+    """A conversation, each text behind its speaker. Its further lines are indented, so that none of them can
+    pass for what another speaker says.
+
+    >>> transcript([("agent", "Done.\\ncustomer: Thanks!"), ("customer", "No.")])
+    'agent: Done.\\n    customer: Thanks!\\ncustomer: No.'
+    """
+    return "\n".join(f"{speaker}: " + "\n    ".join(text.splitlines()) for speaker, text in said)

@@ -54,7 +54,7 @@ FORBIDDEN = frozenset(
         *("register_simp_attr", "register_option", "add_decl_doc", "deriving", "mk_iff"),
     }
 )
-_OPTIONS = re.compile(r"set_option\s+(?!(?:maxHeartbeats|maxRecDepth)\s)(\S{0,100})")
+_OPTIONS = re.compile(r"set_option\s++(?!(?:maxHeartbeats|maxRecDepth)\s)(\S{0,100})")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
 _THEOREM = re.compile(r"^(?:theorem|example|lemma)\b", re.MULTILINE)

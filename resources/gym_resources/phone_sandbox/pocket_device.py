@@ -11,6 +11,7 @@ import re
 from difflib import SequenceMatcher
 from typing import Annotated, Any, Literal
 
+import anyio.lowlevel
 import msgspec
 from gym_runtime import Text, ToolError, tool
 
@@ -153,7 +154,7 @@ class DeviceTools:
         return self._remove("contacts", "person_id", person_id)
 
     @tool
-    def search_contacts(
+    async def search_contacts(
         self,
         person_id: Line | None = None,
         name: Line | None = None,
@@ -163,7 +164,7 @@ class DeviceTools:
     ) -> list[Record]:
         """The contacts that meet all that is given; name and relationship may be similar."""
         exact = {"person_id": person_id, "phone_number": phone_number, "is_self": is_self}
-        return self._found("contacts", exact, {"name": name, "relationship": relationship})
+        return await self._found("contacts", exact, {"name": name, "relationship": relationship})
 
     @tool
     def send_message_with_phone_number(self, phone_number: Phone, content: Line) -> Text:
@@ -186,7 +187,7 @@ class DeviceTools:
         return self._add("messages", "message_id", fields)
 
     @tool
-    def search_messages(
+    async def search_messages(
         self,
         message_id: Line | None = None,
         sender_person_id: Line | None = None,
@@ -206,7 +207,7 @@ class DeviceTools:
             "recipient_phone_number": recipient_phone_number,
         }
         between = {"creation_timestamp": (creation_timestamp_lowerbound, creation_timestamp_upperbound)}
-        return self._found("messages", exact, {"content": content}, between)
+        return await self._found("messages", exact, {"content": content}, between)
 
     @tool
     def add_reminder(
@@ -247,7 +248,7 @@ class DeviceTools:
         return changed
 
     @tool
-    def search_reminder(
+    async def search_reminder(
         self,
         reminder_id: Line | None = None,
         content: Line | None = None,
@@ -264,7 +265,7 @@ class DeviceTools:
             "creation_timestamp": (creation_timestamp_lowerbound, creation_timestamp_upperbound),
             "reminder_timestamp": (reminder_timestamp_lowerbound, reminder_timestamp_upperbound),
         }
-        return self._found("reminders", exact, {"content": content}, between)
+        return await self._found("reminders", exact, {"content": content}, between)
 
     @tool
     def remove_reminder(self, reminder_id: Line) -> Text:
@@ -306,7 +307,7 @@ class DeviceTools:
         getattr(self.device, table).remove(self._one(table, key, value))
         return Text("None")
 
-    def _found(
+    async def _found(
         self,
         table: str,
         exact: Record,
@@ -318,13 +319,16 @@ class DeviceTools:
         alike = {name: value for name, value in similar.items() if value is not None}
         if not (exact or alike or bounds):
             raise ToolError("ValueError: nothing to search for was given")
-        return [
-            dict(one)
-            for one in getattr(self.device, table)
-            if all(one.get(name) == value for name, value in exact.items())
-            and all(_similar(value, one.get(name)) for name, value in alike.items())
-            and all(_within(one.get(name), *pair) for name, pair in bounds.items())
-        ]
+        found: list[Record] = []
+        for one in list(getattr(self.device, table)):
+            await anyio.lowlevel.checkpoint()  # to compare texts of letters that repeat takes milliseconds
+            if (
+                all(one.get(name) == value for name, value in exact.items())
+                and all(_similar(value, one.get(name)) for name, value in alike.items())
+                and all(_within(one.get(name), *pair) for name, pair in bounds.items())
+            ):
+                found.append(dict(one))
+        return found
 
 
 def _check_phone(number: str) -> None:

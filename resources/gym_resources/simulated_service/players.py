@@ -21,6 +21,8 @@ TRIES = 3
 GREETING = "Hello! How can I help you?"
 CHECK_LIMIT_S = 2.0
 LONG = 20_000
+SLOW = ('"pattern', '"uniqueItems"', '"$ref"', '"$dynamicRef"')
+"""With these words of a schema a short text, too, may take long to check."""
 STOP, TRANSFER = SIGNALS = ("###STOP###", "###TRANSFER###")
 UNTOLD = {"representative_domain", "outside_policy_scope"}
 """What of a scenario the customer is not told."""
@@ -55,7 +57,7 @@ What is true of the customer:
 The tool, with the schema of its results:
 {tool}
 
-The conversation so far, with calls and results:
+The conversation so far, with calls and results; an indented line goes on with the message above it:
 {conversation}
 
 The call to answer:
@@ -100,7 +102,8 @@ async def fault(text: str, schema: dict[str, Any] | None) -> str | None:
     if not schema:
         return None
     try:
-        if len(text) > LONG or '"pattern' in msgspec.json.encode(schema).decode():
+        written = msgspec.json.encode(schema).decode()
+        if len(text) > LONG or any(word in written for word in SLOW):
             return await run_isolated(checked, text, schema, timeout_s=CHECK_LIMIT_S, imports=("jsonschema",))
         return violation(value, schema)
     except TimeoutError:

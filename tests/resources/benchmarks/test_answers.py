@@ -158,6 +158,12 @@ async def test_ifeval_rewards_what_is_followed_strictly(mode: str | None, reward
         }
 
 
+@pytest.mark.parametrize("name", ["ifeval", "ifbench"])
+async def test_a_blank_text_follows_no_instruction_of_a_benchmark(name: str) -> None:
+    task = row(instruction_id_list=["punctuation:no_comma"], kwargs=[{}])
+    assert [(await judge(name, task, *items)).reward for items in ([], [" \n"], ["Yes"])] == [0.0, 0.0, 1.0]
+
+
 FUNCTION = {"name": "a.b", "parameters": {"properties": {"x": {"type": "integer"}}, "required": ["x"]}}
 CALLS = {"category": "simple", "expects": "calls", "functions": [FUNCTION]}
 

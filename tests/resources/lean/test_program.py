@@ -93,7 +93,7 @@ def test_what_could_deceive_the_check_is_refused(proof: str, word: str) -> None:
 
 def test_what_cannot_deceive_is_not_refused() -> None:
     assert not forbidden(
-        "  set_option maxHeartbeats 400000 in\n  simp [macros] -- axiom\n  open Nat in omega"
+        "  set_option  maxHeartbeats 400000 in\n  simp [macros] -- axiom\n  open Nat in omega"
     )
 
 
