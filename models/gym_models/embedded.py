@@ -20,8 +20,8 @@ A process that dies is restarted, at most three times in ten minutes; its calls 
 
 Sampling is from the full distribution (``top_k`` 0, ``top_p`` 1, ``min_p`` 0, temperature 1) unless the row
 sets these parameters; ``metadata.extra_body`` may hold a ``seed`` and any other llama.cpp parameter. An
-answer ends at 512 tokens where a row does not limit it. A conversation that does not fit the context is
-answered ``incomplete``.
+answer ends at 512 tokens where a row does not limit it. A conversation that no longer fits the context
+is answered ``incomplete``.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ PROGRAMS = (
         "cut",
     ),
     *("python3", "mount", "dd", "nohup", "mv", "gzip", "ln", "sort", "comm", "xargs", "sha256sum", "date"),
+    "readlink",
 )
 _HYBRID = """#!/bin/sh
 # Podman refuses control groups of both versions together; in its own mount namespace there is one only.

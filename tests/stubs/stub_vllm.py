@@ -59,6 +59,7 @@ class StubVllm:
         started: a generation has begun.
         left: a client has left.
         commands: what was done to its weights.
+        says: what its model writes; by default as above.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class StubVllm:
         self.generated: list[tuple[list[int], list[int]]] = []
         self.aborted = 0
         self.commands: list[str] = []
-        self.version = "default"
+        self.version, self.says = "default", ""
         self.started = asyncio.Event()
         self.left = asyncio.Event()
         self._go_on = asyncio.Event()
@@ -133,6 +134,8 @@ class StubVllm:
         return [*prefix, *self._vocabulary.tokens(["\n"]), *whole[len(self._vocabulary.rendered(past)) :]]
 
     def _written(self, body: dict[str, Any]) -> str:
+        if self.says:
+            return self.says
         asked = not body["messages"] or body["messages"][-1]["role"] == "user"
         tools: list[Any] = body.get("tools") or []
         call = {"name": tools[0]["function"]["name"], "arguments": "{}"} if tools and asked else None

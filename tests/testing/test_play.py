@@ -11,6 +11,7 @@ import pytest
 from gym_runtime.environment import catalogue, examples
 from gym_runtime.errors import UsageError
 from gym_testing.commands.play import play
+from resources.guests.harbor_folders import task
 
 NAME = "example_single_tool_call"
 CALL = '/get_weather {"city": "Lisbon"}\n'
@@ -36,6 +37,20 @@ def test_what_a_person_did_is_judged_and_recorded_as_a_gold(
         {"call": "get_weather", "city": "Lisbon"},
         "It is\n cold.",
     ]
+
+
+def test_a_guest_is_played_by_a_row_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GYM_CACHE", str(tmp_path / "cache"))
+    task(tmp_path / "count")
+    typed(monkeypatch, '/bash {"command": "echo 3 >out.txt"}\nDone.\n')
+    assert play(f"harbor:{tmp_path / 'count'}?image=none") == 0
+    said = capsys.readouterr().out
+    assert "Count the lines of data.txt" in said
+    assert "reward 1  completed" in said
+    with pytest.raises(UsageError, match="has no rows of its own: --input FILE"):
+        play("mcp:bash?verify=mcqa")
 
 
 def test_a_stored_rollout_is_played_on_from_a_turn(
@@ -89,7 +104,7 @@ def test_rows_and_the_file_of_golds_are_checked_before_anything_is_played(tmp_pa
     rows.write_text('\n\n{"responses_create_params": {"input": 5}}\n')
     with pytest.raises(UsageError, match=r"rows\.jsonl:3:\d+: "):
         play(NAME, input=rows, row=3)
-    with pytest.raises(UsageError, match="name rows with --input"):
+    with pytest.raises(UsageError, match="has no rows of its own: --input FILE"):
         play("nemo-gym:http://127.0.0.1:1/mcqa")
     with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
         play(NAME, record=tmp_path / "nowhere" / "golds.jsonl")

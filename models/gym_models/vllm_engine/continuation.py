@@ -19,6 +19,7 @@ from gym_models.vllm_engine.tokens import Rendering
 
 Render = Callable[[Sequence[Raw]], Awaitable[Rendering]]
 Detokenize = Callable[[list[int]], Awaitable[str]]
+IsSpace = Callable[[int], Awaitable[bool]]
 
 
 class Prompt(NamedTuple):
@@ -29,7 +30,12 @@ class Prompt(NamedTuple):
 
 
 async def continued(
-    prefix: Prefix, items: Sequence[Raw], whole: Rendering, render: Render, detokenize: Detokenize
+    prefix: Prefix,
+    items: Sequence[Raw],
+    whole: Rendering,
+    render: Render,
+    detokenize: Detokenize,
+    is_space: IsSpace,
 ) -> Prompt | None:
     """The prompt that starts with the tokens so far, or None if there is no such prompt.
 
@@ -37,12 +43,18 @@ async def continued(
         items: the whole conversation.
         whole: its rendering, with a prompt to answer.
         render: renders a part of it, without one.
+        is_space: whether a token is space, such as the newline that a template writes after the end of a
+            turn: a turn that was cut off there has no end, and engines do not tell which tokens end one.
     """
     past = items[: prefix.items]
     history = await render(past)
     so_far = unpack_ids(prefix.ids)
     ids = splice(so_far, history.token_ids, whole.token_ids)
-    if ids is None or await _drops_thinking(past, so_far, history.token_ids, detokenize):
+    if (
+        ids is None
+        or await is_space(so_far[-1])
+        or await _drops_thinking(past, so_far, history.token_ids, detokenize)
+    ):
         return None
     if pieces.is_null(whole.features):
         return Prompt(ids)

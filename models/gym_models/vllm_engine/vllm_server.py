@@ -45,7 +45,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gym_models.vllm_engine import tokens
-from gym_models.vllm_engine.continuation import Prompt, continued
+from gym_models.vllm_engine.continuation import Prompt, Render, continued
 from gym_models.vllm_engine.renderer import RendererPrefixes, renderer_of
 from gym_models.vllm_engine.routed import with_experts
 from gym_models.vllm_engine.tokens import Generated, Rendering
@@ -109,6 +109,7 @@ class VllmEngine(Engine):
         self._routed = routed_experts
         make = partial(renderer_of, renderer, model)
         self._renderer = RendererPrefixes(make, endpoint.url) if renderer else None
+        self._space: dict[int, bool] = {}
         self._scales_out = True
         self._takes_ids: bool | None = None  # by its Chat Completions; None before the first answer
         self._takes_prefix: bool | None = None
@@ -163,8 +164,7 @@ class VllmEngine(Engine):
         whole = await self._render(call, context)
         found = None
         if call.prefix is not None:
-            render, text = partial(self._render, call, context), partial(self._text, context)
-            found = await continued(call.prefix, call.input, whole, render, text)
+            found = await self._continued(call, context, whole, partial(self._render, call, context))
         if found is None and self._renderer is not None and not _has_media(call):
             found = await self._by_renderer(self._renderer, call, whole)
         prompt, features = found or (whole.token_ids, None)
@@ -249,10 +249,9 @@ class VllmEngine(Engine):
     async def _prompt(self, call: ModelCall, context: CallContext) -> list[int] | None:
         if call.prefix is None:
             return None
-        render, text = partial(self._tokenize, call, context), partial(self._text, context)
         try:
             whole = await self._tokenize(call, context)
-            found = await continued(call.prefix, call.input, whole, render, text)
+            found = await self._continued(call, context, whole, partial(self._tokenize, call, context))
         except Refused:  # the chat completion will report the error
             return None
         return None if found is None else found.ids
@@ -363,6 +362,21 @@ class VllmEngine(Engine):
         return chat_request.write_request(
             replace(call, input=list(items)), self.model, self._extra_body, dialect or self._dialect
         )
+
+    async def _continued(
+        self, call: ModelCall, context: CallContext, whole: Rendering, render: Render
+    ) -> Prompt | None:
+        assert call.prefix is not None
+        text, is_space = partial(self._text, context), partial(self._is_space, context)
+        return await continued(call.prefix, call.input, whole, render, text, is_space)
+
+    async def _is_space(self, context: CallContext, token: int) -> bool:
+        if token not in self._space:  # one request for each token that ends turns
+            text = ""
+            with suppress(Refused):
+                text = await self._text(context, [token])
+            self._space[token] = text.isspace()
+        return self._space[token]
 
     async def _text(self, context: CallContext, ids: list[int]) -> str:
         body = pieces.encode({"model": self.model, "tokens": ids})

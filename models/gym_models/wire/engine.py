@@ -205,6 +205,11 @@ class Engine:
 
     def _overflow_or_raise(self, answer: Answer, call: ModelCall) -> ModelAnswer:
         if is_context_overflow(answer):
+            if call.first:
+                said = failure(answer, self.endpoint).message
+                raise ModelRefused(
+                    f"the first prompt does not fit the model's context: {said}", stage="model"
+                )
             return ModelAnswer(
                 response=responses_api.overflow(self.model, responses_api.echo(bytes(call.params)))
             )

@@ -3,7 +3,7 @@
 Pure functions of status, headers and body.
 
     ============================  ==================================================
-    400 about the context length  not an error: an answer that stops short
+    400 about the context length  an answer that stops short; of a first prompt `ModelRefused`
     400 401 403 404 413 422       `ModelRefused`
     429 ``insufficient_quota``    `ModelRefused`: waiting does not fill an account
     408 409 425 429 498 5xx       `ModelUnavailable`, with the delay that the engine asks for

@@ -23,6 +23,21 @@ REWARD_BYTES = 64 << 10
 LOG_BYTES = 4000
 _CLEAR_REWARDS = "rm -rf /logs/verifier && mkdir -p /logs/verifier && chmod 777 /logs/verifier"
 _CLEAR_TESTS = 'rm -rf /tests 2>/dev/null; mkdir -p /tests && [ -z "$(ls -A /tests)" ]'
+# A link to the expected answer would be judged as the answer. In the folder of the tests, because a link may
+# lead by /proc/self/cwd; Busybox's `readlink` takes one name. /usr has most files, and no task's answers.
+_UNLINK = r"""
+cd /tests || exit 1
+end=+; [ "$(readlink -f / / 2>/dev/null | wc -l)" = 2 ] || end=';'
+links() {
+  find / /usr/local "$AT" /tmp /logs -xdev \( -path /tests -o -path /proc -o -path /usr \) -prune \
+    -o -type l -exec "$@"
+}
+if links readlink -f {} "$end" 2>/dev/null | grep -q '^/tests\(/\|$\)'; then
+  leads='case $(readlink -f "$1") in /tests|/tests/*) rm -f "$1"; echo "$1" ;; esac'
+  links sh -c "$leads" sh {} ';' 2>/dev/null
+fi
+:
+"""
 _TEST = "(/tests/test.sh) >/logs/verifier/test-stdout.txt 2>&1 </dev/null"
 _READ = f"""
 [ -f /logs/verifier/test-stdout.txt ] && tail -c {LOG_BYTES} /logs/verifier/test-stdout.txt >&2
@@ -66,12 +81,14 @@ async def grade(
     timeout_s: float,
     variables: Mapping[str, str],
     user: str | int | None = "root",
+    links: bool = False,
 ) -> Grade:
     """Run a task's tests in a box that has what they judge, for at most ``timeout_s`` seconds.
 
     Args:
         tests: the task's folders that are copied to ``/tests``; none if the box's image has its own tests.
         user: runs them.
+        links: the agent may have left some in the box; those that lead to the tests are removed.
 
     Raises:
         ResourceError: they give no reward.
@@ -82,6 +99,11 @@ async def grade(
         for folder in tests:
             await box.put(folder, "/tests")
         await box.must("chmod +x /tests/test.sh 2>/dev/null; :", "its tests")
+        removed = b""
+        if links:
+            at = box.directory if box.directory.startswith("/") else "/"
+            looked = await box.must(_UNLINK, "looking for links to its tests", variables={"AT": at})
+            removed = looked.stdout[:300].strip()
         tested = await box.run(
             _TEST, timeout_s=timeout_s, variables={"TEST_DIR": "/tests", **variables}, user=user
         )
@@ -95,6 +117,9 @@ async def grade(
         done = await box.must(_READ, "its tests")
     kind, _, content = done.stdout.partition(b"\n")
     log = done.stderr.decode(errors="replace")
+    if removed:
+        some = ", ".join(removed.decode(errors="replace").split("\n"))
+        log = f"{log}[removed before the tests, as links to them: {some}]\n"
     try:
         rewards = read_rewards(kind.decode(errors="replace"), content)
     except ValueError as error:

@@ -242,7 +242,9 @@ class Trial:
         left_out: list[str] = []
         network = self._reached(verifier_network(file, step))
         if not verifier.separate and self.settings.shared and not self.settings.plain:
-            return await grading.grade(self.box, tests, timeout_s=timeout_s, variables=variables, user=user)
+            return await grading.grade(
+                self.box, tests, timeout_s=timeout_s, variables=variables, user=user, links=True
+            )
         if not verifier.separate and not self.settings.plain:
             fresh = await self.box.copied(network=network)
         else:
@@ -259,7 +261,14 @@ class Trial:
             await fresh.open()
             if archive:
                 await fresh.upload(archive)
-            found = await grading.grade(fresh, tests, timeout_s=timeout_s, variables=variables, user=user)
+            found = await grading.grade(
+                fresh,
+                tests,
+                timeout_s=timeout_s,
+                variables=variables,
+                user=user,
+                links=not verifier.separate,
+            )
         finally:
             await fresh.close()
         if left_out:

@@ -108,7 +108,7 @@ def known_name(kind: Kind, name: str) -> str:
     """The name under which data may name what the user has named: that of a file is its stem.
 
     Raises:
-        UsageError: the file's stem cannot be a name, or as `environment` for a guest.
+        UsageError: the file's stem cannot be a name, or a guest's address is none.
     """
     if kind == "environments" and _guest_module(name):
         return _guest(name).name
@@ -157,8 +157,6 @@ def environment(name: str) -> LoadedEnvironment:
     Raises:
         UsageError: as `load`, or the module has no ``environment``.
     """
-    if _guest_module(name):
-        return _guest(name)
     found = known_name("environments", name)
     if not is_known("environments", found):
         load("environments", name)  # says why there is none

@@ -22,6 +22,7 @@ from .results import failure_class as failure_class
 from .results import load_manifest as load_manifest
 from .row_reader import BadRow as BadRow
 from .row_reader import Row as Row
+from .rows import generated_rows as generated_rows
 from .run_metrics import Metrics as Metrics
 from .run_metrics import Summary as Summary
 from .run_metrics import Table as Table

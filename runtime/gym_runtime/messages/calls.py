@@ -163,6 +163,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         brief: the caller knows the tokens of the turns so far; the answer's prompt may be short on them.
         mark: the worker's mark on the last answer, so that both mean the same conversation.
         count: asks only how many tokens the conversation has: the answer says it in its usage.
+        first: no answer came before it, so a prompt that does not fit the context is an error, and no answer
+            that stops short.
     """
 
     params: Raw
@@ -174,6 +176,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     brief: bool = False
     mark: int = 0
     count: bool = False
+    first: bool = False
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

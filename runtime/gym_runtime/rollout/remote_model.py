@@ -105,6 +105,7 @@ class RemoteModel:
     _journal: Journal
     _envelope: Envelope
     _calls: int = 0
+    _answered: bool = False
     _worker: str = ""
     _kept: int = 0
     _mark: int = 0
@@ -137,6 +138,7 @@ class RemoteModel:
             body = await self._asked(params, items)
             # Stored before the answer is used, or a resumed attempt could diverge.
             await self._journal.store(identity, body)
+        self._answered = True
         response, answer, _, _ = _decoded(body)
         self._extend(response.output)
         before, self._ids = self._ids, ids_after(answer.tokens, self._ids)
@@ -161,7 +163,7 @@ class RemoteModel:
             await self._journal.turn()
 
         async def one(index: int) -> None:
-            body = bodies[index] = await self._send(params, conversations[index])
+            body = bodies[index] = await self._send(params, conversations[index], first=True)
             async with self._storing:
                 await self._journal.store(identities[index], body)
 
@@ -215,7 +217,7 @@ class RemoteModel:
         prefix = None
         if self._ids:
             prefix = Prefix(ids=b"".join(self._ids), items=self._covered, completion=self._sampled)
-        return await self._send(params, items, prefix=prefix, **kept)
+        return await self._send(params, items, prefix=prefix, first=not self._answered, **kept)
 
     async def _send(self, params: Raw, items: Sequence[Raw], **fields: Any) -> Raw:
         tokens = self._task.return_tokens

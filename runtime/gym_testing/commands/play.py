@@ -23,7 +23,7 @@ from gym_runtime.cli import AT_LEAST_ONE, formatting, terminal
 from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
 from gym_runtime.errors import UNREADABLE, ModelRefused, UsageError
 from gym_runtime.escapes import shown
-from gym_runtime.files import Dataset, Source, forked, lines_of, stored_rollout
+from gym_runtime.files import Dataset, Source, forked, generated_rows, lines_of, stored_rollout
 from gym_runtime.messages import as_list, as_object, readable_items
 from rich.text import Text
 
@@ -50,7 +50,7 @@ def play(
 
     Args:
         what: An environment; or a stored rollout and how many of its turns are shared, FILE:TASK@TURN.
-        row: Which row, by its line; of the environment's examples or of the input.
+        row: Which row, by its line; of the environment's examples, a guest's own rows or the input.
         input: Rows, JSONL.
         record: Put the row with what you did as its gold into this file, if it scores what a gold scores.
             A row that is there already gets this gold in place of its own.
@@ -67,9 +67,8 @@ def play(
         if environment is not None:
             raise UsageError("--environment is for a stored rollout, FILE:TASK@TURN")
         found = catalogue.environment(what)
-        if found.guest and input is None:
-            raise UsageError(f"{what} has no example rows: name rows with --input")
-        chosen = _row(what, input or found.examples, row)
+        own = generated_rows(found, what, row) if input is None and found.guest else found.examples
+        chosen = _row(what, input or own, row)
         agent, options = None, dict[str, Any]()
     requirements.require(found)
     agent = agent or found.definition.agent_of("").name

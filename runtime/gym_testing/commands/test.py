@@ -40,13 +40,19 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     often pays for wrong replies: these are warnings.
 
     Args:
-        names: Environments by name, module path or guest scheme (openenv:URL), with spaces or commas between;
-            also paths of agents' modules.
+        names: Environments by name or module path, with spaces or commas between; also paths of agents'
+            modules.
         everything: Test every environment.
     """
     if bool(names) == everything:
         raise UsageError("say which: gym-runtime test NAME..., or --all (and not both)")
     subjects = [_agent(name) or catalogue.environment(name) for name in catalogue.several(names)]
+    for subject in subjects:
+        if isinstance(subject, LoadedEnvironment) and subject.guest:
+            raise UsageError(
+                f"{catalogue.address(subject.name)} is another project's, and there are no examples of it "
+                "to check it by: 'gym-runtime play' shows what it does"
+            )
     reports: list[Report] = []
 
     async def check() -> None:

@@ -19,6 +19,7 @@ from gym_runtime.errors import (
 )
 from models.model_calls import context, decoded, model_call, output
 from models.openai.openai_adapter import KEY, entered
+from msgspec.structs import replace
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
 
@@ -77,6 +78,13 @@ async def test_context_overflow_is_an_answer_that_stops_short(stub: StubEngine, 
         assert response.output == []
         assert response.incomplete_details is not None
         assert response.incomplete_details.reason == "max_output_tokens"
+
+
+async def test_a_first_prompt_that_does_not_fit_is_an_error(stub: StubEngine, api: str) -> None:
+    async with entered(stub.url, api=api) as adapter:
+        call = replace(model_call(), first=True)
+        with pytest.raises(ModelRefused, match=r"first prompt does not fit .*: .*maximum"):
+            await adapter.respond(call, context(x_stub_fault="context"))
 
 
 async def test_the_deadline(stub: StubEngine, api: str) -> None:

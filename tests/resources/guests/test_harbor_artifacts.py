@@ -42,6 +42,57 @@ async def judged(folder: Path, settings: Settings, script: str) -> tuple[float, 
         await trial.close()
 
 
+ANSWERED = JUDGE.replace("/logs/artifacts/answer.txt", "/app/answer.txt")
+LINKS = [
+    ("echo 8675309 >answer; ln -s answer answer.txt; ln -s /nowhere no", 1.0, ""),
+    ("ln -s /tests/expected.txt answer.txt", 0.0, "/app/answer.txt"),
+    ("ln -s ../tests answers; ln -s answers/expected.txt answer.txt", 0.0, "/app/answer.txt"),
+    ("mkdir /tmp/a; ln -s / /tmp/a/b; ln -s /tmp/a/b/tests/expected.txt answer.txt", 0.0, "/app/answer.txt"),
+    (
+        "printf '#!/bin/sh\\necho 8675309' >/tests/test.sh; ln -s /proc/self/cwd/expected.txt answer.txt",
+        0.0,
+        "/app/",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "reward", "removed"), LINKS)
+async def test_a_shared_verifier_sees_no_link_to_its_tests(
+    tmp_path: Path, script: str, reward: float, removed: str
+) -> None:
+    try:
+        bubblewrap.check(os.getpid())
+    except SetupError as error:
+        pytest.skip(str(error))
+    task(tmp_path / "task", tests=ANSWERED, **{"tests/expected.txt": "8675309\n"})
+    found, log = await judged(tmp_path / "task", Settings(image="none"), script)
+    assert found == reward
+    assert removed in log
+    assert ("as links to them" in log) == bool(removed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("shared", [True, False])
+async def test_nor_does_that_of_an_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    with images.used("podman", monkeypatch):
+        where = f'[environment]\ndocker_image = "{images.NAME}"\nworkdir = "/app"\n'
+        task(tmp_path / "task", toml=where, tests=ANSWERED, **{"tests/expected.txt": "8675309\n"})
+        (tmp_path / "task" / "environment" / "Dockerfile").unlink()
+        settings = Settings(shared=shared)
+        for script in (
+            "ln -s /tests/expected.txt answer.txt",
+            "mkdir -p /opt/a; ln -s /tests /opt/a/b; ln -s /opt/a a; ln -s a/b/expected.txt answer.txt",
+            "mkdir /x; echo echo 1 >/x/test.sh; ln -s /x /tests; ln -s /tests/expected.txt answer.txt",
+        ):
+            found, log = await judged(tmp_path / "task", settings, script)
+            assert found == 0.0
+            assert "removed before the tests, as links to them: /app/answer.txt" in log
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "reward", "left_out"),

@@ -51,6 +51,16 @@ async def test_a_program_in_the_sandbox(tmp_path: Path) -> None:
     assert len(row["mcp_tools"]) == 16
 
 
+async def test_rows_that_are_made_meanwhile(tmp_path: Path) -> None:
+    """The address is no name of an environment: runs that do not know their rows took it for one."""
+    name = f"mcp:{program(tmp_path)}?verify=mcqa"
+    async with guest(name, answer(*ADD), DONE, answer(*ADD), DONE) as system:
+        async with system.client.standing_run(environment=name) as run:
+            assert (await run.rollout(choice())).reward == 1.0
+        groups = system.client.groups((row for row in [choice()]), environment=name, repeats=2)
+        assert [group.rewards async for group in groups] == [[1.0, 1.0]]
+
+
 @pytest.mark.slow
 async def test_a_program_that_ends_is_a_failure(tmp_path: Path) -> None:
     name = f"mcp:{program(tmp_path)}?verify=mcqa"

@@ -116,6 +116,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         ModelCall(params=Raw(b"null"), input=[], conversation="c", known=3, brief=True, mark=7, count=True),
         b'{"params":null,"input":[],"conversation":"c","known":3,"brief":true,"mark":7,"count":true}',
     ),
+    (
+        calls.decode_model_call,
+        ModelCall(params=Raw(b"{}"), input=[], first=True),
+        b'{"params":{},"input":[],"first":true}',
+    ),
     (decoder(Prefix), Prefix(ids=b"", items=0), b'{"ids":"","items":0}'),
     (decoder(Prefix), Prefix(ids=b"", items=0, completion=3), b'{"ids":"","items":0,"completion":3}'),
     (calls.decode_control, Control(op="pause"), b'{"op":"pause"}'),

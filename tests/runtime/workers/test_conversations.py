@@ -113,6 +113,14 @@ async def test_the_adapter_is_given_the_tokens_of_the_turns_before() -> None:
     assert prefixes == [None, None, calls.Prefix(ids=int32(0, 1, 2, 3), items=4, completion=1)]
 
 
+async def test_the_first_call_of_an_attempt_says_so() -> None:
+    engine = Engine(*working(2))
+    async with desk() as system:
+        await system.add_model(engine)
+        await system.make(rollout_spec(row()))
+    assert [call.first for call, _ in engine.calls.items] == [True, False, False]
+
+
 def test_what_is_kept_is_bounded_and_what_is_dropped_is_asked_for() -> None:
     conversations = Conversations(limit_bytes=20_000)
     made = answer("a" * 500)

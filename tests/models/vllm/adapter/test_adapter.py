@@ -118,12 +118,29 @@ async def test_thinking_that_the_template_never_shows_begins_a_new_segment(
     assert not ids(second)[0].startswith(ids(first)[1])
 
 
+@pytest.mark.parametrize(("limit", "goes_on"), [(3, False), (100, True)])
+async def test_a_turn_that_was_cut_off_at_a_newline_begins_a_new_segment(
+    either: StubVllm, limit: int, goes_on: bool
+) -> None:
+    """Its newline was taken for that after the end, and the prompt went on in a turn without an end."""
+    either.says = "ab\ncd"
+    async with Adapter(settings(either)) as adapter:
+        call = model_call(return_tokens=True, max_output_tokens=limit)
+        first = await adapter.respond(call, context())
+        again = {"role": "user", "content": "Go on."}
+        second = await adapter.respond(continued(call, first, again), context())
+    assert either.text(either.generated[-2][1]) == ("ab\ncd<|im_end|>" if goes_on else "ab\n")
+    assert ids(second)[0].startswith(ids(first)[1]) is goes_on
+    turns = either.text(either.generated[-1][0]).split("<|im_start|>")
+    assert all(turn.endswith("<|im_end|>\n") for turn in turns[1:-1])
+
+
 async def test_without_the_token_endpoints_a_turn_is_rendered_spliced_and_asked_in_chat() -> None:
     async with StubVllm(scale_out=False).running() as stub:
         first, second = await two_turns(stub)
     assert stub.asked[1:] == [
         *("/v1/chat/completions/render", "/tokenize", "/v1/chat/completions"),  # once, to learn what it can
-        *("/tokenize", "/tokenize", "/v1/chat/completions"),
+        *("/tokenize", "/tokenize", "/detokenize", "/v1/chat/completions"),
     ]
     assert [item["type"] for item in output(first)] == ["function_call"]
     for answer in (first, second):
