@@ -147,9 +147,12 @@ class HarnessCalls:
         answer = turn.response.output
         count = len(items) + len(answer)
         other = None if items == written else written
+        tools = bool(msgspec.json.decode(params.get("tools", NULL)))
         in_transcript = await off_loop(
             count,
-            lambda: transcript.add(items, answer, turn.tokens, before, name=known.name, written=other),
+            lambda: transcript.add(
+                items, answer, turn.tokens, before, name=known.name, written=other, tools=tools
+            ),
         )
         instructions = msgspec.json.decode(params.get("instructions", b"null"), type=str | None)
         answered = _Answered(known.name, turn, instructions)

@@ -46,7 +46,7 @@ class Workplace(NamedTuple):
     Attributes:
         variables: its environment.
         fill: what stands for ``{mcp_url}``, ``{mcp_config}`` and ``{tools}`` in its command.
-        has_tools: whether the task has function tools.
+        has_tools: whether the task begins with function tools.
     """
 
     folder: HarnessFolder
@@ -75,8 +75,7 @@ async def workplace(
     from gym_faces.gateway import Admission, Gateway, ToolServer, serving
 
     async with anyio.create_task_group() as tasks:
-        offered = rollout.params.tools
-        tools = ToolServer(offered, call_tool, tasks)
+        tools = ToolServer(lambda: rollout.params.tools, call_tool, tasks)
         gateway = Gateway(
             calls.ask,
             models=(rollout.task.model,),
@@ -92,7 +91,9 @@ async def workplace(
             files = write_files(folder.own, f"{url}/rollouts/{name}/mcp")
             path = os.pathsep.join((folder.own, environment.get("PATH", os.defpath)))
             environment |= {"GYM_MCP_URL": files["mcp_url"], "PATH": path}
-            yield Workplace(folder, environment, {"tools": described(offered), **files}, bool(tools.names))
+            yield Workplace(
+                folder, environment, {"tools": described(rollout.params.tools), **files}, bool(tools.names)
+            )
         if tools.names:
             rollout.output = with_own_names(rollout.output, tools.names)
         tasks.cancel_scope.cancel()  # calls of tools whose harness has ended

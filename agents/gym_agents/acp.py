@@ -16,7 +16,8 @@ its images if the program takes any. What follows depends on the environment:
 - a row with a ``simulated_user`` has that user answer (see `dialogue`);
 - else the first turn is the only one.
 
-The task's function tools are offered over MCP, by the protocol itself. The gateway, the folder, the variables
+The task's function tools are offered over MCP, by the protocol itself; a program that listens is told when
+a step offers further ones (`gym_faces.gateway.mcp_api`). The gateway, the folder, the variables
 and the transcript are those of `black_box`, and so is what happens after a loss: a new process gets the same
 prompts, and the recorded answers until it has caught up. Files and terminals are not offered to the program,
 which has its own folder.
@@ -175,8 +176,10 @@ class Agent:
             await program.call("authenticate", {"methodId": options.authenticate}, Raw)
         can = about.agent_capabilities or _Capabilities()
         servers: list[dict[str, Any]] = []
-        if place.has_tools and options.mcp == "offer":
-            if not (can.mcp_capabilities and can.mcp_capabilities.http):
+        http = can.mcp_capabilities is not None and can.mcp_capabilities.http
+        # A step-by-step environment may offer some later.
+        if options.mcp == "offer" and (place.has_tools or (rollout.task.steps and http)):
+            if not http:
                 raise _failed(
                     "takes no MCP server over HTTP, and the task has tools; if it finds them by a "
                     "configuration of its own (GYM_MCP_URL), set the option mcp=own"

@@ -24,8 +24,9 @@ gateway, whose URL is in ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``GOOGL
 accepts only this rollout's key. The process gets only those of this worker's environment variables that
 programs need to run. Its calls are the rollout's turns: they count against ``max_turns`` and the deadline,
 they carry the row's sampling settings, and the longest conversation among them is the transcript that is
-judged. The tokens of the other calls are in the row, too, for training: compactions, sub-agents, what was
-asked again. When the rollout ends, so does the process, with its children.
+judged; of several that are equally long, one that offers tools, as a question for a title does not. The
+tokens of the other calls are in the row, too, for training: compactions, sub-agents, what was asked again.
+When the rollout ends, so does the process, with its children.
 
 A call that the model does not answer ends the rollout with that error. A program that fails, or that asks
 the model nothing, is a failure and no reward; one that is killed is started again.

@@ -45,13 +45,16 @@ class Script(msgspec.Struct, frozen=True):
     """A Python module that is run, as ``main(arguments)``; a template imports it once (`gym_sandbox.warm`).
 
     Attributes:
-        text: of the module, which imports nothing of this project, and as a script calls ``main``.
+        text: of the module, and as a script calls ``main``. What it imports, its view has to show.
         forks: ``main`` runs a model's code in forks of its process only.
+        own_view: it has a template of its own, also if it sees folders besides packages: for folders that
+            are the same each time, and imports that are worth it.
     """
 
     text: str
     arguments: tuple[str, ...] = ()
     forks: bool = False
+    own_view: bool = False
 
 
 class Program(NamedTuple):

@@ -155,9 +155,13 @@ class Template:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             fcntl.ioctl(any_socket, SET_INTERFACE, struct.pack("16sh14x", b"lo", UP))
         _mount("", "/", "", RECURSIVE | PRIVATE)
+        below = [(place, os.open(place, os.O_PATH)) for place in settings["below"]]
         own = f"mode=755,uid={user},gid={user}"
         _mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"{own},size={settings['disk_bytes']}")
         _mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NODEV, f"{own},size={settings['disk_bytes']}")
+        for place, descriptor in below:
+            _show_again(place, f"/proc/self/fd/{descriptor}")
+            os.close(descriptor)
         _mount("devpts", "/dev/pts", "devpts", NOSUID | NOEXEC, "newinstance,ptmxmode=0666,mode=620")
         _mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
         for name in COVERED:
@@ -251,6 +255,16 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 def _write(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
+
+
+def _show_again(place: str, shown: str) -> None:
+    """Mount a path that a new folder covers."""
+    if os.path.isdir(shown):
+        os.makedirs(place, exist_ok=True)
+    elif not os.path.exists(place):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        open(place, "x").close()
+    _mount(shown, place, "", BIND | RECURSIVE)
 
 
 def _mount(source: str, place: str, kind: str, flags: int, options: str = "") -> None:

@@ -1,8 +1,9 @@
 """Sandboxes that start warm: forked from a template, in place of bubblewrap and a new Python.
 
 A worker keeps a template for each set of visible packages and each script (`gym_sandbox.template`). Programs
-whose view is their own, such as a folder, start cold (`gym_sandbox.process`). So do all on machines where a
-template cannot make sandboxes, as where a security module lets bubblewrap alone make namespaces.
+whose view is their own, such as a folder, start cold (`gym_sandbox.process`), except scripts with
+``own_view``. So do all on machines where a template cannot make sandboxes, as where a security module lets
+bubblewrap alone make namespaces.
 """
 
 from __future__ import annotations
@@ -254,6 +255,8 @@ class _Settings(msgspec.Struct, frozen=True):
     arguments: Sequence[str]
     forks: bool
     outlives_sigterm: bool
+    below: list[str]
+    """Shown paths in folders that each program has of its own."""
 
     @staticmethod
     def of(program: Program) -> _Settings:
@@ -274,6 +277,7 @@ class _Settings(msgspec.Struct, frozen=True):
             arguments=started.arguments if isinstance(started, Script) else (),
             forks=isinstance(started, Script) and started.forks,
             outlives_sigterm=program.outlives_sigterm,
+            below=sorted(place for place in program.view.shown if place.startswith(("/tmp/", "/dev/shm/"))),
         )
 
 
@@ -296,7 +300,9 @@ class Templates:
     async def of(self, program: Program) -> Template | None:
         """The template for a program, or None if it starts cold."""
         view = program.view
-        if view.covered or view.writable or any(not place.startswith(PACKAGES) for place in view.shown):
+        own = isinstance(program.command, Script) and program.command.own_view
+        others = not own and any(not place.startswith(PACKAGES) for place in view.shown)
+        if view.covered or view.writable or others:
             return None
         script = program.command.text if isinstance(program.command, Script) else ""
         key = (tuple(sorted(view.shown.items())), script, bubblewrap.counted())

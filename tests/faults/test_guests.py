@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import psutil
 import pytest
 from gym_runtime import connect
 from gym_runtime.client import make_pools
@@ -21,6 +23,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from resources.guests.openenv_stub import TEXT, Stub, served
+from running import runs
 from stubs import stub_engine
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
@@ -29,6 +32,7 @@ ROLLOUTS = 40
 RESUMED = 16
 OWN = Path(__file__).parents[1] / "resources" / "guests" / "own"
 GUESS = f"skyrl-gym:{OWN / 'guess.py'}:Guess?max_turns=3"
+_PIDS = re.compile(r"NSpid:(.*)")
 SKY_ROW = {
     "responses_create_params": {"input": []},
     "prompt": [],
@@ -95,6 +99,63 @@ async def test_verifiers() -> None:
     generate = catalogue.environment(name).definition.generate
     assert generate is not None
     once(await killed_run(name, list(generate(None, 0))))
+
+
+def kept(worker: int) -> list[psutil.Process]:
+    """The processes of a resource worker's rollouts: in process namespaces within that of its template."""
+    try:
+        found = psutil.Process(worker).children(recursive=True)
+        depths = {
+            one: len(_PIDS.findall(Path(f"/proc/{one.pid}/status").read_text())[0].split()) for one in found
+        }
+    except (psutil.NoSuchProcess, OSError):
+        return kept(worker) if psutil.pid_exists(worker) else []
+    own = len(_PIDS.findall(Path("/proc/self/status").read_text())[0].split())
+    return [one for one, depth in depths.items() if depth > own + 1]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(560)
+@pytest.mark.parametrize("kind", ["resource", "agent"])
+async def test_no_process_of_inspect_is_left_after_a_kill(kind: str) -> None:
+    """A worker is killed while rollouts wait for the model: no process stays, and each rollout is made."""
+    pytest.importorskip("inspect_ai", reason="needs pip install 'gym-runtime[inspect]'")
+    name = f"inspect:{OWN / 'inspect_tasks.py'}@sums"
+    generate = catalogue.environment(name).definition.generate
+    assert generate is not None
+    rows = [{**row, "number": n} for n in (0, 1) for row in generate(None, 0)]
+    model = ModelSettings(provider="scripted", name="echo", options={"latency_s": 8})
+    pools = make_pools([name], model, workers=2, concurrency=8)
+    records: list[RolloutRecord] = []
+    async with running(SystemSpec(pools=pools)) as system, connect(nats=system.url) as gym:
+
+        def workers(kind: str) -> list[int]:
+            return [event.pid for event in system.workers.values() if event.kind == kind]
+
+        async def collect() -> None:
+            async for record in gym.rollouts(rows, environment=name):
+                records.append(record)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(collect)
+            while sum(len(kept(worker)) for worker in workers("resource")) < 6:
+                await anyio.sleep(0.05)
+            victim = max(workers(kind), key=lambda worker: len(kept(worker)))
+            theirs = [*kept(victim)]
+            os.kill(victim, signal.SIGKILL)
+            began_s = anyio.current_time()
+            with anyio.fail_after(5):
+                while any(map(runs, theirs)):
+                    await anyio.sleep(0.02)
+            print(f"{len(theirs)} processes ended {anyio.current_time() - began_s:.2f} s after the kill")
+        assert bool(theirs) == (kind == "resource")
+        with anyio.fail_after(10):
+            while any(map(kept, workers("resource"))):
+                await anyio.sleep(0.05)
+    catalogue._guests.clear()
+    assert {record.task_index for record in records} == set(range(len(rows)))
+    assert len(records) == len(rows)
+    assert [record.ending for record in records if record.reward != 0.0] == []
 
 
 async def test_a_run_that_is_killed_is_resumed_with_the_same_rows(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from gym_sandbox import Sandbox, python
+from gym_sandbox import Sandbox, Script, python
 from gym_testing.background import hosting
 from runtime.bounds import bounds as bounds
 from sandbox.programs import NEEDS_ISOLATION, run, said
@@ -53,6 +53,43 @@ async def test_programs_that_start_at_once_leave_the_event_loop_its_turns() -> N
             for _ in range(24):
                 tasks.start_soon(start)
     assert len(set(starts)) == len(starts) == 24
+
+
+OWN_VIEW = """import os
+token = os.urandom(8).hex()
+
+def main(arguments):
+    folder, = arguments
+    print(token, open(f"{folder}/shown").read(), os.listdir("/tmp") == [folder.split("/")[2]])
+    for path in (f"{folder}/new", "/tmp/new"):
+        try:
+            open(path, "w").close()
+            print("written")
+        except OSError as error:
+            print(error.strerror)
+
+if __name__ == "__main__":
+    import sys
+    main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+async def test_scripts_that_see_a_folder_share_their_imports_and_nothing_else(tmp_path: Path) -> None:
+    """Also where the folder is in `/tmp`, of which each program has one of its own."""
+    (tmp_path / "shown").write_text("hello")
+    said: list[str] = []
+    async with Sandbox(folders=(str(tmp_path),)) as box:
+        for _ in range(2):
+            async with box.start(Script(OWN_VIEW, (str(tmp_path),), own_view=True)) as child:
+                words = b""
+                while piece := await child.read():
+                    words += piece
+            said.append(words.decode())
+    assert said[0] == said[1]
+    first, *others = said[0].splitlines()
+    assert first.split()[1:] == ["hello", str(tmp_path.parts[1] == "tmp")]
+    assert others == ["Read-only file system", "written"]
 
 
 async def test_there_is_no_network() -> None:

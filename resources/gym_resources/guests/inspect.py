@@ -12,17 +12,31 @@ task's arguments.
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gym_runtime import Environment, Role, UsageError
+from gym_sandbox import Script
+from gym_sandbox.readable_files import import_path
 
 from gym_resources.guests.played import inspect_play, named_code
 from gym_resources.guests.played.kept_episode import KeptEpisode
 
 JUDGE, GRADER = "judge", "grader"
+_PROGRAM = """import sys
+sys.path[:] = {path}
+from gym_resources.guests.played import inspect_play
+
+inspect_play.import_all()
+
+def main(arguments):
+    inspect_play.main()
+
+if __name__ == "__main__":
+    main(())
+"""
 
 
 def environment(address: str) -> Environment:
@@ -48,7 +62,7 @@ def environment(address: str) -> Environment:
     inspect_play.load(start)
     here = {
         "start": start,
-        "program": (sys.executable, "-m", inspect_play.__name__),
+        "program": Script(_PROGRAM.format(path=list(filter(os.path.exists, import_path()))), own_view=True),
         "readable": tuple(str(Path(folder).resolve()) for folder in folders),
         "asks": {GRADER: JUDGE, **{role: role for role in roles}},
     }

@@ -69,7 +69,7 @@ async def _serve(environment: LoadedEnvironment, row: bytes) -> int:
     try:
         tools = await _offered(environment, session, row)
         async with anyio.create_task_group() as tasks:
-            server = ToolServer(tools, call, tasks)
+            server = ToolServer(lambda: tools, call, tasks)
             if not server.names:
                 raise UsageError(f"{environment.name} has no tools: its row is answered with a message")
             await _answer_lines(server)

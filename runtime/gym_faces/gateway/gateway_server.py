@@ -161,8 +161,8 @@ class Gateway:
             raise _nameless()
         with self.admission.admitted() as place:
             body = await place.read(request, MAX_BYTES)
-            async with tools.answering(request.headers, body) as (status, said):
-                kind = "application/json" if said else None
+            async with tools.answering(request.headers, body) as (status, said, events):
+                kind = "text/event-stream" if events else "application/json" if said else None
                 answer = web.Response(status=status, body=said, content_type=kind)
                 if not await write(request, answer, self._write_s):
                     raise ConnectionResetError("the client does not read its answer")

@@ -5,6 +5,10 @@ Both forms of the protocol are read. Up to revision 2025-11-25 a client begins w
 ``params._meta``, which must agree. Clients that know both ask ``server/discover`` first. No session id is
 given out: some clients do not send it back. Whose tools they are follows from the gateway's address or key.
 
+Tools that an environment offers later are in the next list. A client of the handshake that takes streams is
+told so before the answer to its call, in a stream that ends with that answer; with 2026-07-28, clients keep
+no list.
+
 A call goes on when its client leaves, because it may have changed the environment already. The same request,
 byte by byte, then gets its answer.
 
@@ -14,7 +18,7 @@ Source: the revisions 2025-11-25 and 2026-07-28 of the protocol, as mcp 2.3 send
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -44,6 +48,7 @@ _STATUS = {_PARSE: 400, _REQUEST: 400, _METHOD: 404, _PARAMS: 400, _MISMATCH: 40
 """The statuses of errors in the new revision; in the old ones, an error's status is 200 once it has an id."""
 _NEW_FIELDS = {"resultType": "complete"}
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
+_CHANGED = encode({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
 _INFO = {"name": "gym-runtime", "version": VERSION}
 
 
@@ -93,10 +98,15 @@ class Called(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An HTTP answer; without a body for a notification."""
+    """An HTTP answer; without a body for a notification.
+
+    Attributes:
+        events: the body is a stream of server-sent events.
+    """
 
     status: int
     body: bytes
+    events: bool = False
 
 
 CallTool = Callable[[str, str], Awaitable[Called]]
@@ -122,30 +132,48 @@ class ToolServer:
     """Answers MCP requests for the function tools of one rollout.
 
     Args:
-        tools: as in ``responses_create_params``; those that are no functions are left out.
+        tools: gives them as in ``responses_create_params``, and another list when there are others; those
+            that are no functions are left out.
         call: executes a call of one of them; raises `GymError` if it cannot be executed.
         tasks: where calls run.
-
-    Attributes:
-        names: of the tools.
     """
 
-    def __init__(self, tools: Sequence[Raw], call: CallTool, tasks: TaskGroup) -> None:
-        functions = [_decode_function(tool) for tool in tools]
+    def __init__(self, tools: Callable[[], Sequence[Raw]], call: CallTool, tasks: TaskGroup) -> None:
+        self._tools = tools
+        self._seen: Sequence[Raw] | None = None
+        self._told: Sequence[Raw] | None = None
+        self._listed: dict[str, dict[str, Any]] = {}
         self._tasks = tasks
         self._unread: dict[bytes, _Call] = {}  # by the digest of the request
         self._running = self._running_bytes = 0
-        self.names = frozenset(one.name for one in functions if one.type == "function")
         self._call = call
-        self._listed = [
-            {
-                "name": one.name,
-                "description": one.description or "",
-                "inputSchema": {"type": "object", **(one.parameters or {})},
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of the tools that there are now."""
+        return self._now().keys()
+
+    def _now(self) -> dict[str, dict[str, Any]]:
+        """The tools as they are listed, by their names."""
+        tools = self._tools()
+        if tools is not self._seen:
+            self._seen = tools
+            functions = [one for one in map(_decode_function, tools) if one.type == "function"]
+            self._listed = {
+                one.name: {
+                    "name": one.name,
+                    "description": one.description or "",
+                    "inputSchema": {"type": "object", **(one.parameters or {})},
+                }
+                for one in functions
             }
-            for one in functions
-            if one.type == "function"
-        ]
+        return self._listed
+
+    def _news(self) -> bool:
+        """Whether there are other tools than the client was told of; it is told now."""
+        self._now()
+        told, self._told = self._told, self._seen
+        return told is not None and told is not self._seen
 
     @asynccontextmanager
     async def answering(self, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[Answer]:
@@ -191,6 +219,10 @@ class ToolServer:
                 digest = hashlib.sha256(body).digest()
                 call = begun[digest] = self._unread.pop(digest, None) or self._begin(params)
                 result = await self._called(call)
+                if not new and "text/event-stream" in headers.get("accept", "") and self._news():
+                    said_now = _answer(200, said.id, result=result).body
+                    events = (b"event: message\ndata: %b\n\n" % one for one in (_CHANGED, said_now))
+                    return Answer(200, b"".join(events), events=True)
             else:
                 result = {**self._said(said.method, params), **(_UNCACHED if new else {})}
             return _answer(200, said.id, result={**result, **(_NEW_FIELDS if new else {})})
@@ -206,11 +238,13 @@ class ToolServer:
                 return {**about, "_meta": {"io.modelcontextprotocol/serverInfo": _INFO}}
             case "initialize":
                 version = params.protocol_version if params.protocol_version in OLD else OLD[0]
-                return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": _INFO}
+                able = {"tools": {"listChanged": True}}
+                return {"protocolVersion": version, "capabilities": able, "serverInfo": _INFO}
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": self._listed}
+                self._news()
+                return {"tools": list(self._now().values())}
             case _:
                 raise _Problem(_METHOD, f"there is no method '{method[:100]}'")
 

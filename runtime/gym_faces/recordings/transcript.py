@@ -3,9 +3,9 @@
 A harness sends the whole conversation with each call. A call continues an earlier one if its conversation
 begins with that one's, including its answer. So the calls of a rollout form trees: one for the main
 conversation, others for side questions (a title, a summary) and for sub-agents, with branches where a call
-was repeated. The transcript is the longest path; of several with the same length, the one that ends at the
-latest call. The calls of the other paths are kept for training: `Transcript.branches`. Pure: no I/O, no
-waiting.
+was repeated. The transcript is the longest path; of several with the same length, one whose last call offers
+tools, which a question for a title does not; of these the one that ends at the latest call. The calls of the
+other paths are kept for training: `Transcript.branches`. Pure: no I/O, no waiting.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def off_loop(count: int, function: Callable[[], _R]) -> _R:
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
     """One call: its number and name, the call that it continues, the items that it added, its answer, its
-    tokens with the whole prompt and with a short one, and its depth."""
+    tokens with the whole prompt and with a short one, and its depth with whether it offers tools."""
 
     number: int
     name: str
@@ -55,7 +55,7 @@ class _Call(msgspec.Struct, frozen=True, eq=False):
     answer: list[Raw]
     tokens: Tokens | None
     short: Tokens | None
-    depth: int
+    depth: tuple[int, bool]
 
 
 class Transcript:
@@ -80,7 +80,7 @@ class Transcript:
         self._originals: dict[bytes, Raw] = {}
         self._named: dict[bytes, _Call] = {}
         self._rewritten = False
-        self._deepest = 0
+        self._deepest = (0, False)
         self._laying = Lock()
 
     def restore(self, items: Sequence[Raw]) -> list[Raw]:
@@ -136,6 +136,7 @@ class Transcript:
         *,
         name: str = "",
         written: Sequence[Raw] | None = None,
+        tools: bool = False,
     ) -> bool:
         """Add a call with its (restored) conversation and answer; True if the transcript now ends with it.
 
@@ -144,9 +145,10 @@ class Transcript:
             asked: `answered` when it was asked; by default all earlier calls had been answered.
             name: of this call, for `continued`.
             written: the conversation as the program has it, if that is another than the recorded one.
+            tools: it offers some.
         """
         before, known = self._before(items)
-        depth = before.depth + 1 if before else 1
+        depth = (before.depth[0] + 1 if before else 1, tools)
         keys = digests(fold([*items, *answer]))
         spoken = [
             digests(fold([*(raw for raw in one if not _from_system(raw)), *answer]))[-1]
@@ -186,7 +188,7 @@ class Transcript:
         """
         with self._laying:
             call = next(one for one in reversed(self._all) if one.name == name)
-            self._deepest = call.depth
+            self._deepest = (call.depth[0], False)
             self._lay_out(call)
 
     def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:

@@ -167,6 +167,46 @@ async def test_tools_of_a_step_by_step_environment_are_steps(
     assert [one["output"] for one in output if one["type"] == "function_call_output"][0] == "floor 2"
 
 
+class Door(Lift):
+    """On the second floor there is a door: a tool that was not there before."""
+
+    async def step(self, reply: Reply) -> Step:
+        (call,) = reply.function_calls or [None]
+        if call is None or call.name == "open":
+            return Step(
+                tool_outputs={call.call_id: "open"} if call else {}, terminated=True, reward=float(bool(call))
+            )
+        return Step(tool_outputs={call.call_id: "floor 2"}, tools=[{**TOOL, "name": "open"}])
+
+
+LISTENING = PLAYER.replace(
+    '        return post(self.servers[0].url, body)["result"]',
+    """        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        request = urllib.request.Request(self.servers[0].url, json.dumps(body).encode(), headers)
+        said = urllib.request.urlopen(request).read().decode()
+        events = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: ")]
+        if [one.get("method") for one in events[:-1]] == ["notifications/tools/list_changed"]:
+            self.tools = [
+                {"type": "function", "name": "mcp__gym__" + one["name"], "parameters": one["inputSchema"]}
+                for one in self.mcp("tools/list")["tools"]]
+        return (events or [json.loads(said)])[-1]["result"]""",
+)
+
+
+@pytest.mark.slow
+async def test_a_tool_that_a_later_step_offers(speaker: Any) -> None:
+    door = environment(Environment(resource=Door, description=""), "door")
+    calls = [answer(function_call(f"mcp__gym__{name}", '{"by": 2}', name)) for name in ("up", "open")]
+    engine = Engine(*calls, answer("done"))
+    async with hall(speaker(LISTENING), engine, door) as system:
+        (record,) = await system.make(rollout_spec(row(), environment="door", agent="acp", steps=True))
+    assert (record.outcome, record.reward) == (Completed(), 1.0)
+    offered = [
+        [one["name"] for one in json.loads(bytes(call.params))["tools"]] for call, _ in engine.calls.items
+    ]
+    assert offered == [["mcp__gym__up"], ["mcp__gym__up", "mcp__gym__open"]]
+
+
 @pytest.mark.slow
 async def test_a_harbor_task_of_two_steps(speaker: Any, tmp_path: Path) -> None:
     """The box by its tool; each instruction is a prompt."""

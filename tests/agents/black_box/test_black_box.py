@@ -301,3 +301,23 @@ ask("three")
     assert kinds[0] == kinds[2] == ("side", 0.0)
     assert kinds[1] == ("retry", 0.0)
     assert kinds[3][0] in ("parallel", "retry", "side")  # the two may have been answered one after the other
+
+
+TITLED = (
+    PLAIN
+    + """
+tool = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}
+for question in sys.argv[1:]:
+    ask(question, **({"tools": [tool]} if question == "work" else {}))
+"""
+)
+
+
+@pytest.mark.parametrize("order", [("work", "a title?"), ("a title?", "work"), ("work", "a title?", "work")])
+async def test_a_question_for_a_title_is_not_judged(order: tuple[str, ...], harness: Any) -> None:
+    """It is as long as the work, offers no tools, and may come first or last."""
+    answers = {"work": answer("done"), "a title?": answer("Weather")}
+    engine = Engine(*(answers[question] for question in order))
+    record = await play(harness(TITLED, *order), engine)
+    assert (record.outcome, record.reward, record.turns) == (Completed(), 1.0, len(order))
+    assert json.loads(bytes(record.row))["response"]["output"][-1]["content"][0]["text"] == "done"

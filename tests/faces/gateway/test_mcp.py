@@ -35,6 +35,7 @@ class Counter:
 
     def __init__(self) -> None:
         self.count = 0
+        self.tools: list[Raw] = []
         self.begun = anyio.Event()
         self.go = anyio.Event()
         self.go.set()
@@ -76,7 +77,8 @@ async def stand() -> AsyncGenerator[Stand]:
     counter = Counter()
     async with anyio.create_task_group() as tasks:
         search = {"type": "web_search"}
-        tools = ToolServer([Raw(json.dumps(one).encode()) for one in (ADD, search)], counter.call, tasks)
+        counter.tools = [Raw(json.dumps(one).encode()) for one in (ADD, search)]
+        tools = ToolServer(lambda: counter.tools, counter.call, tasks)
         async with standing(tools=tools, anonymous=False) as gateway:
             yield Stand(gateway, counter)
         tasks.cancel_scope.cancel()
@@ -94,6 +96,32 @@ async def test_the_sdks_client_lists_and_calls(mode: str) -> None:
         ("5", False),
         ("not below 0", True),
     ]
+
+
+@pytest.mark.parametrize("mode", ["legacy", NEW])
+async def test_a_tool_that_is_offered_later(mode: str) -> None:
+    """The SDK's client is told before the answer to its call, or lists again by itself."""
+    mcp = pytest.importorskip("mcp", reason="needs pip install 'gym-runtime[dev]'")
+    heard: list[str] = []
+
+    async def hear(message: Any) -> None:
+        heard.append(type(message).__name__)
+
+    async with (
+        stand() as here,
+        mcp.Client(here.gateway.url + here.path, mode=mode, message_handler=hear) as client,
+    ):
+        await client.list_tools()
+        await client.call_tool("add", {"amount": 1})
+        assert heard == []
+        here.counter.tools = [*here.counter.tools, Raw(json.dumps({**ADD, "name": "sum"}).encode())]
+        for _ in range(2):
+            await client.call_tool("add", {"amount": 1})
+        assert heard == (["ToolListChangedNotification"] if mode == "legacy" else [])
+        assert [one.name for one in (await client.list_tools()).tools] == ["add", "sum"]
+        assert (await client.call_tool("sum", {"amount": 1})).content[0].text == "4"
+        status, said = await here.old("tools/call", name="sum", arguments={"amount": 1})
+        assert (status, said["result"]["content"][0]["text"]) == (200, "5")
 
 
 async def test_both_forms_by_hand() -> None:
@@ -205,7 +233,8 @@ async def test_calls_of_clients_that_have_left_are_bounded() -> None:
 
     async with anyio.create_task_group() as tasks:
         for most, arguments in ((MAX_CALLS, {"amount": 1}), (15, large)):
-            server = ToolServer([Raw(json.dumps(ADD).encode())], counter.call, tasks)
+            counter.tools = [Raw(json.dumps(ADD).encode())]
+            server = ToolServer(lambda: counter.tools, counter.call, tasks)
             assert [await left(server, number, arguments) for number in range(most)] == [""] * most
             assert "too many calls are in progress" in await left(server, most, arguments, 30.0)
             assert {len(key) for key in server._unread} == {32}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -20,23 +20,43 @@ pytest.importorskip("inspect_ai", reason="needs inspect_ai 0.3.285: pip install 
 from gym_resources.guests.played import inspect_play
 
 # Each task is loaded several times, which takes seconds.
-pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(1200)]
 
 TASKS = OWN / "inspect_tasks.py"
 ADD = function_call("add", '{"a": 1, "b": 1}', "1")
 SUBMIT = function_call("submit", '{"answer": "2"}', "2")
+Told = str | list[Any]
+"""An answer of the model: a text, or a tool and its arguments."""
 
-CASES: list[tuple[str, list[Any], str]] = [
-    ("sums", ["2"], ""),
-    ("sums", ["3"], ""),
-    ("tools", [["add", {"a": 1, "b": 1}], "It is 2."], ""),
-    ("agent", [["add", {"a": 1, "b": 1}], ["submit", {"answer": "2"}]], ""),
-    ("choices", ["ANSWER: B"], ""),
-    ("two_scorers", ["so 2 it is"], "score=includes"),
-    ("dict_score", ["2"], "score=both.right"),
-    ("graded", ["2"], ""),
-    ("local", [["shell", {"command": "echo $((1+1))"}], "2"], ""),
+
+class Case(NamedTuple):
+    """What the model says, sample by sample; a conversation that goes on gets the last answer again."""
+
+    task: str
+    samples: list[list[Told]]
+    score: str = ""
+
+
+def sums(*turns: Told) -> list[list[Told]]:
+    """Turns for the samples 1+1 to 5+5: N stands for the answer, which is wrong for the even ones."""
+    said = [str(2 * n if n % 2 else 7) for n in range(1, 6)]
+    return [msgspec.json.decode(msgspec.json.encode(turns).replace(b"N", number.encode())) for number in said]
+
+
+CASES = [
+    Case("sums", sums("N")),
+    Case("tools", sums(["add", {"a": 1, "b": 1}], "It is N.")),
+    Case("agent", sums(["add", {"a": 1, "b": 1}], ["submit", {"answer": "N"}])),
+    Case("choices", [[f"ANSWER: {letter}"] for letter in "BABAB"]),
+    Case("two_scorers", sums("so N it is"), "includes"),
+    Case("dict_score", sums("N"), "both.right"),
+    Case("graded", sums("N")),
+    Case("local", sums(["shell", {"command": "echo N"}], "N")),
+    Case("limited", sums("N", ["add", {"a": 1, "b": 1}])),
+    Case("nan", sums("N")),
 ]
+RESCORED = {"sums": 2, "tools": 2, "two_scorers": 2, "agent": 2, "local": 1, "limited": 1}
+"""Tasks whose logs ``inspect score`` can score, and how many rollouts of a sample there are: 50 in all."""
 
 DIRECT = """
 import json, sys
@@ -44,57 +64,106 @@ from inspect_ai import eval
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai._eval.loader import load_tasks
 
-def model(*turns):
-    outputs = [ModelOutput.for_tool_call("mockllm", one[0], one[1]) if isinstance(one, list)
-               else ModelOutput.from_content("mockllm", one) for one in turns]
-    for one in outputs:
+def model(samples):
+    begun = []
+    def respond(input, tools, tool_choice, config):
+        turn = sum(one.role == "assistant" for one in input)
+        begun.extend([0] * (turn == 0))
+        said = samples[len(begun) - 1][:turn + 1][-1]
+        one = (ModelOutput.for_tool_call("mockllm", *said) if isinstance(said, list)
+               else ModelOutput.from_content("mockllm", said))
         one.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # else a tokenizer is loaded
-    return get_model("mockllm/model", custom_outputs=outputs, memoize=False)
+        return one
+    return get_model("mockllm/model", custom_outputs=respond, memoize=False)
 
 found = []
-for task, turns, _ in json.loads(sys.argv[2]):
-    (log,) = eval(load_tasks([f"{sys.argv[1]}@{task}"], {}), model=model(*turns), limit=1, display="none",
-                  model_roles={"grader": model("GRADE: C")}, log_dir=sys.argv[3])
-    found.append({name: one.value for name, one in log.samples[0].scores.items()})
+for task, samples, _ in json.loads(sys.argv[2]):
+    (log,) = eval(load_tasks([f"{sys.argv[1]}@{task}"], {}), model=model(samples), display="none",
+                  max_samples=1, model_roles={"grader": model([["GRADE: C"]] * 5)}, log_dir=sys.argv[3])
+    found.append([{name: one.value for name, one in each.scores.items()} for each in log.samples])
 print("SCORES", json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
-def scores(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The scores of `inspect eval` for the first sample of each case."""
+def scores(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """The scores of `inspect eval` for the samples of each case."""
     folder = str(tmp_path_factory.mktemp("logs"))
     program = [sys.executable, "-c", DIRECT, str(TASKS), msgspec.json.encode(CASES).decode(), folder]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert "SCORES" in done.stdout, done.stderr
-    return msgspec.json.decode(done.stdout.partition("SCORES ")[2])
+    return msgspec.json.decode(done.stdout.partition("SCORES ")[2].replace("NaN", "null"))
 
 
-def played(turns: list[Any]) -> list[Any]:
-    """The same answers for our engine."""
-    return [
-        answer(function_call(one[0], msgspec.json.encode(one[1]).decode(), f"call_{number}"))
-        if isinstance(one, list)
-        else answer(one)
-        for number, one in enumerate(turns)
-    ]
+class Samples(Engine):
+    """A model that answers each row with the turns of its sample."""
+
+    def __init__(self, samples: list[list[Told]]) -> None:
+        super().__init__(answer(""))
+        self._samples = samples
+
+    async def respond(self, call: Any, context: Any) -> Any:
+        told = self._samples[int(context.rollout.rsplit(".", 2)[1])]
+        self._turns = [
+            answer(function_call(one[0], msgspec.json.encode(one[1]).decode(), f"call_{number}"))
+            if isinstance(one, list)
+            else answer(one)
+            for number, one in enumerate(told)
+        ]
+        return await super().respond(call, context)
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
-async def test_scores_are_inspects(case: int, scores: list[dict[str, Any]]) -> None:
-    (task, turns, setting), expected = CASES[case], scores[case]
-    name = f"inspect:{TASKS}@{task}{'?' + setting if setting else ''}"
-    judge = {"judge": Engine(answer("GRADE: C"))} if task == "graded" else {}
-    async with guest(name, *played(turns), **judge) as system:
-        roles = {"roles": {"judge": "judge"}} if judge else {}
-        (record,) = await made(system, name, own_rows(name, 1), **roles)
-    assert record.outcome == Completed(), record.outcome
-    value: Any = next(iter(expected.values())) if not setting else None
-    if value is None:
-        scorer, _, key = setting.removeprefix("score=").partition(".")
-        value = expected[scorer][key] if key else expected[scorer]
-    assert record.reward == {"C": 1.0, "I": 0.0}.get(value, value)
-    assert record.turns == len(turns)
+def number_of(scores: dict[str, Any], chosen: str) -> float | None:
+    """A sample's score as a reward; None for NaN."""
+    scorer, _, key = (chosen or next(iter(scores))).partition(".")
+    value = scores[scorer][key] if key else scores[scorer]
+    return {"C": 1.0, "I": 0.0}.get(value, value)
+
+
+async def test_scores_are_inspects(scores: list[list[dict[str, Any]]], tmp_path: Path) -> None:
+    """10 tasks of 5 samples, as `inspect eval` scores them; 50 exported samples, as `inspect score` does."""
+    same, lines, rewards = 0, list[bytes](), list[tuple[int, int, float]]()
+    for case, expected in zip(CASES, scores, strict=True):
+        settings = ["log=true", *([f"score={case.score}"] if case.score else [])]
+        name = f"inspect:{TASKS}@{case.task}?{'&'.join(settings)}"
+        judge = {"judge": Engine(answer("GRADE: C"))} if case.task == "graded" else {}
+        repeats = RESCORED.get(case.task, 1)
+        async with guest(name, Samples(case.samples), **judge) as system:
+            roles = {"roles": {"judge": "judge"}} if judge else {}
+            records = await made(system, name, own_rows(name), repeats=repeats, max_attempts=1, **roles)
+        for record in records:
+            wanted = number_of(expected[record.task_index], case.score)
+            assert record.reward == wanted, (case.task, record.task_index, record.ending)
+            assert wanted is not None or "unscored" in record.ending
+        same += len(expected)
+        if case.task in RESCORED:
+            lines += [bytes(one.row) for one in records]
+            rewards += [(one.task_index + 1, one.rollout_index + 1, one.reward or 0.0) for one in records]
+    assert same == 50
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    done = inspect_logs.export([tmp_path / "rows.jsonl"], tmp_path / "logs")
+    assert (done.rows, len(done.files)) == (50, len(RESCORED))
+    chosen = {case.task: case.score for case in CASES}
+    theirs = [each for path in map(Path, done.files) for each in rescored(path, chosen[path.stem[2:]])]
+    assert sorted(theirs) == sorted(rewards)
+    assert 0 < sum(reward for _, _, reward in rewards) < 50
+
+
+def rescored(path: Path, chosen: str) -> list[tuple[int, int, float]]:
+    """Each sample of a log, its epoch, and the score that ``inspect score`` writes."""
+    log = msgspec.json.decode(path.read_bytes())
+    for sample in log["samples"]:
+        sample["scores"] = {}  # what was scored before must not be what is found
+    path.write_bytes(msgspec.json.encode(log))
+    command = [sys.executable, "-m", "inspect_ai", "score", str(path), "--overwrite", "--action", "overwrite"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    samples = msgspec.json.decode(path.read_bytes())["samples"]
+    found: list[tuple[int, int, float]] = []
+    for one in samples:
+        values = {name: score["value"] for name, score in one["scores"].items()}
+        found.append((one["id"], one["epoch"], number_of(values, chosen) or 0.0))
+    return found
 
 
 async def test_what_the_model_sees_and_what_the_row_has() -> None:
@@ -171,49 +240,6 @@ async def test_a_command_of_the_model_reaches_no_stream_of_its_judge() -> None:
     assert (record.outcome, record.reward) == (Completed(), 0.0), record.outcome
     ((_, output),) = [one for one in said(record) if one[0] == "function_call_output"]
     assert "Permission denied" in output
-
-
-SCORED = [("sums", "2", ""), ("choices", "ANSWER: B", ""), ("two_scorers", "so 2 it is", "score=includes")]
-
-
-def scored(path: Path, chosen: str) -> list[tuple[int, int, float]]:
-    """Each sample of a log, its epoch, and the score that ``inspect score`` writes."""
-    log = msgspec.json.decode(path.read_bytes())
-    for sample in log["samples"]:
-        sample["scores"] = {}  # what was scored before must not be what is found
-    path.write_bytes(msgspec.json.encode(log))
-    command = [sys.executable, "-m", "inspect_ai", "score", str(path), "--overwrite", "--action", "overwrite"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: list[tuple[int, int, float]] = []
-    for sample in msgspec.json.decode(path.read_bytes())["samples"]:
-        value = sample["scores"][chosen or next(iter(sample["scores"]))]["value"]
-        found.append((sample["id"], sample["epoch"], {"C": 1.0, "I": 0.0}[value]))
-    return sorted(found)
-
-
-async def test_inspect_score_agrees_on_our_logs(tmp_path: Path) -> None:
-    """All samples of these tasks, two rollouts of each: what `inspect score` says of the exported logs."""
-    rewards: list[tuple[int, int, float]] = []
-    lines: list[bytes] = []
-    for task, reply, setting in SCORED:
-        name = f"inspect:{TASKS}@{task}?log=true&{setting}".rstrip("&")
-        async with guest(name, answer(reply)) as system:
-            records = await made(system, name, own_rows(name), repeats=2)
-        assert all(record.outcome == Completed() for record in records), [one.ending for one in records]
-        rewards += sorted(
-            (result(one)["inspect"]["id"], one.rollout_index + 1, one.reward or 0.0) for one in records
-        )
-        lines += [bytes(record.row) for record in records]
-    assert 0 < sum(reward for _, _, reward in rewards) < len(rewards)
-    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    done = inspect_logs.export([tmp_path / "rows.jsonl"], tmp_path / "logs")
-    assert (done.rows, len(done.files)) == (len(lines), len(SCORED))
-    chosen = [setting.removeprefix("score=") for _, _, setting in SCORED]
-    theirs = [
-        each for path, name in zip(done.files, chosen, strict=True) for each in scored(Path(path), name)
-    ]
-    assert theirs == rewards
 
 
 def test_arguments_that_are_nested_too_deep_are_the_models_mistake() -> None:

@@ -6,7 +6,8 @@
 
 The model that its solver asks is a provider of ours, which asks the worker over standard input and output.
 
-Source: inspect_ai 0.3.285; `load_tasks` is the loader that ``inspect eval`` has for names of tasks.
+Source: inspect_ai 0.3.285; `load_tasks` is the loader that ``inspect eval`` has for names of tasks, and
+`ensure_entry_points` imports the packages that bring tasks.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import ctypes
 import hashlib
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any, BinaryIO
 
 import anyio
@@ -27,6 +31,7 @@ from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import Reasoning
 from inspect_ai import eval_async
 from inspect_ai._eval.loader import load_tasks
+from inspect_ai._util.entrypoints import ensure_entry_points
 from inspect_ai.model import (
     ChatCompletionChoice,
     ChatMessageAssistant,
@@ -46,6 +51,17 @@ PROVIDER, POLICY = "gym", "policy"
 TEXT_CHARS = 4000
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 """inspect's letters; any other text that is no number is 0 there, with a warning, and a failure here."""
+_LATER = (
+    "inspect_ai._control.current_server",
+    "inspect_ai.agent._acp.transport_live",
+    "inspect_ai.hooks._startup",
+    "inspect_ai.model._openai_responses",
+    "inspect_ai.model._providers.anthropic",
+    "rich.markdown",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+)
+"""Modules that inspect imports while it plays, with thousands of others."""
 _LENGTH_BYTES = 8
 _SET_DUMPABLE = 4  # of prctl
 
@@ -168,8 +184,18 @@ class _Worker:
             return Reply(answer)
 
 
+def import_all() -> None:
+    """Import what most samples need, for the processes that are forked from this one."""
+    for name in _LATER:
+        with suppress(ImportError):
+            import_module(name)
+    ensure_entry_points()
+
+
 def main() -> None:
     """Play one sample."""
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # as Python does in a fork with its own generator
     # What a tool runs here, as the same user, must not reach this process's memory and streams.
     ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
     worker = _Worker()
@@ -234,6 +260,8 @@ def _log(log: Any) -> dict[str, Any]:
         sample.pop("events", None)
     # ``inspect score`` would look for providers that only this process has.
     fields["eval"] |= {"model": "none/none", "model_roles": {}}
+    if file := fields["eval"].get("task_file"):  # relative to a folder that only this process has
+        fields["eval"]["task_file"] = os.path.abspath(file)
     return fields
 
 
@@ -358,7 +386,3 @@ def _call(call_id: str, name: str, arguments: str) -> Any:
     except UNREADABLE as error:
         return ToolCall(id=call_id, function=name, arguments={}, parse_error=f"no JSON object: {error}")
     return ToolCall(id=call_id, function=name, arguments=decoded)
-
-
-if __name__ == "__main__":
-    main()

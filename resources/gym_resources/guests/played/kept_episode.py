@@ -17,7 +17,7 @@ from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 from gym_runtime import Episode, Reply, ResourceError, SessionLost, Step, Task, TaskError, Verdict
 from gym_runtime.errors import UNREADABLE
-from gym_sandbox import Limits, Sandbox
+from gym_sandbox import Limits, Sandbox, Script
 from gym_sandbox.frames import decoded
 from gym_sandbox.processes import Child, EndOfProcess
 from gym_sandbox.readable_files import import_path
@@ -35,13 +35,14 @@ class KeptEpisode(Episode[Task]):
     """A rollout of a guest.
 
     Attributes:
-        program: what is started; it gets `start` and the row in its first frame.
+        program: what is started; it gets `start` and the row in its first frame. A script is imported once
+            in each worker, and its processes share that memory.
         start: what the user has named.
         readable: the files and folders that the user has named.
         asks: which of our roles stands for each of the guest's.
     """
 
-    program: ClassVar[tuple[str, ...]]
+    program: ClassVar[tuple[str, ...] | Script]
     start: ClassVar[Any]
     readable: ClassVar[tuple[str, ...]] = ()
     asks: ClassVar[Mapping[str, str]] = {}
