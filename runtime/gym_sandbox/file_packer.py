@@ -48,6 +48,8 @@ KEPT_KIB = 48 << 10
 """A fork that has used more memory ends after its request; the next one needs another fork."""
 MOST_ENTRIES = 1_000_000
 SKIPPED = frozenset({"./proc", "./sys", "./dev"})
+OF_ENGINE = ("./etc/hosts", "./etc/hostname", "./etc/resolv.conf", "./run/.containerenv", "./.dockerenv")
+"""Files that engines put over those of an image."""
 FRAME = struct.Struct("!?I")
 
 _NS_GET_USERNS = 0xB701
@@ -305,13 +307,16 @@ def _opened(folder: int, name: str) -> int:
 
 
 def begin(connection: Connection, tops: list[Top], upper: str) -> None:
-    """Tell the digest of the files that are there, where changes are seen, and the moment."""
+    """Tell the digest of the files that are there, where changes are seen, and the moment.
+
+    Those of an image that its engine writes differ from machine to machine, and with the container's name.
+    """
     here = os.open(".", os.O_RDONLY)
     listed = [
         b"%d %s" % (info.st_size, os.fsencode(name))
         for name in dict.fromkeys(top.name for top in tops)
         for name, info, _ in walk(Top(here, name), set())
-        if stat.S_ISREG(info.st_mode)
+        if stat.S_ISREG(info.st_mode) and name not in OF_ENGINE
     ]
     # As `find -printf '%s %p\\0' | sort -z | sha256sum` in a container, of which this program sees nothing.
     digest = sha256(b"".join(b"%s\0" % one for one in sorted(listed))).hexdigest()[:32]

@@ -262,6 +262,16 @@ async def victims(system: System, gym: Client, kind: str) -> list[int]:
             return [worker.pid for worker in known if worker.in_use or kind == "model"]
 
 
+async def hit(system: System, gym: Client, kind: str, chance: random.Random) -> int:
+    """Kill or stop one of a kind; its process id, or 0 if there is none now."""
+    found = await victims(system, gym, kind.removeprefix(FROZEN))
+    with suppress(IndexError, ProcessLookupError):  # it may have ended meanwhile
+        pid = chance.choice(found)
+        os.kill(pid, signal.SIGSTOP if kind.startswith(FROZEN) else signal.SIGKILL)
+        return pid
+    return 0
+
+
 async def played(
     loop: Loop,
     count: int,
@@ -305,13 +315,10 @@ async def played(
                         least = len(scripted.asked) + turns
                         if count - len(records) <= left:
                             break
-                        while not (found := await victims(system, gym, kind.removeprefix(FROZEN))):
+                        while not (pid := await hit(system, gym, kind, chance)):
                             await anyio.sleep(0.1)
-                        with suppress(ProcessLookupError):
-                            pid = chance.choice(found)
-                            os.kill(pid, signal.SIGSTOP if kind.startswith(FROZEN) else signal.SIGKILL)
-                            killed.append((time.monotonic(), kind))
-                            frozen += [pid] if kind.startswith(FROZEN) else []
+                        killed.append((time.monotonic(), kind))
+                        frozen += [pid] if kind.startswith(FROZEN) else []
             woken_s = time.monotonic()
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)

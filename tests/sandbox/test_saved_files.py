@@ -154,6 +154,24 @@ async def test_another_container_gets_the_files_and_only_changes_are_stored(imag
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("way")
+async def test_what_an_engine_writes_into_a_container_is_no_part_of_its_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Podman writes the container's name into ``/etc/hosts``, and what is in the machine's own."""
+    store = MemoryStore()
+    with images.used("podman", monkeypatch):
+        async with box(store, image=images.NAME) as (container, files):
+            hosts = await run(container, "cat /etc/hosts")
+            await run(container, "echo 1 >/etc/one")
+            saved = await files.save()
+        monkeypatch.setattr(container_engines.secrets, "token_hex", lambda size: f"longer{'0' * size}")
+        async with box(store, saved, images.NAME) as (container, _):
+            assert len(await run(container, "cat /etc/hosts")) > len(hosts)
+            assert await run(container, "cat /etc/one") == b"1\n"
+
+
+@pytest.mark.slow
 async def test_either_way_unpacks_what_the_other_has_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     saved: Any = None
