@@ -112,6 +112,10 @@ assert 1.5 * RETRY_PAUSE_S[1] < PLACE_KEPT_S, (
     "a suspect would lose its place before it is asked again (jitter 1.5)"
 )
 
+REPLACED_S = 10.0
+"""How long a call whose worker ended with it alone waits for the worker that replaces it, to learn what ended
+the lost one. A supervisor starts one within a few seconds."""
+
 # -- sessions (`gym_runtime.workers.sessions`, `gym_runtime.workers.resource_worker`) ---------------------
 
 SESSIONS_SWEPT_S = 15.0

@@ -1,9 +1,10 @@
 """Packs and unpacks the files of containers: a program of its own, beside the worker.
 
-A worker starts it once and asks it through a socket (`gym_sandbox.seen_files`); it forks for each request.
+A worker starts it once and asks it through a socket (`gym_sandbox.seen_files`); it forks for each container.
 The fork joins the container's mounts, so that each path, and each link that a model's program has made, is
 one of the container, whatever changes while it is read. Nothing in the container sees the fork, and it
-imports nothing any more. What it sends and unpacks: `gym_sandbox.layer_archive`.
+imports nothing any more. It serves one request after the other, until the container or the worker ends: to
+fork and to join cost more than to pack a few files. What it sends and unpacks: `gym_sandbox.layer_archive`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import stat
@@ -42,8 +44,12 @@ from gym_sandbox.layer_archive import (
 
 LIMIT_S = 60
 MEMORY_BYTES = 1 << 30
+KEPT_KIB = 48 << 10
+"""A fork that has used more memory ends after its request; the next one needs another fork."""
 MOST_ENTRIES = 1_000_000
 SKIPPED = frozenset({"./proc", "./sys", "./dev"})
+OF_ENGINE = ("./etc/hosts", "./etc/hostname", "./etc/resolv.conf", "./run/.containerenv", "./.dockerenv")
+"""Files that engines put over those of an image."""
 FRAME = struct.Struct("!?I")
 
 _NS_GET_USERNS = 0xB701
@@ -97,6 +103,13 @@ class Connection:
         _, size = FRAME.unpack(self._exactly(FRAME.size))
         return self._exactly(size)
 
+    def next_request(self, container: int) -> str:
+        """What is asked next; empty when the worker, or the container with this descriptor, has ended."""
+        ready, _, _ = select.select([self._socket, container], [], [])
+        return (
+            "" if container in ready or not self._socket.recv(1, socket.MSG_PEEK) else self.receive().decode()
+        )
+
     def _exactly(self, size: int) -> bytes:
         found = bytearray()
         while len(found) < size:
@@ -133,21 +146,28 @@ def _reap(*_: object) -> None:
 
 def _serve(connection: Connection, request: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.alarm(LIMIT_S)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     code = 1
     try:
         # What a container's files would be imported by the name of a module is not looked for.
         sys.path.clear()
         sys.meta_path.clear()
+        container, asked = os.pidfd_open(request["process"]), request["do"]
+        signal.alarm(LIMIT_S)
         tops, upper = join(request)
-        match request["do"]:
-            case "begin":
-                begin(connection, tops, upper)
-            case "pack":
-                pack(connection, tops)
-            case _:
-                restore(connection, tops, owners=request["image"])
+        while asked:
+            match asked:
+                case "begin":
+                    begin(connection, tops, upper)
+                case "pack":
+                    pack(connection, tops)
+                case _:
+                    restore(connection, tops, owners=request["image"])
+            signal.alarm(0)
+            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > KEPT_KIB:
+                break
+            asked = connection.next_request(container)
+            signal.alarm(LIMIT_S)
         code = 0
     # Whatever it is, the worker is told, and the fork must not go on as the process that forks.
     except Exception as error:  # noqa: BLE001
@@ -287,13 +307,16 @@ def _opened(folder: int, name: str) -> int:
 
 
 def begin(connection: Connection, tops: list[Top], upper: str) -> None:
-    """Tell the digest of the files that are there, where changes are seen, and the moment."""
+    """Tell the digest of the files that are there, where changes are seen, and the moment.
+
+    Those of an image that its engine writes differ from machine to machine, and with the container's name.
+    """
     here = os.open(".", os.O_RDONLY)
     listed = [
         b"%d %s" % (info.st_size, os.fsencode(name))
         for name in dict.fromkeys(top.name for top in tops)
         for name, info, _ in walk(Top(here, name), set())
-        if stat.S_ISREG(info.st_mode)
+        if stat.S_ISREG(info.st_mode) and name not in OF_ENGINE
     ]
     # As `find -printf '%s %p\\0' | sort -z | sha256sum` in a container, of which this program sees nothing.
     digest = sha256(b"".join(b"%s\0" % one for one in sorted(listed))).hexdigest()[:32]

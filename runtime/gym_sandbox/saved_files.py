@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import msgspec
 from anyio import to_thread
 
-from gym_sandbox import layer_archive, seen_files
+from gym_sandbox import file_packer, layer_archive, seen_files
 from gym_sandbox.container import Container
 from gym_sandbox.sandbox_errors import SetupError, StartError
 
@@ -72,11 +72,12 @@ _NAMES = r"""xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 ! -path "$A" !
   ! -path "./tmp/.gym-*" -printf "%y %p\0" 2>/dev/null; :' sh"""
 _SKIPPED = r"""\( -path "$A" -o -path "$B" -o -path "./tmp/.gym-*" -o -path ./proc -o -path ./sys -o \
   -path ./dev \)"""
+_OWN_FILES = " ".join(f"! -path {name}" for name in file_packer.OF_ENGINE)
 _DIRS = r"""-type d -fprintf "$room/dirs" '%i %p\0'"""
 _TELL_DIRS = 'sort -z "$room/dirs" | gzip -1n | base64 -w0'
 BEGIN = rf"""
 {_ROOM}
-find $FOLDERS -xdev {_SKIPPED} -prune -o \( {_DIRS} , -type f -printf '%s %p\0' \) 2>/dev/null |
+find $FOLDERS -xdev {_SKIPPED} -prune -o \( {_DIRS} , -type f {_OWN_FILES} -printf '%s %p\0' \) 2>/dev/null |
   sort -z | sha256sum | cut -c-32 | tr '\n' ' ' && {_CLOCK} && {_TELL_DIRS}
 """
 AGAIN = rf"""

@@ -1,6 +1,6 @@
 """The files of a container as this worker sees them: packed and unpacked by a process beside the container.
 
-It is `gym_sandbox.file_packer`, one for each worker, which forks for each request and in the fork joins the
+It is `gym_sandbox.file_packer`, one for each worker, which forks for each container and in the fork joins the
 container's mounts. That costs no program in the container, and no memory here but a frame at a time. It needs
 that the container's first process runs on this machine, and that this worker may join it: so containers of
 bubblewrap, and those of an engine of this user. Others pack by themselves (`gym_sandbox.saved_files`).
@@ -14,6 +14,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from functools import cache
@@ -60,6 +61,7 @@ class SeenFiles:
             "image": image,
             "folders": folders,
         }
+        self._kept: _Stream | None = None
 
     async def begin(self, token: str) -> tuple[str, bytes]:
         """A digest of the names and sizes of its files, and a moment.
@@ -73,7 +75,7 @@ class SeenFiles:
         async with self._asked("begin", token=token) as stream:
             begun = msgspec.json.decode(await stream.receive(), type=_Begun)
             self._request["upper"] = begun.upper
-            return begun.base, await stream.receive()
+            return begun.base, await stream.moment()
 
     @asynccontextmanager
     async def packed(self, since: bytes) -> AsyncGenerator[Packed]:
@@ -98,10 +100,23 @@ class SeenFiles:
 
     @asynccontextmanager
     async def _asked(self, what: str, token: str = "", limit_s: float = LIMIT_S) -> AsyncGenerator[_Stream]:
-        request = msgspec.json.encode({**self._request, "do": what, "token": token})
+        stream, self._kept = self._kept, None
         with anyio.move_on_after(limit_s) as scope:
-            async with _stream(request) as stream:
+            try:
+                if stream is not None and stream.usable:
+                    await stream.send(what.encode())
+                else:
+                    stream = await _connected(
+                        msgspec.json.encode({**self._request, "do": what, "token": token})
+                    )
+                stream.ended = False
                 yield stream
+            finally:
+                if stream is not None:
+                    if stream.ended and self._kept is None:
+                        self._kept = stream
+                    else:
+                        stream.close()
         if scope.cancelled_caught:
             raise UnseenError(f"its files were not read within {limit_s:g} s")
 
@@ -124,7 +139,7 @@ class Packed:
 
     async def moment(self) -> bytes:
         """The moment, when all pieces are read."""
-        return await self._stream.receive()
+        return await self._stream.moment()
 
 
 class Unpacking:
@@ -146,7 +161,7 @@ class Unpacking:
     async def moment(self) -> bytes:
         """The moment, when there are no more layers; what is changed later differs from it."""
         await self._stream.send(b"")
-        return await self._stream.receive()
+        return await self._stream.moment()
 
 
 async def seen(container: Container, folders: list[str]) -> tuple[SeenFiles, str, bytes] | None:
@@ -178,10 +193,37 @@ async def seen(container: Container, folders: list[str]) -> tuple[SeenFiles, str
 
 
 class _Stream:
-    """Frames to and from a fork."""
+    """Frames to and from a fork, which ends when this is closed, or forgotten.
+
+    Attributes:
+        ended: the last request is answered; another one may follow.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
+        self.ended = False
         self._socket = connection
+        self._forgotten = weakref.finalize(self, connection.close)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the fork still waits for a request."""
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        with suppress(OSError):
+            anyio.notify_closing(self._socket)
+        self._forgotten()
+
+    async def moment(self) -> bytes:
+        """The last frame of the answer to a request."""
+        found = await self.receive()
+        self.ended = True
+        return found
 
     async def send(self, frame: bytes) -> None:
         rest = memoryview(file_packer.FRAME.pack(False, len(frame)) + frame)
@@ -279,24 +321,19 @@ def server() -> PackingServer:
     return known[0]
 
 
-@asynccontextmanager
-async def _stream(request: bytes) -> AsyncGenerator[_Stream]:
+async def _connected(request: bytes) -> _Stream:
+    """A new fork with its first request."""
     ours, theirs = socket.socketpair()
-    with ours:
-        ours.setblocking(False)
-        with theirs:
-            while True:
-                asked = server()
-                try:
-                    socket.send_fds(asked.socket, [request], [theirs.fileno()])
-                    break
-                except BlockingIOError:
-                    await anyio.wait_writable(asked.socket)
-                except OSError as error:
-                    if not asked.ended:
-                        raise UnseenError(str(error)) from error
-        try:
-            yield _Stream(ours)
-        finally:
-            with suppress(OSError):
-                anyio.notify_closing(ours)
+    ours.setblocking(False)
+    stream = _Stream(ours)
+    with theirs:
+        while True:
+            asked = server()
+            try:
+                socket.send_fds(asked.socket, [request], [theirs.fileno()])
+                return stream
+            except BlockingIOError:
+                await anyio.wait_writable(asked.socket)
+            except OSError as error:
+                if not asked.ended:
+                    raise UnseenError(str(error)) from error

@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 import anyio
+import psutil
 from gym_sandbox import Container, Limits, saved_files, seen_files
 from gym_sandbox.saved_files import SavedFiles
 from measure import print_table
@@ -42,9 +43,10 @@ SETTLED_S = 0.3
 
 
 def used_s() -> float:
-    """The CPU of this process, and of the one beside it, in seconds."""
+    """The CPU of this process, and of those beside it, in seconds."""
     own = resource.getrusage(resource.RUSAGE_SELF)
-    return own.ru_utime + own.ru_stime + of_s(seen_files.server().pid)
+    beside = psutil.Process(seen_files.server().pid)
+    return own.ru_utime + own.ru_stime + sum(of_s(one.pid) for one in (beside, *beside.children()))
 
 
 def of_s(process: int) -> float:

@@ -19,6 +19,7 @@ LOST = "resources/swe/test_lost_containers.py"
 RESUMED = "agents/black_box/test_resumed_programs.py"
 LEASES = "boxes/test_leases.py"
 FORKS = "runtime/client/test_forks.py"
+UNANSWERED = f"{SAVED}::test_the_worker_dies_before_it_answers_and_the_call_is_made_again_on_the_state_before"
 STATES = "runtime/client/test_forks_from_saved_states.py"
 
 
@@ -29,16 +30,26 @@ class Row(NamedTuple):
 
 
 FAULTS = (
+    Row("before files are read that were changed", (UNANSWERED,)),
     Row(
-        "before or while files are saved",
+        "while they are packed",
         (
+            f"{FILES}::test_what_reads_the_files_stays_for_the_next_time_and_may_be_killed",
             f"{SAVED}::test_a_call_whose_effects_are_lost_while_they_are_saved_is_made_again",
             f"{LOST}::test_without_its_files_the_session_is_lost",
         ),
     ),
     Row(
-        "a state is stored, and its turn is not",
-        (f"{SAVED}::test_only_the_calls_after_the_last_state_are_repeated",),
+        "a layer is stored in part",
+        (f"{FILES}::test_what_reads_the_files_stays_for_the_next_time_and_may_be_killed",),
+    ),
+    Row("a state is stored, and nothing names it", (UNANSWERED,)),
+    Row(
+        "a state is named by an answer, and its turn is not stored",
+        (
+            f"{SAVED}::test_both_workers_die_and_the_journal_knows_the_state",
+            f"{SAVED}::test_only_the_calls_after_the_last_state_are_repeated",
+        ),
     ),
     Row(
         "the store is full, slow or gone",
@@ -92,6 +103,7 @@ FAULTS = (
         "environments start it again in on_restore; the rows of mini_swe_agent name what was lost, if its "
         "command said that it goes on; the model is not told, for repeated calls must answer as they did",
     ),
+    Row("the disk of a cache is full", (), "layers are not cached: each is read from the store"),
     Row(
         "hostile files",
         (
@@ -172,10 +184,9 @@ CHECKS = (
         "5 200 rollouts in containers, a worker killed every 5 s",
         (
             f"{KILLED}::test_harnesses_go_on_whatever_is_killed",
-            f"{KILLED}::test_hardly_a_call_is_repeated_in_a_box_whose_worker_is_killed",
+            "faults/test_killed_containers.py::test_hardly_a_call_is_repeated_in_a_box_whose_worker_is_killed",
         ),
-        "100 rollouts and 82 kills, one a second; each turn asked once. A worker killed every 5 s: "
-        "10 rollouts of 20 turns, 35 boxes lost, 1 call repeated; 200 rollouts did not end within 20 minutes",
+        "CPU is that of 10 ms a turn: 5 % where a turn costs 200 ms (test_cost_of_durability.py)",
     ),
     Row(
         "6 each fault is a test; schedules of kills in virtual time",

@@ -49,6 +49,7 @@ PROGRAMS = "GYM_TEST_PROGRAMS"
 HASH = "find . -name .git -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 ON_ITS_WAY_S = 1.0
+LONG_S = 7200.0
 IN_FLIGHT_S = 5.0
 """An answer is stored at most so long after the engine was asked for it, on a busy machine."""
 
@@ -154,13 +155,14 @@ async def engine(loop: Loop) -> AsyncGenerator[Engine]:
 
 
 class Loop(NamedTuple):
-    """What runs the rollouts: an environment, and a program unless the environment's own loop does; and after
-    how many turns with commands the model submits, by a command or in an answer."""
+    """What runs the rollouts: an environment, and a program unless the environment's own loop does; after how
+    many turns with commands the model submits, by a command or in an answer; and the image of containers."""
 
     environment: str
     program: Sequence[str] = ()
     submits: bool = False
     turns: int = 6
+    image: str = ""
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         if self.program:
@@ -168,6 +170,9 @@ class Loop(NamedTuple):
             return [{**ROW, "responses_create_params": {"input": one}} for one in asked]
         # The same files in each, and another prompt by which the engine tells them apart.
         row = next(local_rows.agent_rows(1, 7))
+        if self.image:
+            del row["files"], row["checks"]
+            row |= {"image_name": self.image, "setup_script": ":", "test_script": ":"}
         told = row["problem_statement"]
         return [{**row, "problem_statement": f"work on task {number}: {told}"} for number in range(count)]
 
@@ -177,7 +182,7 @@ class Loop(NamedTuple):
             return RolloutSettings(
                 agent="black_box", max_attempts=100, timeout_s=1800, skip_verification=1.0, max_turns=40
             )
-        return RolloutSettings(max_attempts=100, timeout_s=1800)
+        return RolloutSettings(max_attempts=100, timeout_s=LONG_S)
 
 
 class Played(NamedTuple):
@@ -257,6 +262,16 @@ async def victims(system: System, gym: Client, kind: str) -> list[int]:
             return [worker.pid for worker in known if worker.in_use or kind == "model"]
 
 
+async def hit(system: System, gym: Client, kind: str, chance: random.Random) -> int:
+    """Kill or stop one of a kind; its process id, or 0 if there is none now."""
+    found = await victims(system, gym, kind.removeprefix(FROZEN))
+    with suppress(IndexError, ProcessLookupError):  # it may have ended meanwhile
+        pid = chance.choice(found)
+        os.kill(pid, signal.SIGSTOP if kind.startswith(FROZEN) else signal.SIGKILL)
+        return pid
+    return 0
+
+
 async def played(
     loop: Loop,
     count: int,
@@ -300,13 +315,10 @@ async def played(
                         least = len(scripted.asked) + turns
                         if count - len(records) <= left:
                             break
-                        while not (found := await victims(system, gym, kind.removeprefix(FROZEN))):
+                        while not (pid := await hit(system, gym, kind, chance)):
                             await anyio.sleep(0.1)
-                        with suppress(ProcessLookupError):
-                            pid = chance.choice(found)
-                            os.kill(pid, signal.SIGSTOP if kind.startswith(FROZEN) else signal.SIGKILL)
-                            killed.append((time.monotonic(), kind))
-                            frozen += [pid] if kind.startswith(FROZEN) else []
+                        killed.append((time.monotonic(), kind))
+                        frozen += [pid] if kind.startswith(FROZEN) else []
             woken_s = time.monotonic()
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
@@ -415,7 +427,7 @@ def installed(name: str) -> Loop:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(LONG_S)
 @pytest.mark.parametrize("name", ["boxed", "mini", "codex", "claude"])
 async def test_harnesses_go_on_whatever_is_killed(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -447,30 +459,3 @@ async def test_harnesses_go_on_whatever_is_killed(
             f"{cpu_s / count:.1f} s of processor time a rollout, {usual_s / twins:.1f} undisturbed ({twins})"
         )
     assert_like_twin(disturbed, twin, count)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-async def test_hardly_a_call_is_repeated_in_a_box_whose_worker_is_killed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """``GYM_TEST_ROLLOUTS`` says how many rollouts of 20 turns; a resource worker is killed every 5 s, if
-    eight turns have been asked since."""
-    loop, count = boxed()._replace(turns=20), int(os.environ.get("GYM_TEST_ROLLOUTS", "12"))
-    twin = await played(loop, 1, monkeypatch)
-    # A call that alone was at work in three workers that ended counts as what has ended them: none is alone,
-    # and workers live until they have answered, however busy the machine is.
-    disturbed = await played(
-        loop, count, monkeypatch, ["resource"] * 1000, every_s=(5.0, 5.0), left=4, turns=8
-    )
-    parts = [gym_part(record) for record in disturbed.records.values()]
-    lost = [(part["rebuilt_sessions"], part.get("repeated_calls", 0)) for part in parts]
-    with capsys.disabled():
-        print(
-            f"\n{count} rollouts, {len(disturbed.killed)} kills, {sum(one for one, _ in lost)} boxes lost, "
-            f"{sum(calls for _, calls in lost)} calls repeated, "
-            f"at most {max(calls for _, calls in lost)} in a rollout"
-        )
-    assert_like_twin(disturbed, twin, count)
-    assert any(one for one, _ in lost)
-    assert all(calls <= 2 * one for one, calls in lost), "a state is saved after each call, but for a few"

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from gym_sandbox import Container, Limits, bubblewrap, container_engines, seen_files
+from gym_sandbox import Container, Limits, bubblewrap, container_engines, saved_files, seen_files
 from gym_sandbox.sandbox_errors import SetupError, StartError
 from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, PART_BYTES, TURN, SavedFiles
 from sandbox import images
@@ -154,6 +154,24 @@ async def test_another_container_gets_the_files_and_only_changes_are_stored(imag
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("way")
+async def test_what_an_engine_writes_into_a_container_is_no_part_of_its_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Podman writes the container's name into ``/etc/hosts``, and what is in the machine's own."""
+    store = MemoryStore()
+    with images.used("podman", monkeypatch):
+        async with box(store, image=images.NAME) as (container, files):
+            hosts = await run(container, "cat /etc/hosts")
+            await run(container, "echo 1 >/etc/one")
+            saved = await files.save()
+        monkeypatch.setattr(container_engines.secrets, "token_hex", lambda size: f"longer{'0' * size}")
+        async with box(store, saved, images.NAME) as (container, _):
+            assert len(await run(container, "cat /etc/hosts")) > len(hosts)
+            assert await run(container, "cat /etc/one") == b"1\n"
+
+
+@pytest.mark.slow
 async def test_either_way_unpacks_what_the_other_has_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     saved: Any = None
@@ -228,6 +246,46 @@ async def test_without_changes_nothing_is_stored_and_the_end_of_the_container_is
         await container.run("kill -9 -1", timeout_s=5)
         assert await files.save() is None
         assert container.ended
+
+
+def readers() -> list[psutil.Process]:
+    """The processes that read the files of containers of this process."""
+    return psutil.Process(seen_files.server().pid).children()
+
+
+async def test_what_reads_the_files_stays_for_the_next_time_and_may_be_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use(BESIDE, monkeypatch)
+    store = MemoryStore()
+    async with box(store) as (container, files):
+        (reader,) = readers()
+        await run(container, "echo 1 >one")
+        assert await files.save() is not None
+        assert readers() == [reader]
+        reader.kill()  # between two times: another one reads
+        reader.wait()
+        await run(container, "echo 2 >two")
+        saved = await files.save()
+        assert saved is not None
+        (reader,) = readers()
+
+        async def put(part: bytes) -> str:
+            reader.kill()  # while it packs
+            return await MemoryStore.put(store, part)
+
+        monkeypatch.setattr(store, "put", put)
+        await run(container, "head -c 3000000 /dev/urandom >three")
+        monkeypatch.setattr(saved_files, "PART_BYTES", 1 << 18)
+        assert await files.save() is None
+        monkeypatch.undo()
+        saved = await files.save()
+        assert saved is not None
+        digest = await run(container, "sha256sum one two three")
+        (reader,) = readers()
+    reader.wait(20)  # it ends with its container
+    async with box(store, saved) as (container, _):
+        assert await run(container, "sha256sum one two three") == digest
 
 
 @pytest.mark.usefixtures("way")

@@ -38,11 +38,11 @@ from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.actors import RoutedReply
 from gym_runtime.rpc.lost import InFlightRequest, LostAnswers, Pace
 from gym_runtime.rpc.meter import Meter
-from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, quarantined
+from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED, quarantined
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.watch import Members
-from gym_runtime.timing import MEMBER_ANSWER_S, RETRY_PAUSE_S
+from gym_runtime.timing import MEMBER_ANSWER_S, REPLACED_S, RETRY_PAUSE_S
 
 NO_WORKER_GRACE_S = 30.0
 """How long a request waits for any worker of its pool: a supervisor restarts a worker within a few
@@ -265,7 +265,7 @@ class Router:
             # Whatever ended the waiting, the router no longer asks workers about this request.
             self.over(hop, answered=data is not None)
         if data is None:
-            raise self._unanswered(view, hop, budget, sent)
+            raise await self._unanswered(view, hop, budget, sent)
         reply = decode_reply(data)
         # A retryable failure, such as a full worker, does not prove that a worker survives the call.
         if budget.suspects and (reply.fault is None or not reply.fault.retryable):
@@ -359,7 +359,7 @@ class Router:
             if hop.worker:
                 view.end(hop.worker, hop)
 
-    def _unanswered(
+    async def _unanswered(
         self, view: WorkerRegistry, hop: InFlightRequest, budget: RetryBudget, request: Request[Any]
     ) -> GymError:
         """The error for a request without an answer: its worker ended, or is alive but does not know it."""
@@ -370,9 +370,11 @@ class Router:
         if not view.has_drained(hop.worker):
             deaths = budget.died(hop.worker, _call_name(view.kind, request))
             # Another call of the rollout may be suspected, and this one not have been alone.
-            if deaths >= MAX_DEATHS and request.deaths >= ALONE_AT:
+            suspect = deaths >= MAX_DEATHS and request.deaths >= ALONE_AT
+            spared = deaths < MAX_KILLED and suspect and await _killed(view, hop.worker, request.deadline_s)
+            if suspect and not spared:
                 self._explained.update(budget.dead)
-                return quarantined(hop.kind, hop.pool)
+                return quarantined(hop.kind, hop.pool, deaths)
         return NoWorker(f"{hop.name} is gone")
 
     async def _abort(self, worker: str, request: Request[Any]) -> None:
@@ -381,6 +383,18 @@ class Router:
             # An error here must not replace the cancellation.
             with anyio.move_on_after(1, shield=True), suppress(GymError):
                 await self._bus.publish(f"abort.{token(worker, 'worker')}", request.key.encode())
+
+
+async def _killed(view: WorkerRegistry, worker: str, deadline_s: float) -> bool:
+    """Whether a lost worker was ended from outside, according to its replacement, which is waited for."""
+    with anyio.move_on_after(max(0.0, min(REPLACED_S, deadline_s - clock.monotonic()))):
+        while True:
+            changed = view.change()
+            for one in view.alive():
+                if worker in (one.crashed, one.killed):
+                    return worker == one.killed
+            await changed.wait()
+    return False
 
 
 def _call_name(kind: str, request: Request[Any]) -> str:

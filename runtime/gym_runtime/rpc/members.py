@@ -76,6 +76,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         closes_many: it understands a `CloseSession` for several sessions.
         crashed: the previous worker at its supervisor's slot, if that worker crashed: it ended itself, or the
             kernel ended it for what it did; nothing outside ended it.
+        killed: the same, if a signal from outside ended it, as of a spot instance that is taken away.
         refused: why the broker refuses what the member is storing now; empty if it does not.
         detail: further information for users, such as a model's name.
         figures: its counters since it began; only in answers on ``alive``, and at its end.
@@ -95,6 +96,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     places: bool = False
     closes_many: bool = False
     crashed: str = ""
+    killed: str = ""
     refused: str = ""
     detail: dict[str, str] = {}
     figures: Figures | None = None

@@ -13,10 +13,13 @@ lost  a call to a model or an environment    a rollout at an agent worker begins
 2     is executed alone: the worker takes    when no rollout has a place; until it gives its own up, no other
       no new calls, and executes it when     begins
       all others are finished
-3     is not executed: the last worker       as with 2, if the last worker was ended from outside, as a spot
-      ended with this call alone, so the     instance is; never, if it crashed: no other rollout there was
-      call is the cause                      new, so this one is the cause
-6                                            never: too much memory, too, looks like a kill from outside
+3     as with 2, if the last worker was      the same; never, if it crashed: no other rollout there was new,
+      ended from outside, as a spot          so this one is the cause
+      instance is; else never: that worker
+      ended with this call alone, so the
+      call is the cause
+6     never: too much memory, too, looks     the same
+      like a kill from outside
 ====  =====================================  ==============================================================
 
 *A call* is cleared by its answer; `RetryBudget` counts the workers lost with it. Before the router sends a
@@ -24,12 +27,13 @@ call that must be alone, it asks the worker for a place (`Request.place`), and g
 free. The end of a worker counts only for a call that has its place, so a waiting call is not suspected for
 what others do. When a cause is found, the workers that it ended no longer count for the other calls of the
 same router (`RetryBudget.explain`). A call that ends every worker costs three workers, or one more beside
-other causes. Any other call is answered in the end, however many causes there are: it fails only if a worker
-that executes it alone is ended from outside, after two others were.
+other causes. Any other call is answered in the end, however many causes there are: it fails only if workers
+that execute it alone are ended from outside, four in a row after two others.
 
 *A rollout* is cleared by a turn that it stores, up to `rollout.account.CLEARED_AT_MOST` times; from then on
 it keeps its place to its end. `rollout.account` counts the workers lost with it. A supervisor knows whether a
-worker crashed, and the replacement that it starts announces this (`Heartbeat.crashed`).
+worker crashed or was ended from outside, and the replacement that it starts announces this
+(`Heartbeat.crashed`, `Heartbeat.killed`). A worker that is silent has no replacement, and counts as crashed.
 """
 
 from __future__ import annotations
@@ -47,10 +51,10 @@ MAX_DEATHS = 3
 MAX_KILLED = 6
 
 
-def quarantined(kind: str, pool: str) -> GymError:
+def quarantined(kind: str, pool: str, deaths: int) -> GymError:
     """The error for a call that is not sent again; never retried."""
     message = (
-        f"{MAX_DEATHS} workers of {kind} '{pool}' ended one after the other while they worked on the same "
+        f"{deaths} workers of {kind} '{pool}' ended one after the other while they worked on the same "
         "call of this rollout, and the last one worked on nothing else: the call ends them (a crash, or too "
         "little memory), or it keeps the interpreter's lock, so that they do not answer; see their logs"
     )

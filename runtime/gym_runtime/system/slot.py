@@ -95,7 +95,7 @@ class Slot:
         awaits: what its process waits for before it can start; empty for nothing.
         told: the supervisor has told its process to drain.
         retired: its process left as it was asked to; the slot stays empty.
-        crashed: the name of its last process, if that crashed; empty if it was ended from outside.
+        crashed, killed: the name of its last process, if that crashed, or was ended from outside.
     """
 
     def __init__(self, pool: PoolSpec) -> None:
@@ -108,7 +108,7 @@ class Slot:
         self.awaits = ""
         self.told = False
         self.retired = False
-        self.crashed = ""
+        self.crashed = self.killed = ""
         self.start_at_s = 0.0
         self._worked = False
         self._said = ""
@@ -152,7 +152,7 @@ class Slot:
             # Standard input is the supervisor's line to its owner.
             os.dup2(null, 0)
             os.dup2(2, 1)  # standard output belongs to the supervisor's events
-            status = _work(system, self.pool, self.name, self.crashed, ours, report)
+            status = _work(system, self, ours, report)
         except BaseException:  # noqa: BLE001 - the child must end here, on any error
             traceback.print_exc()
         finally:
@@ -206,6 +206,7 @@ class Slot:
         passing = self._worked and code == IN_TROUBLE
         crash = code not in (0, IN_TROUBLE) and -code not in FROM_OUTSIDE
         self.crashed = self.name if crash else ""
+        self.killed = self.name if -code in FROM_OUTSIDE else ""
         self._false_starts = 0 if self.ready or passing else self._false_starts + 1
         if passing:
             how, reason = f"ended: {reason}", ""
@@ -226,19 +227,20 @@ class Slot:
         self.start_at_s = time.monotonic() + self._backoff.next_s()
 
 
-def _work(system: SystemSpec, pool: PoolSpec, name: str, crashed: str, lifeline: int, report: int) -> int:
+def _work(system: SystemSpec, slot: Slot, lifeline: int, report: int) -> int:
     import anyio
 
-    from gym_runtime.system.worker_process import work
+    from gym_runtime.system.worker_process import Before, work
 
     # A model worker that names no engine may run it itself, and an engine must not wait for others.
-    if pool.model is None or pool.model.urls:
+    if slot.pool.model is None or slot.pool.model.urls:
         priority.take_turns()
 
     def say(line: str) -> None:
         os.write(report, line.encode())
 
-    main = partial(work, system, pool, name, crashed=crashed, lifeline=lifeline, report=say)
+    before = Before(slot.crashed, slot.killed)
+    main = partial(work, system, slot.pool, slot.name, before=before, lifeline=lifeline, report=say)
     try:
         anyio.run(main, backend_options={"use_uvloop": sys.platform != "win32"})
     # What a task group raises may be no Exception.

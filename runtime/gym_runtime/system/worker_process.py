@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -258,19 +258,26 @@ def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:
     )
 
 
+class Before(NamedTuple):
+    """The worker whose place another one takes: its name, if it crashed, or if it was ended from outside."""
+
+    crashed: str = ""
+    killed: str = ""
+
+
 async def work(
     system: SystemSpec,
     pool: PoolSpec,
     worker: str,
     *,
-    crashed: str,
+    before: Before,
     lifeline: int,
     report: Callable[[str], None],
 ) -> None:
     """Run a worker until it is told to stop.
 
     Args:
-        crashed: the worker that it replaces, if that worker crashed.
+        before: what became of the worker that it replaces.
         lifeline: the pipe that closes when the supervisor ends.
         report: called with a line for the supervisor: `READY_LINE` once it works; `DRAIN_LINE` when another
             process asks it to leave (it goes on until the supervisor tells it to); `WAITING` with the name of
@@ -294,10 +301,10 @@ async def work(
                     bus = await patience.enter(stack, partial(_bus, system, each, name))
                     found = [member.hosted.counts for member in members]
                     near = [service for service in found if isinstance(service, Service)]
-                    make = partial(hosted_worker, each, bus, name, crashed, near)
+                    make = partial(hosted_worker, each, bus, name, before.crashed, near)
                     members.append(_Member(each, name, bus, await patience.enter(stack, make)))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
-            life = _Life(system, members, crashed, report)
+            life = _Life(system, members, before, report)
             for member in members:
                 connecting = partial(_bus, system, member.pool, member.name)
                 beat = partial(life.heartbeat, member)
@@ -350,7 +357,7 @@ class _Life:
 
     system: SystemSpec
     members: Sequence[_Member]
-    crashed: str
+    before: Before
     report: Callable[[str], None]
     started_s: float = field(default_factory=clock.now)
     stop: anyio.Event = field(default_factory=anyio.Event)
@@ -433,7 +440,8 @@ class _Life:
             round_trip_s=round(member.bus.round_trip_s, 3),
             places=True,
             closes_many=True,
-            crashed=self.crashed if member is own else "",
+            crashed=self.before.crashed if member is own else "",
+            killed=self.before.killed if member is own else "",
             refused=member.bus.refused,
             detail=hosted.detail() if member is own else {**hosted.detail(), "hosted_by": own.name},
             figures=_figures(member, whole_process=member is own),

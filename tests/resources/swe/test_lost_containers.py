@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,10 +49,16 @@ class Kept:
 
 
 def kill_boxes() -> None:
+    killed: list[int] = []
     for pid in members(os.getpid())[1:]:
         with suppress(OSError):  # it has ended meanwhile
             if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n":
                 os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+    for pid in killed:  # a signal takes its time; the files of one that has not ended yet can be saved
+        with suppress(OSError):
+            while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                time.sleep(0.001)
 
 
 async def said(shell: Shell, script: str) -> str:

@@ -116,6 +116,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (
         decode_heartbeat,
+        Heartbeat(worker="one", kind="resource", pools=["shop"], killed="zero"),
+        b'{"worker":"one","kind":"resource","pools":["shop"],"killed":"zero"}',
+    ),
+    (
+        decode_heartbeat,
         Heartbeat(worker="one", kind="resource", pools=["shop"], refused="no space"),
         b'{"worker":"one","kind":"resource","pools":["shop"],"refused":"no space"}',
     ),

@@ -15,7 +15,7 @@ from gym_runtime.messages import calls
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.members import Heartbeat, announce
-from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS
+from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import hosting
 from gym_testing.memory import MemoryBroker
@@ -37,7 +37,12 @@ class Pool:
         deaths: how many workers ended.
         most: by how many deaths they had, the most calls that one worker executed at once.
         beside: the most others that a worker executed beside a call that is to be alone.
+        killed: so many deaths are said to have come from outside, by the next worker of the slot.
+        most_deaths: the calls end no more workers than that.
     """
+
+    killed = 0
+    most_deaths = 1_000_000
 
     def __init__(self, broker: MemoryBroker, poison: set[str], takes_s: float) -> None:
         self.deaths = 0
@@ -51,10 +56,11 @@ class Pool:
         number = 0
         while True:
             number += 1
-            await self._live(f"{slot}-{number}")
+            from_outside = 0 < self.deaths <= self.killed
+            await self._live(f"{slot}-{number}", f"{slot}-{number - 1}" if from_outside else "")
             await anyio.sleep(0.2)
 
-    async def _live(self, name: str) -> None:
+    async def _live(self, name: str, killed: str) -> None:
         at_once: Counter[int] = Counter()
 
         async def handle(pool: str, asked: calls.Request, budget: RetryBudget) -> Raw:
@@ -64,7 +70,7 @@ class Pool:
                 self.beside = max(self.beside, at_once.total() - 1)
             try:
                 await anyio.sleep(self._takes_s)
-                if asked.rollout in self._poison:
+                if asked.rollout in self._poison and self.deaths < self.most_deaths:
                     self.deaths += 1
                     bus.cut()
                     scope.cancel()
@@ -78,7 +84,9 @@ class Pool:
                 service = Service(
                     bus, kind="resource", worker=name, pools=["shop"], capacity=1000, handle=handle
                 )
-                presence = Heartbeat(worker=name, kind="resource", pools=["shop"], capacity=1000, places=True)
+                presence = Heartbeat(
+                    worker=name, kind="resource", pools=["shop"], capacity=1000, places=True, killed=killed
+                )
                 tasks.start_soon(announce, bus, lambda: presence)
                 await service.run(ready=lambda: None)
 
@@ -156,6 +164,25 @@ async def test_the_end_of_a_worker_counts_that_its_caller_did_not_know_before(ma
     ends = await callers.ask_all(400)
     assert {name for name, error in ends.items() if error is not None} == {"r.0"}
     assert callers.pool.deaths == MAX_DEATHS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("deaths", "killed", "fails_at"),
+    [(MAX_KILLED - 1, MAX_KILLED, 0), (MAX_KILLED, MAX_KILLED, MAX_KILLED), (MAX_KILLED, 3, 4)],
+)
+async def test_a_call_whose_workers_are_ended_from_outside_goes_on_for_longer(
+    make: Any, deaths: int, killed: int, fails_at: int
+) -> None:
+    """Workers of a pool are taken away every few seconds, and one call is hit each time."""
+    callers = await make("r.7")
+    callers.pool.most_deaths, callers.pool.killed = deaths, killed
+    ends = await callers.ask_all(20)
+    error = ends.pop("r.7")
+    assert (error is not None) == bool(fails_at)
+    assert not error or f"{fails_at} workers of resource 'shop' ended one after the other" in str(error)
+    assert callers.pool.deaths == (fails_at or deaths)
+    assert {name: error for name, error in ends.items() if error is not None} == {}
 
 
 async def test_a_call_that_was_not_alone_is_not_the_cause_though_its_rollout_is_suspected(make: Any) -> None:

@@ -165,6 +165,45 @@ async def test_a_call_whose_effects_are_lost_while_they_are_saved_is_made_again(
     assert Perishable.done == ["write", "write", "write", "lost", "restore", "write", "write"]
 
 
+class Doomed(Log):
+    """It hangs while it saves the state after the third call, once: before that is stored, or after."""
+
+    done: ClassVar[list[str]]
+    stored: ClassVar[bool]
+
+    async def save(self) -> Any:
+        if len(self.lines) == 3 and "saving" not in self.done:
+            saved = await super().save() if self.stored else None
+            assert not self.stored or saved
+            self.done.append("saving")
+            await anyio.sleep_forever()
+        return await super().save()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_the_worker_dies_before_it_answers_and_the_call_is_made_again_on_the_state_before(
+    system: SmallSystem, folder: Path | None, stored: bool
+) -> None:
+    """Also where the state after the call was stored: no answer has named it."""
+    kind = type("EachDoomed", (Doomed,), {"done": [], "stored": stored})
+    sessions = environment(Environment(resource=kind, description="a log"), "sample")
+    await system.add_resource(sessions, name="resource-1")
+    await system.add_agent({"writer": Writer()})
+    await system.enqueue(rollout_spec(row(), agent="writer"))
+    with anyio.fail_after(60):
+        while "saving" not in done(sessions):
+            await anyio.sleep(0.01)
+    system.kill("resource-1")
+    await system.add_resource(sessions, name="resource-2")
+    (record,) = await system.records(1)
+    assert (record.outcome, record.reward, record.attempt) == (Completed(), 4.0, 1)
+    assert done(sessions) == [*["write"] * 3, "saving", "restore", *["write"] * 2]
+    about = row_of(record)["_gym"]
+    assert (about["rebuilt_sessions"], about.get("repeated_calls", 0)) == (1, 0)
+    if folder is not None:
+        assert list(kept(folder)) == [record.rollout_id]
+
+
 async def test_both_workers_die_and_the_journal_knows_the_state(system: SmallSystem) -> None:
     sessions = log(1)
     await system.add_resource(sessions)
