@@ -24,10 +24,9 @@ Source: github.com/open-thought/reasoning-gym (Apache-2.0); the rows were genera
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from gym_runtime import AgentChoice, Environment, Reply, Task, TaskError, Verdict, published
 
@@ -35,6 +34,7 @@ from gym_resources.extract.boxed import MARK, alone
 from gym_resources.extract.formulas import is_formula
 from gym_resources.extract.tagged import last_pair
 from gym_resources.puzzles.library_puzzles import generate
+from gym_resources.puzzles.library_scorers import UNREADABLE, Scorer, is_told
 
 LANGGRAPH = {
     "langgraph": "reflection",
@@ -55,9 +55,6 @@ _FORMULAS = {
     "simple_integration",
 }
 _NO_FORMULA = "("
-_NONSENSE = "~"
-_NO_NUMBER = re.compile(r"\b(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class ReasoningTask(Task):
@@ -69,10 +66,6 @@ class ReasoningTask(Task):
     def __post_init__(self) -> None:
         if not isinstance(self.metadata.get("source_dataset"), str):
             raise ValueError("'metadata.source_dataset' must name a dataset of reasoning-gym")
-
-
-class Scorer(Protocol):
-    def __call__(self, answer: str, entry: dict[str, Any]) -> float: ...
 
 
 @cache
@@ -120,25 +113,16 @@ async def verify(task: ReasoningTask, reply: Reply) -> Verdict:
     shown = answer if dataset not in _FORMULAS or is_formula(answer) else _NO_FORMULA
     try:
         reward = float(score(answer=shown, entry=entry))
-    except _UNREADABLE:
+    except UNREADABLE:
         if task.answer is not None:
             score(answer=task.answer, entry=entry)
         reward = 0.0
     if task.strict and reward:
         own = task.answer or ""
         same = answer.strip(" .\n").casefold() == own.casefold()
-        certain = alone(reply.joined_text, answer, own) and (same or _is_told(score, entry, answer))
+        certain = alone(reply.joined_text, answer, own) and (same or is_told(score, entry, answer))
         reward = float(reward >= 1 and certain)
     return Verdict(reward, fields={"extracted_answer": answer, "score": reward, "task_name": dataset})
-
-
-def _is_told(score: Scorer, entry: dict[str, Any], answer: str) -> bool:
-    """Whether a scorer can tell that an answer, which it pays in full, is right."""
-    try:
-        paid = score(answer=_NONSENSE, entry=entry)
-    except _UNREADABLE:
-        paid = 0.0
-    return paid < 1 and not _NO_NUMBER.search(answer)
 
 
 environment = Environment(

@@ -42,7 +42,6 @@ from gym_resources.phone_sandbox.milestones import Milestone, Moment, Tables
 from gym_resources.phone_sandbox.pocket_device import Device
 
 Milestones = Annotated[list[Milestone], msgspec.Meta(max_length=12)]
-MET = 1.0 - 1e-9
 
 
 class _Offered(msgspec.Struct):
@@ -95,20 +94,12 @@ class ToolSandbox(Session[PhoneTask]):
 
     async def verify(self, reply: Reply) -> Verdict:
         moments = await self._moments(reply)
-        hit = await anyio.to_thread.run_sync(self._hit, moments)
+        hit = await anyio.to_thread.run_sync(milestones.hit, self.task.minefields, moments)
         scores = await anyio.to_thread.run_sync(milestones.matched, self.task.milestones, moments)
         similarity = sum(scores) / len(scores)
         return Verdict(
             0.0 if hit else similarity,
             fields={"milestone_similarities": scores, "similarity": similarity, "minefield_hit": hit},
-        )
-
-    def _hit(self, moments: list[Moment]) -> bool:
-        """Whether a minefield holds in full at some moment."""
-        return any(
-            milestones.mean([part.alike(moment, moments[0]) for part in mine.constraints]) >= MET
-            for mine in self.task.minefields
-            for moment in moments[1:]
         )
 
     async def _called(self, phone: LookUps, name: str, arguments: str) -> str | None:

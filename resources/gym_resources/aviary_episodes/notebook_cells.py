@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Meta
 
 CELL_CHARACTERS = 100_000
 TEXT_CHARACTERS = 200_000
+_TICKS = re.compile(r"`{3,}")
 
 
 Code = Annotated[str, Meta(description="Python code; lines with ! and cells with %%bash run in a shell.")]
@@ -44,7 +46,8 @@ class Notebook:
         self.cells[index : index + 1] = [cell]
 
     def markdown(self) -> str:
-        """The cells and their outputs; of a long notebook the end.
+        """The cells and their outputs; of a long notebook the end. A fence within a cell or an output ends
+        none of these: the fence around it is longer, as Markdown has it.
 
         >>> notebook = Notebook()
         >>> notebook.put(0, Cell("1 + 1", "2"))
@@ -60,8 +63,13 @@ class Notebook:
         """
         parts: list[str] = []
         for number, cell in enumerate(self.cells):
-            parts += [f"### Cell {number}:", "```python", cell.source, "```"]
+            parts += [f"### Cell {number}:", *_fenced(cell.source, "python")]
             if cell.output:
-                parts += [f"### Output {number}:", "```", cell.output, "```"]
+                parts += [f"### Output {number}:", *_fenced(cell.output)]
         text = "\n".join(parts)
         return text if len(text) <= TEXT_CHARACTERS else f"[…]\n{text[-TEXT_CHARACTERS:]}"
+
+
+def _fenced(text: str, language: str = "") -> tuple[str, str, str]:
+    fence = "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
+    return f"{fence}{language}", text, fence

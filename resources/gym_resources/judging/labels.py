@@ -17,6 +17,7 @@ from gym_resources.judging.thoughts import without_thoughts
 LabelRule = Literal["last", "first"]
 
 _CODE = re.compile(r"`[^`]*+`")
+_OPENING = re.compile(r"[\s*_`(]*+(\w)[\s*_`)]*+(?:[:.–—-]|\Z)")
 _says = re.compile(r"[^\W_]").search
 
 
@@ -38,10 +39,15 @@ def counted(text: str, rule: LabelRule = "last") -> str:
 def label(text: str, labels: Sequence[str], rule: LabelRule = "last") -> str | None:
     """The label that an answer settles on, whole words only; None if it has none. Thoughts do not count.
 
+    Of labels of one letter, the one with which the last line opens, before a colon, a full stop or a dash, is
+    what is said, and what follows is why: it may hold the article ``A``.
+
     >>> label("Not [[A!=B]]: they agree. [[A=B]]", ["[[A=B]]", "[[A!=B]]"])
     '[[A=B]]'
     >>> label("INCORRECT", ["CORRECT", "INCORRECT"])
     'INCORRECT'
+    >>> label("B. A right answer would name Oslo.", ["A", "B", "C"])
+    'B'
     >>> label("The reply says [[A=B]].\\nThat is wrong.", ["[[A=B]]", "[[A!=B]]"])
     """
     pattern = _pattern(tuple(labels))
@@ -49,6 +55,9 @@ def label(text: str, labels: Sequence[str], rule: LabelRule = "last") -> str | N
     if rule == "first":
         found = pattern.search(said)
         return found[0] if found else None
+    opening = _OPENING.match(said)
+    if opening and opening[1] in labels:
+        return opening[1]
     matches = pattern.findall(_CODE.sub(" ", said)) or pattern.findall(said)
     return matches[-1] if matches else None
 

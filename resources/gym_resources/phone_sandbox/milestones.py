@@ -22,6 +22,7 @@ from gym_resources.phone_sandbox.pocket_device import Record, Tables
 Measure = Literal["snapshot", "addition", "removal", "update", "guardrail"]
 How = Literal["exact", "rouge_l", "contains", "close"]
 MOST_STEPS, MOST_CHARACTERS, TOLERANCE = 200_000, 2000, 0.1
+MET = 1.0 - 1e-9
 DEFAULT: dict[str, How] = {"content": "rouge_l"}
 
 
@@ -142,6 +143,16 @@ def matched(milestones: Sequence[Milestone], moments: Sequence[Moment]) -> list[
         return found
 
     return list(best(0, ())[1])
+
+
+def hit(minefields: Sequence[Milestone], moments: Sequence[Moment]) -> bool:
+    """Whether a minefield holds in full at some moment after the first, the beginning."""
+    start, *later = moments
+    return any(
+        mean([part.alike(moment, start) for part in mine.constraints]) >= MET
+        for mine in minefields
+        for moment in later
+    )
 
 
 def field_alike(value: Any, wanted: Any, how: How) -> float:

@@ -100,6 +100,9 @@ QUESTION = {"question": "Who?", "expected_answer": "She"}
         ("B: INCORRECT", "is_incorrect"),
         ("CORRECT", "is_not_attempted"),  # no grade stands alone in it
         ("Not B. A", "is_correct"),
+        ("**B.** A right answer would name her.", "is_incorrect"),
+        ("C: A name is missing", "is_not_attempted"),
+        ("A - it names vitamin C", "is_correct"),
     ],
 )
 async def test_simpleqa_has_three_grades(answer: str, grade: str) -> None:
