@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from gym_view.atif_reading import BadDocument
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+HARBORS = Path(__file__).parents[1] / "resources" / "guests" / "own" / "harbor_trajectories.py"
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": True}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}
 
@@ -238,6 +241,37 @@ def test_foreign_documents_become_rows_and_themselves_again(version: str) -> Non
     judged = {**found, "reward": 0.5, "agent_ref": {"name": "quiz"}}
     assert to_atif(judged, "all") == {**document, "extra": {"gym": {"reward": 0.5, "environment": "quiz"}}}
     assert from_atif(to_atif(judged, "all"))["reward"] == 0.5
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("harbor") is None, reason="needs harbor 0.26 on the PATH")
+def test_documents_of_harbors_own_converters(models: list[Any], tmp_path: Path) -> None:
+    """24 documents that Harbor makes of three sessions in the logs of eight agents."""
+    program = Path(shutil.which("harbor") or "").read_text().splitlines()[0].removeprefix("#!")
+    told = [program, str(HARBORS), str(tmp_path)]
+    said = subprocess.run(told, capture_output=True, text=True, check=True)
+    made = [json.loads(line) for line in said.stdout.splitlines()]
+    assert len(made) == 24
+    versions: set[str] = set()
+    for one in made:
+        document = one["document"]
+        versions.add(document["schema_version"])
+        found = from_atif(document)
+        assert to_atif(found, "all") == document, one["name"]
+        output = found["response"]["output"]
+        calls = [item for item in output if item["type"] == "function_call"]
+        assert len(calls) == [0, 1, 2 if one["name"].startswith("swe") else 3][int(one["name"][-1])], one[
+            "name"
+        ]
+        assert "hree" in output[-1]["content"][0]["text"], one["name"]
+        # Without the document beside it, the row is one of ours.
+        plain = {name: value for name, value in found.items() if name != "_atif"}
+        ours = json.loads(json.dumps(to_atif(plain, "all")))
+        assert from_atif(ours) == plain, one["name"]
+        for model in models:
+            model.model_validate(ours)
+    assert versions == {"ATIF-v1.2", "ATIF-v1.5", "ATIF-v1.6", "ATIF-v1.7"}
 
 
 def test_a_document_that_was_changed_says_what_it_says_now() -> None:

@@ -77,6 +77,20 @@ class Player:
 asyncio.run(acp.run_agent(Player()))
 """
 
+LISTENING = PLAYER.replace(
+    '        return post(self.servers[0].url, body)["result"]',
+    """        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        request = urllib.request.Request(self.servers[0].url, json.dumps(body).encode(), headers)
+        said = urllib.request.urlopen(request).read().decode()
+        events = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: ")]
+        if [one.get("method") for one in events[:-1]] == ["notifications/tools/list_changed"]:
+            self.tools = [
+                {"type": "function", "name": "mcp__gym__" + one["name"], "parameters": one["inputSchema"]}
+                for one in self.mcp("tools/list")["tools"]]
+        return (events or [json.loads(said)])[-1]["result"]""",
+)
+"""As `PLAYER`, and hears over MCP that there are other tools."""
+
 BY_HAND = """
 import json, os, sys, time, urllib.request
 

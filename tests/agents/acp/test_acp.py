@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents.acp.speakers import BY_HAND, PLAIN, PLAYER, hall, play, row
+from agents.acp.speakers import (
+    BY_HAND,
+    LISTENING,
+    PLAIN,
+    PLAYER,
+    hall,
+    play,
+    row,
+)
 from agents.exact_engine import Exact, assert_exact
 from gym_runtime import (
     Environment,
@@ -177,20 +185,6 @@ class Door(Lift):
                 tool_outputs={call.call_id: "open"} if call else {}, terminated=True, reward=float(bool(call))
             )
         return Step(tool_outputs={call.call_id: "floor 2"}, tools=[{**TOOL, "name": "open"}])
-
-
-LISTENING = PLAYER.replace(
-    '        return post(self.servers[0].url, body)["result"]',
-    """        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-        request = urllib.request.Request(self.servers[0].url, json.dumps(body).encode(), headers)
-        said = urllib.request.urlopen(request).read().decode()
-        events = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: ")]
-        if [one.get("method") for one in events[:-1]] == ["notifications/tools/list_changed"]:
-            self.tools = [
-                {"type": "function", "name": "mcp__gym__" + one["name"], "parameters": one["inputSchema"]}
-                for one in self.mcp("tools/list")["tools"]]
-        return (events or [json.loads(said)])[-1]["result"]""",
-)
 
 
 @pytest.mark.slow
