@@ -71,7 +71,7 @@ def checked(patch: str, gold: str = "") -> Checked:
     changes = split(patch)
     if len(changes) > MAX_FILES:
         return Checked(problem=f"the patch changes more than {MAX_FILES} files")
-    own = {path for change in split(gold) for path in change.paths}
+    own = {path for change in split(gold) for path in _readings(change)}
     kept = [change for change in changes if not _refused(change, own)]
     ignored = dict.fromkeys(
         path[:500] for change in changes if change not in kept for path in change.paths or ("?",)
@@ -123,10 +123,7 @@ def _hunks(lines: list[str], place: int) -> tuple[list[str], int]:
 
 
 def _paths(header: list[str]) -> tuple[str, ...]:
-    """The paths that a header names, without the first folder of those where git leaves it out.
-
-    Git leaves out a date behind a path and a space, so each beginning before a space is one of them, too.
-    """
+    """The paths that a header names, without the first folder of those where git leaves it out."""
     found: dict[str, None] = {}
     for line in header:
         line = line.rstrip("\r\n")
@@ -145,9 +142,16 @@ def _paths(header: list[str]) -> tuple[str, ...]:
                     path = path.partition("/")[2] if not path.startswith('"') else path
                 if path != "/dev/null":
                     found[path] = None
-                    spaces = (at for at, sign in enumerate(path[:MAX_PATH]) if sign == " ")
-                    found.update((path[:at], None) for at in spaces if path[:at].strip())
     return tuple(found)
+
+
+def _readings(change: Change) -> set[str]:
+    """The paths of a change, and what git may read for them: it leaves out a date behind a path and a space."""
+    found = set(change.paths)
+    for path in change.paths:
+        spaces = (at for at, sign in enumerate(path[:MAX_PATH]) if sign == " ")
+        found.update(path[:at] for at in spaces if path[:at].strip())
+    return found
 
 
 def _refused(change: Change, own: Collection[str]) -> bool:
@@ -160,7 +164,7 @@ def _refused(change: Change, own: Collection[str]) -> bool:
         return True
     if not change.paths or "GIT binary patch" in change.text or "Binary files " in change.text:
         return True
-    return any(_outside(path) or (path not in own and protected(path)) for path in change.paths)
+    return any(_outside(path) or (path not in own and protected(path)) for path in _readings(change))
 
 
 def _outside(path: str) -> bool:

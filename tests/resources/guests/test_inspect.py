@@ -225,6 +225,7 @@ def test_what_is_refused() -> None:
         ("@nothing", "cannot be loaded|names 0 tasks"),
         ("", "FILE.py@TASK"),
         ("@sums?folders=1", "folders is a text"),
+        ("@sums?nope=1", "has no argument .nope.; it has"),
     ]:
         with pytest.raises(UsageError, match=problem):
             catalogue.environment(f"inspect:{TASKS}{address}")

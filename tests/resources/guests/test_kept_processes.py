@@ -37,3 +37,22 @@ async def test_what_is_no_message_is_a_failure(body: str, problem: str) -> None:
             await episode.reset()
     finally:
         await episode.close()
+
+
+async def test_one_that_does_not_start_says_why() -> None:
+    """It was said to be lost, and started again with the rollout."""
+
+    class Broken(KeptEpisode):
+        program = (sys.executable, "-c", "import nothing_of_this_name")
+        start: ClassVar[Any] = {}
+
+    episode = Broken.__new__(Broken)
+    episode.row = b"{}"
+    await episode.open()
+    try:
+        problem = "does not start: ModuleNotFoundError: No module named 'nothing_of_this_name'"
+        with pytest.raises(ResourceError, match=problem) as caught:
+            await episode.reset()
+        assert not caught.value.retryable
+    finally:
+        await episode.close()

@@ -31,7 +31,11 @@ from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import Reasoning
 from inspect_ai import eval_async
 from inspect_ai._eval.loader import load_tasks
+<<<<<<< HEAD
 from inspect_ai._util.entrypoints import ensure_entry_points
+=======
+from inspect_ai._util.registry import registry_info, registry_params
+>>>>>>> leftguests
 from inspect_ai.model import (
     ChatCompletionChoice,
     ChatMessageAssistant,
@@ -104,7 +108,8 @@ def load(start: Start) -> Any:
     """The task.
 
     Raises:
-        UsageError: there is no task of this name, or it needs what it does not get here.
+        UsageError: there is no task of this name, it has no such argument, or it needs what it does not get
+            here.
     """
     try:
         tasks = load_tasks([start.task], start.arguments)
@@ -115,6 +120,10 @@ def load(start: Start) -> Any:
     if len(tasks) != 1:
         raise UsageError(f"inspect:{start.task} names {len(tasks)} tasks; name one: FILE.py@TASK")
     task = tasks[0]
+    # inspect drops them with a line in its log.
+    if unknown := sorted(start.arguments.keys() - registry_params(task)):
+        has = ", ".join(registry_info(task).metadata.get("params", ())) or "none"
+        raise UsageError(f"inspect:{start.task} has no argument '{unknown[0]}'; it has {has}")
     needed = [task.sandbox, *(sample.sandbox for sample in task.dataset)]
     kinds = sorted({one.type for one in needed if one is not None and one.type != "local"})
     if kinds:

@@ -28,6 +28,8 @@ from gym_resources.guests.played.kept_messages import End, Question, Said, decod
 KEPT_AT_MOST = 64
 """Processes of one worker; further sessions wait until their deadline."""
 MAX_BYTES = 32 * 2**20
+WORDS_S, WORDS_CHARS = 20.0, 500
+"""Of a process that ends before it has said anything."""
 _kept: RunVar[CapacityLimiter] = RunVar("gym_kept_processes")
 
 
@@ -47,6 +49,7 @@ class KeptEpisode(Episode[Task]):
     readable: ClassVar[tuple[str, ...]] = ()
     asks: ClassVar[Mapping[str, str]] = {}
     _child: Child | None = None
+    _heard = False
     _seen: list[dict[str, Any]] = []  # noqa: RUF012 - replaced, never changed
     _offered: frozenset[str] = frozenset()
     _end: End | None = None
@@ -58,9 +61,9 @@ class KeptEpisode(Episode[Task]):
             await limiter.acquire_on_behalf_of(self)
             self._stack.callback(limiter.release_on_behalf_of, self)
             folders = (*filter(os.path.exists, import_path()), sys.prefix, *self.readable)
-            sandbox = Sandbox(Limits(memory_bytes=4 << 30), folders=folders)
-            await self._stack.enter_async_context(sandbox)
-            self._child = await self._stack.enter_async_context(sandbox.start(self.program))
+            self._sandbox = Sandbox(Limits(memory_bytes=4 << 30), folders=folders)
+            await self._stack.enter_async_context(self._sandbox)
+            self._child = await self._stack.enter_async_context(self._sandbox.start(self.program))
         except BaseException:
             await self._stack.aclose()
             raise
@@ -134,11 +137,25 @@ class KeptEpisode(Episode[Task]):
         assert self._child is not None
         try:
             await self._child.send(frame)
-            return decoded(decode_said, await self._child.receive(MAX_BYTES))
+            said = decoded(decode_said, await self._child.receive(MAX_BYTES))
+            self._heard = True
+            return said
         except EndOfProcess as error:
+            if not self._heard and (words := await self._last_words(frame)):
+                raise ResourceError(f"the rollout's process does not start: {words}") from error
             raise SessionLost(f"the rollout's process has ended: {error}") from error
         except UNREADABLE as error:
             raise ResourceError(f"the rollout's process said what is no message: {error}") from error
+
+    async def _last_words(self, frame: bytes) -> str:
+        """Why it does not start, in its own words: it is run once more, as they were not read.
+
+        Empty if it starts then, because something else has ended it.
+        """
+        sent = len(frame).to_bytes(8, "big") + frame
+        ended = await self._sandbox.run(self.program, stdin=sent, timeout_s=WORDS_S)
+        words = "" if ended.stdout else ended.stderr.decode(errors="replace").strip()
+        return words.rpartition("\n")[2][-WORDS_CHARS:]
 
 
 def _limiter() -> CapacityLimiter:
