@@ -146,7 +146,7 @@ def _paths(header: list[str]) -> tuple[str, ...]:
 
 
 def _readings(change: Change) -> set[str]:
-    """The paths of a change, and what git may read for them: it leaves out a date behind a path and a space."""
+    """The paths of a change, and what git may read for them: it leaves out a date behind a space."""
     found = set(change.paths)
     for path in change.paths:
         spaces = (at for at, sign in enumerate(path[:MAX_PATH]) if sign == " ")

@@ -31,11 +31,8 @@ from gym_runtime.errors import UNREADABLE
 from gym_runtime.messages import Reasoning
 from inspect_ai import eval_async
 from inspect_ai._eval.loader import load_tasks
-<<<<<<< HEAD
 from inspect_ai._util.entrypoints import ensure_entry_points
-=======
 from inspect_ai._util.registry import registry_info, registry_params
->>>>>>> leftguests
 from inspect_ai.model import (
     ChatCompletionChoice,
     ChatMessageAssistant,
