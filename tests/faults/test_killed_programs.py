@@ -295,6 +295,10 @@ async def played(
         records: dict[int, RolloutRecord] = {}
         async with running(SystemSpec(pools=pools)) as system, connect(system.url) as gym:
 
+            async def follow() -> None:
+                async for _ in system.events():  # by which the broker's process is known
+                    pass
+
             async def run(done: anyio.CancelScope) -> None:
                 rows = gym.rollouts(loop.rows(count), loop.settings, environment=loop.environment)
                 async for record in rows:
@@ -302,23 +306,22 @@ async def played(
                 done.cancel()
 
             async with anyio.create_task_group() as tasks:
-                killing = anyio.CancelScope()
-                tasks.start_soon(run, killing)
-                with killing:
-                    while len(scripted.asked) < 3:
-                        await anyio.sleep(0.05)
-                    least = 0
-                    for kind in kills:
-                        await anyio.sleep(chance.uniform(*every_s))
-                        while len(scripted.asked) < least and count - len(records) > left:
-                            await anyio.sleep(0.1)
-                        least = len(scripted.asked) + turns
-                        if count - len(records) <= left:
-                            break
-                        while not (pid := await hit(system, gym, kind, chance)):
-                            await anyio.sleep(0.1)
-                        killed.append((time.monotonic(), kind))
-                        frozen += [pid] if kind.startswith(FROZEN) else []
+                tasks.start_soon(run, tasks.cancel_scope)
+                tasks.start_soon(follow)
+                while len(scripted.asked) < 3:
+                    await anyio.sleep(0.05)
+                least = 0
+                for kind in kills:
+                    await anyio.sleep(chance.uniform(*every_s))
+                    while len(scripted.asked) < least and count - len(records) > left:
+                        await anyio.sleep(0.1)
+                    least = len(scripted.asked) + turns
+                    if count - len(records) <= left:
+                        break
+                    while not (pid := await hit(system, gym, kind, chance)):
+                        await anyio.sleep(0.1)
+                    killed.append((time.monotonic(), kind))
+                    frozen += [pid] if kind.startswith(FROZEN) else []
             woken_s = time.monotonic()
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
