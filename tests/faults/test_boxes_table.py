@@ -186,7 +186,7 @@ CHECKS = (
             f"{KILLED}::test_harnesses_go_on_whatever_is_killed",
             "faults/test_killed_containers.py::test_hardly_a_call_is_repeated_in_a_box_whose_worker_is_killed",
         ),
-        "CPU is that of 10 ms a turn: 5 % where a turn costs 200 ms (test_cost_of_durability.py)",
+        "CPU is 4 ms a turn: 5 % where a turn costs 80 ms, 11 % of these (test_cost_of_durability.py)",
     ),
     Row(
         "6 each fault is a test; schedules of kills in virtual time",

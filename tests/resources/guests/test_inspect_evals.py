@@ -1,7 +1,7 @@
 """Tasks of inspect_evals, unchanged: the score of a sample is that of `inspect eval` with the same answers.
 
 The data are in the package, or generated (`own/generated_evals.py`). Run it with ``--soak`` where
-inspect_evals is installed. It starts a process for each task, and takes about 15 minutes on two cores.
+inspect_evals is installed. It starts a process for each task, and takes about four minutes on two cores.
 """
 
 from __future__ import annotations
