@@ -82,7 +82,7 @@ class Sandbox:
         for child in list(self._running):
             await child.end()
 
-    async def run(self, program: Sequence[str], *, stdin: bytes = b"", timeout_s: float) -> Result:
+    async def run(self, program: Sequence[str] | Script, *, stdin: bytes = b"", timeout_s: float) -> Result:
         """Run a program to its end, or kill it and its descendants after ``timeout_s`` seconds.
 
         Processes that it leaves running (daemons) are killed at its end. It runs again if something outside
@@ -100,7 +100,9 @@ class Sandbox:
         )
         return result
 
-    async def _run(self, program: Sequence[str], stdin: bytes, timeout_s: float) -> tuple[Result, bool]:
+    async def _run(
+        self, program: Sequence[str] | Script, stdin: bytes, timeout_s: float
+    ) -> tuple[Result, bool]:
         """The result, and whether something outside may have killed the sandbox."""
         async with slots(), self._started(program, with_errors=True, outlives_sigterm=False) as child:
             start_s = time.monotonic()
