@@ -204,7 +204,7 @@ class Played(NamedTuple):
 
     def asked_again(self) -> list[tuple[int, int]]:
         """The turns that were asked again although no kill explains it."""
-        # A request may be on its way to the engine when its asker is killed, or wait for the broker to be back.
+        # A request may be on its way to the engine when its asker is killed, or wait for the broker.
         kills = [(when, BROKER_BACK_S if kind == "broker" else ON_ITS_WAY_S) for when, kind in self.killed]
         return [
             turn
@@ -373,8 +373,9 @@ def boxed() -> Loop:
 async def test_a_box_goes_on_with_its_files_when_it_and_its_workers_are_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    twin = await played(boxed(), 1, monkeypatch)
-    disturbed = await played(boxed(), 2, monkeypatch, ("resource", "box", "agent"), seed=1)
+    loop = boxed()._replace(turns=12)  # so many that they last until the third kill
+    twin = await played(loop, 1, monkeypatch)
+    disturbed = await played(loop, 2, monkeypatch, ("resource", "box", "agent"), seed=1)
     assert [kind for _, kind in disturbed.killed] == ["resource", "box", "agent"]
     assert_like_twin(disturbed, twin, 2)
 
