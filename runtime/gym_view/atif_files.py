@@ -97,7 +97,7 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
             them, else each ``.json``; in a trial's folder of Harbor with the reward of its ``result.json``.
         environment: whose rows they become, where a document does not say.
 
-    Rows of several runs that have the same number of a task get others; all else comes back as it was.
+    Rows of an environment's several runs that have the same number of a task get others; all else comes back as it was.
 
     Raises:
         UsageError: a file is missing or is no document, with the step; or as `export`.
@@ -132,9 +132,9 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
-        self._taken = set[tuple[int, int]]()
-        self._times = Counter[tuple[int, int]]()
-        self._moved: dict[tuple[int, int], int] = {}
+        self._taken = set[tuple[str, int, int]]()
+        self._times = Counter[tuple[str, int, int]]()
+        self._moved: dict[tuple[str, int, int], int] = {}
         self._most = -1
 
     def tell_apart(self, row: dict[str, Any]) -> None:
@@ -146,13 +146,14 @@ class _Numbers:
             row["_ng_task_index"] = self._known[digest]
             return
         task, rollout = (_index(row[f"_ng_{one}_index"]) for one in ("task", "rollout"))
-        which = task, self._times[task, rollout]
-        self._times[task, rollout] += 1
-        if which in self._moved or (task, rollout) in self._taken:
+        environment = str(row.get("agent_ref"))
+        which = environment, task, self._times[environment, task, rollout]
+        self._times[environment, task, rollout] += 1
+        if which in self._moved or (environment, task, rollout) in self._taken:
             task = self._moved.setdefault(which, self._most + 1)
             row["_ng_task_index"] = task
         self._known[digest] = row["_ng_task_index"]
-        self._taken.add((task, rollout))
+        self._taken.add((environment, task, rollout))
         self._most = max(self._most, task)
 
 

@@ -124,6 +124,7 @@ CHECKED = {"token", "rollout_token"}
 
 
 NO_NAMES = {
+    "OWN": "a sign that no name has",
     "self.kind": "a word of the code",
     "kind": "a word of the code",
     "view.kind": "a word of the code",
