@@ -97,7 +97,8 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
             them, else each ``.json``; in a trial's folder of Harbor with the reward of its ``result.json``.
         environment: whose rows they become, where a document does not say.
 
-    Rows of an environment's several runs that have the same number of a task get others; all else comes back as it was.
+    Of an environment, rows of several runs that have the same number of a task get others; all else comes
+    back as it was.
 
     Raises:
         UsageError: a file is missing or is no document, with the step; or as `export`.
