@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -257,8 +257,9 @@ def arguments(limits: Limits, view: View, *, template: bool = False) -> list[str
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         told += _shown(name)
     if template:  # its programs are other users than the one for whom bubblewrap makes folders
-        for folder in (*reversed(Path(python.runtime()).parents[:-1]), "/etc", PACKAGES):
-            if not Path(folder).is_relative_to("/usr"):
+        above = [folder for place in (python.runtime(), *view.shown) for folder in _above(place)]
+        for folder in dict.fromkeys([*above, Path("/etc"), Path(PACKAGES)]):
+            if not folder.is_relative_to("/usr"):
                 told += ["--perms", "0755", "--dir", str(folder)]
     # Safe to show: the linker's cache has only names of libraries.
     told += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
@@ -290,6 +291,11 @@ def arguments(limits: Limits, view: View, *, template: bool = False) -> list[str
     # Last: bubblewrap makes the mount points above in the root.
     told += ["--remount-ro", "/", "--chdir", "/tmp"]
     return told
+
+
+def _above(place: str) -> Iterable[Path]:
+    """The folders above a place, the outermost first."""
+    return reversed(Path(place).parents[:-1])
 
 
 def _shown(name: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import anyio.lowlevel
@@ -75,20 +76,23 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-async def test_scripts_that_see_a_folder_share_their_imports_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp"])
+async def test_scripts_that_see_a_folder_share_their_imports_and_nothing_else(place: str) -> None:
     """Also where the folder is in `/tmp`, of which each program has one of its own."""
-    (tmp_path / "shown").write_text("hello")
     said: list[str] = []
-    async with Sandbox(folders=(str(tmp_path),)) as box:
-        for _ in range(2):
-            async with box.start(Script(OWN_VIEW, (str(tmp_path),), own_view=True)) as child:
-                words = b""
-                while piece := await child.read():
-                    words += piece
-            said.append(words.decode())
+    with TemporaryDirectory(dir=place) as folder:
+        os.chmod(folder, 0o755)
+        await anyio.Path(folder, "shown").write_text("hello")
+        async with Sandbox(folders=(folder,)) as box:
+            for _ in range(2):
+                async with box.start(Script(OWN_VIEW, (folder,), own_view=True)) as child:
+                    words = b""
+                    while piece := await child.read():
+                        words += piece
+                said.append(words.decode())
     assert said[0] == said[1]
     first, *others = said[0].splitlines()
-    assert first.split()[1:] == ["hello", str(tmp_path.parts[1] == "tmp")]
+    assert first.split()[1:] == ["hello", str(place == "/tmp")]
     assert others == ["Read-only file system", "written"]
 
 
