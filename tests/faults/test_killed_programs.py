@@ -50,6 +50,9 @@ HASH = "find . -name .git -prune -o -type f -print0 | sort -z | xargs -0 sha256s
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 ON_ITS_WAY_S = 1.0
 BROKER_BACK_S = 3.0
+AT_ONCE_S = 0.1
+"""No answer is stored so soon: what is asked again within this time was asked before there was one."""
+AT_ONCE_AFTER_S = 10.0
 LONG_S = 7200.0
 IN_FLIGHT_S = 5.0
 """An answer is stored at most so long after the engine was asked for it, on a busy machine."""
@@ -206,13 +209,21 @@ class Played(NamedTuple):
         """The turns that were asked again although no kill explains it."""
         # A request may be on its way to the engine when its asker is killed, or wait for the broker.
         kills = [(when, BROKER_BACK_S if kind == "broker" else ON_ITS_WAY_S) for when, kind in self.killed]
+
+        def explained(first: float, again: float) -> bool:
+            # On a busy machine the requests of a killed worker and of its successor may reach it together.
+            least_s = AT_ONCE_AFTER_S if again - first < AT_ONCE_S else 0.0
+            return any(
+                first - max(way_s, least_s) <= when <= min(again, first + IN_FLIGHT_S)
+                for when, way_s in kills
+            )
+
         return [
             turn
             for turn, times in self.asked.items()
             for first, again in pairwise(times)
             # What a frozen worker had on its way is sent when it wakes; its answer is refused.
-            if again < self.woken_s
-            if not any(first - way_s <= when <= min(again, first + IN_FLIGHT_S) for when, way_s in kills)
+            if again < self.woken_s and not explained(first, again)
         ]
 
 

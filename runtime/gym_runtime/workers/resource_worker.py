@@ -279,7 +279,11 @@ class ResourceWorker:
         with ledger.reported():
             if isinstance(call, calls.Verify):
                 return ledger.pack(await self._judge(environment, entry, call.response))
-            answer = await self._answer(environment, entry, call)
+            entry.working += 1
+            try:
+                answer = await self._answer(environment, entry, call)
+            finally:
+                entry.working -= 1
         ledger.keep()
         return answer
 
@@ -302,7 +306,7 @@ class ResourceWorker:
         else:
             answer = calls.StepAnswer()
         # Not while another call of the session is in progress: half of its effects would be saved, too.
-        if session.store is not None and entry.calls == 1:
+        if session.store is not None and entry.working == 1:
             answer = msgspec.structs.replace(answer, saved=await _saved(resource, session))
         return calls.pack(answer)
 

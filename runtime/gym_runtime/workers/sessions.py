@@ -54,7 +54,8 @@ class HeldSession:
 
     Attributes:
         row: its task's row, where judging needs it again.
-        calls: how many calls are in progress.
+        calls: how many calls are in progress, also those that wait for the answer to an equal one.
+        working: how many of them are executed.
         used_s: when the last call began.
         rollout: the rollout that owns it; empty if its calls do not say.
         known: some call has been answered, so its rollout knows where the session is.
@@ -65,7 +66,7 @@ class HeldSession:
         self.session = session
         self.expires_s = expires_s
         self.row: Raw | None = None
-        self.calls = 0
+        self.calls = self.working = 0
         self.used_s = clock.monotonic()
         self.rollout = ""
         self.known = False

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
+from gym_runtime import Environment, Session, tool
+from gym_runtime.bus.interface import Bus
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
 from gym_testing.background import Mailbox
-from gym_testing.small_system import row
+from gym_testing.small_system import environment, row
 from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
-from runtime.workers.resource_worker.resource_calls import ROW, RunningWorker
+from msgspec.structs import replace
+from runtime.workers.hosting import call, request
+from runtime.workers.resource_worker.resource_calls import ROW, CounterTask, RunningWorker, working
 
 pytestmark = pytest.mark.anyio
 
@@ -51,6 +56,35 @@ async def test_a_repeated_call_is_executed_once(running: RunningWorker) -> None:
     for _ in range(3):
         assert await running.tool("add", '{"amount": 1}', task=ROW, key="7") == '{"count":4}'
     assert await running.tool("add", '{"amount": 1}', key="8") == '{"count":5}'
+
+
+class Slow(Session[CounterTask]):
+    """Saves after each call."""
+
+    @tool
+    async def work(self) -> str:
+        await anyio.sleep(10)
+        return "done"
+
+    async def save(self) -> int:
+        return self.task.start
+
+
+async def test_a_call_that_is_repeated_while_it_is_executed_is_saved() -> None:
+    """Another attempt repeats what the one before it has begun; without the state its rollout began again."""
+    body = calls.CallTool(session="s", task=ROW, name="work", arguments="{}")
+    asked = replace(request(body, key="7"), rollout="run.0.0", durable=True)
+    replies: list[calls.RpcReply] = []
+
+    async def ask(bus: Bus, after_s: float) -> None:
+        await anyio.sleep(after_s)
+        replies.append(await call(bus, "resource.slow.one", asked))
+
+    slow = environment(Environment(resource=Slow, description="takes time"), "slow")
+    async with working({"slow": slow}) as running, anyio.create_task_group() as tasks:
+        for after_s in (0, 5):
+            tasks.start_soon(ask, running.bus, after_s)
+    assert [bytes(calls.decode_tool_answer(reply.body).saved) for reply in replies] == [b"3", b"3"]
 
 
 async def test_sessions_are_apart(running: RunningWorker) -> None:
