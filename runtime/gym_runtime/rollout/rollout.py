@@ -126,8 +126,11 @@ class Rollout:
         # A task that was published twice is delivered twice as attempt 1, so the attempt's number alone is
         # not unique.
         name = f"{task.rollout_id}.{attempt}.{random.getrandbits(40):010x}"
-        # An earlier attempt's session is used again: it answers repeated calls from memory.
-        journal.session = journal.session or name
+        # An earlier attempt's session is used again: it answers repeated calls from memory. Not where no
+        # worker has answered from it yet: that attempt may go on and close it, and a call that opens would
+        # then make another session of its name, which a later attempt takes for the first.
+        if not journal.session or (task.replayable and not journal.worker):
+            journal.session = name
         self._session = RemoteSession(task, actors, budget, journal, envelope, self._row_to_judge())
         self._tools = ToolCalls(self._session, parallel=task.parallel_tools)
         self._model = RemoteModel(task, name, actors, budget, journal, envelope)

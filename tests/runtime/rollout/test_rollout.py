@@ -14,6 +14,7 @@ from gym_runtime.adapters import Rollout
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall, decode_params, decode_response, user_message
+from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.rollout import LONG_ROW_BYTES
 from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.ask import Router
@@ -198,6 +199,20 @@ async def test_every_call_has_a_key_of_its_own(services: Services) -> None:
     keys = [asked.key for asked in services.requests.items]
     assert all(keys)
     assert len(set(keys)) == len(keys) == 6
+
+
+@pytest.mark.parametrize(
+    ("worker", "replayable", "used"),
+    [("one", True, True), ("", True, False), ("one", False, True), ("", False, True)],
+)
+async def test_a_session_that_no_worker_has_answered_from_is_left_to_its_attempt(
+    services: Services, worker: str, replayable: bool, used: bool
+) -> None:
+    """Else an attempt that was overtaken opened it again after its end, and a later one judged that session."""
+    journal = Journal(None, "")
+    journal.session, journal.worker = "earlier", worker
+    Rollout(rollout_spec(row(), replayable=replayable), 2, services.router, journal=journal)
+    assert (journal.session == "earlier") == used
 
 
 @pytest.mark.parametrize("parallel_tools", [False, True])
