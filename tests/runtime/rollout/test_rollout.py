@@ -208,7 +208,7 @@ async def test_every_call_has_a_key_of_its_own(services: Services) -> None:
 async def test_a_session_that_no_worker_has_answered_from_is_left_to_its_attempt(
     services: Services, worker: str, replayable: bool, used: bool
 ) -> None:
-    """Else an attempt that was overtaken opened it again after its end, and a later one judged that session."""
+    """Else an attempt that was overtaken opened it again after its end, and a later one was judged by it."""
     journal = Journal(None, "")
     journal.session, journal.worker = "earlier", worker
     Rollout(rollout_spec(row(), replayable=replayable), 2, services.router, journal=journal)
