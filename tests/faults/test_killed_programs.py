@@ -275,7 +275,7 @@ async def victims(system: System, gym: Client, kind: str) -> list[int]:
 
 
 async def hit(system: System, gym: Client, kind: str, chance: random.Random) -> int:
-    """Kill or stop one of a kind; its process id, or 0 if there is none now."""
+    """Kill or stop one process of a kind; its process id, or 0 if no such process runs now."""
     found = await victims(system, gym, kind.removeprefix(FROZEN))
     with suppress(IndexError, ProcessLookupError):  # it may have ended meanwhile
         pid = chance.choice(found)

@@ -20,7 +20,7 @@ class Scorer(Protocol):
 def is_told(score: Scorer, entry: dict[str, Any], answer: str) -> bool:
     """Whether a scorer can tell that an answer, which it pays in full, is right.
 
-    Some pay any text, as the Game of Life's halting does, and some come to 1 by a number that is none.
+    Some scorers pay any text, as that of `game_of_life_halting` does, and some pay 1 for the answer `nan`.
     """
     try:
         paid = score(answer=_NONSENSE, entry=entry)

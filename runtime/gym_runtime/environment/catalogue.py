@@ -108,7 +108,7 @@ def known_name(kind: Kind, name: str) -> str:
     """The name under which data may name what the user has named: that of a file is its stem.
 
     Raises:
-        UsageError: the file's stem cannot be a name, or a guest's address is none.
+        UsageError: the file's stem cannot be a name, or a guest's address is malformed.
     """
     if kind == "environments" and _guest_module(name):
         return _guest(name).name

@@ -1,4 +1,4 @@
-"""The values of a choice, for errors: msgspec names the one that was wrong, and not those that there are."""
+"""The values of a choice, for errors: msgspec names the wrong value, and not the possible ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[[^\]]*\]")
 
 
 def choices(message: object, kind: object) -> str:
-    """``; there are: x, y`` where msgspec's message says that a value is none of a choice; else empty.
+    """``; there are: x, y`` where msgspec's message says that a choice does not have a value; else empty.
 
     Args:
         kind: the type that was decoded or converted to.
