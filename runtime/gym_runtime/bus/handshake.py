@@ -15,6 +15,7 @@ import asyncio
 import ipaddress
 import logging
 import random
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -40,6 +41,9 @@ DISCONNECT_S = 2.0
 """How long a closing connection may take to send what it has buffered."""
 NEVER_S = 10**6
 NO_TLS = "its URL says tls, but it offers none"
+LOST_ERRORS = (NatsError, OSError, RuntimeError)
+"""What a client raises whose connection is lost. The RuntimeError is uvloop's, for a closed socket."""
+_NOISE = re.compile(r"eof_received\(\) has no effect|the handler is closed")
 
 
 class Refused(Exception):
@@ -180,8 +184,8 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
         if server.tls and not info.tls_required:
             raise Refused(NO_TLS)
         context = (self.tls or ssl.create_default_context()) if info.tls_required else None
-        if context is not None:
-            logging.getLogger("asyncio").addFilter(_is_no_noise)
+        for name in ("asyncio", "nats.aio.client"):
+            logging.getLogger(name).addFilter(_is_no_noise)
         handshakes = _handshakes(context)
 
         def guard() -> None:
@@ -221,7 +225,7 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
             await discard(client)
             if isinstance(error, NatsError) and str(error).startswith("nats: '"):  # the broker's own words
                 raise Refused(str(error).removeprefix("nats: ").strip(" '")) from error
-            if isinstance(error, NatsError):
+            if isinstance(error, LOST_ERRORS) and not isinstance(error, OSError):
                 raise ConnectionResetError(str(client.last_error or error)) from error
             raise
         return client, info
@@ -232,13 +236,14 @@ def _handshakes(context: ssl.SSLContext | None) -> int:
 
 
 def _is_no_noise(record: logging.LogRecord) -> bool:
-    # Each TLS connection of nats-py that the broker ends would say so on standard error.
-    return "eof_received() has no effect" not in record.getMessage()
+    # What nats-py and asyncio would print of a lost connection; the link logs what matters.
+    error = record.exc_info[1] if record.exc_info else None
+    return _NOISE.search(f"{record.getMessage()} {error}") is None
 
 
 async def discard(client: Client) -> None:
     """Close a client, within `DISCONNECT_S`: nothing public aborts the socket of a frozen broker."""
-    with anyio.move_on_after(DISCONNECT_S, shield=True), suppress(OSError, NatsError):
+    with anyio.move_on_after(DISCONNECT_S, shield=True), suppress(*LOST_ERRORS):
         await client.close()
 
 

@@ -34,11 +34,20 @@ from typing import Literal
 import anyio
 from anyio.abc import TaskGroup
 from nats.aio.client import Client
-from nats.errors import Error as NatsError
 from nats.errors import UnexpectedEOF
 
 from gym_runtime.bus import handshake
-from gym_runtime.bus.handshake import DISCONNECT_S, Dialler, Events, Info, Refused, Server, Servers, discard
+from gym_runtime.bus.handshake import (
+    DISCONNECT_S,
+    LOST_ERRORS,
+    Dialler,
+    Events,
+    Info,
+    Refused,
+    Server,
+    Servers,
+    discard,
+)
 from gym_runtime.bus.identity import Addresses
 from gym_runtime.bus.interface import Headers, Stop, Stopped
 from gym_runtime.bus.receiving import Listener, RawAnswer, Requests, Subscriptions, settle
@@ -185,7 +194,7 @@ class Link:
                 await self._subscriptions.attach(client)
             except BaseException as error:
                 await discard(client)
-                if isinstance(error, NatsError):
+                if isinstance(error, LOST_ERRORS):
                     raise ConnectionResetError(str(error)) from error
                 raise
         self._servers.connected(server)

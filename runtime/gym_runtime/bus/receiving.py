@@ -19,8 +19,8 @@ from typing import NamedTuple, Protocol
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
 
+from gym_runtime.bus.handshake import LOST_ERRORS
 from gym_runtime.bus.interface import Headers, Stopped
 from gym_runtime.bus.sending import Change
 from gym_runtime.bus.wire import NO_HEADERS
@@ -194,7 +194,7 @@ class Subscriptions:
             await client.publish(self._nowhere, b"")
             draining.begun.set()  # the drain's first step, until it waits for that queue, has the UNSUB
             await subscription.drain()
-        except NatsError:
+        except LOST_ERRORS:
             self._lost()  # a PONG that comes after all would end nats-py's reading
         finally:
             draining.end()

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import anyio
 from nats.aio.client import Client
-from nats.errors import Error as NatsError
 
+from gym_runtime.bus.handshake import LOST_ERRORS
 from gym_runtime.bus.interface import Headers
 from gym_runtime.bus.wire import NO_HEADERS
 from gym_runtime.timing import SLOW_LINK_S
@@ -117,7 +117,7 @@ class Sending:
                 elif callable(entry):
                     try:
                         await entry(client)
-                    except NatsError:  # it was closed; the next client has all subscriptions
+                    except LOST_ERRORS:  # the next client has all subscriptions
                         self._lost()
                         return
                     if self._client is not client:
@@ -190,7 +190,7 @@ class Sending:
             publishing.send(None)
         except StopIteration:
             return
-        except NatsError:  # it was closed
+        except LOST_ERRORS:
             pass
         publishing.close()
         self._lost()

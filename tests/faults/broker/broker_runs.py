@@ -89,7 +89,7 @@ class Command:
         assert len(seen) == self.rollouts, self.log
         assert set(seen.values()) == {1}
         assert self.rows("out_failures.jsonl") == []
-        assert "Traceback" not in self.log
+        assert "Traceback" not in self.log, self.log
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
