@@ -217,6 +217,7 @@ def expand(
             "fork": fork,
         }
         spec["return_tokens"] = spec["packed_tokens"] = settings.return_token_ids
+        spec["names_images"] = True
         repeats = settings.repeats_of(row.environment.name, definition.repeats)
         task_index, first = numbering.number(row, repeats)
         if definition.compare is not None and settings.skip_verification is None:

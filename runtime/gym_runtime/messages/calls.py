@@ -14,6 +14,7 @@ from gym_runtime.messages.call_tokens import Prefix as Prefix
 from gym_runtime.messages.call_tokens import Tokens as Tokens
 from gym_runtime.messages.call_tokens import WeightSpan as WeightSpan
 from gym_runtime.messages.call_tokens import prefix_after as prefix_after
+from gym_runtime.messages.repeated_images import RepeatedImages, read_alone
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.rollout_spec import Candidate
 from gym_runtime.statistics import bounded
@@ -102,6 +103,8 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
             an ``attempt`` above 1 that is known without it.
         call_timeout_s: how long a call of an engine for it may take, in seconds, 0 for no limit; None for one
             that the model worker learns.
+        images: images that come again have names on the wire (`gym_runtime.messages.repeated_images`), for
+            workers only whose `Heartbeat` says ``names_images``.
     """
 
     body: Body
@@ -118,6 +121,7 @@ class Request(msgspec.Struct, Generic[Body], frozen=True, kw_only=True, omit_def
     durable: bool = False
     repeated: bool = False
     call_timeout_s: float | None = None
+    images: bool = False
 
     @property
     def run(self) -> str:
@@ -374,10 +378,18 @@ decode_tool_answer = msgspec.json.Decoder(ToolAnswer).decode
 decode_step_answer = msgspec.json.Decoder(StepAnswer).decode
 
 
-def encode_request(request: Request[Any]) -> bytes:
-    """A request as it is sent now: with the seconds that are left, and the time of day when they are over."""
+def encode_request(request: Request[Any], *, names_images: bool = False) -> bytes:
+    """A request as it is sent now: with the seconds that are left, and the time of day when they are over.
+
+    Args:
+        names_images: its receiver understands `Request.images`.
+    """
     left_s = request.deadline_s - clock.monotonic()
-    return encode(msgspec.structs.replace(request, left_s=left_s, deadline_s=clock.now() + left_s))
+    sent = msgspec.structs.replace(request, left_s=left_s, deadline_s=clock.now() + left_s)
+    payload = encode(sent)
+    if not names_images or RepeatedImages().packed(payload) is payload:
+        return payload
+    return RepeatedImages().packed(encode(msgspec.structs.replace(sent, images=True)))
 
 
 def receive_request(payload: bytes) -> Request[Raw]:
@@ -387,6 +399,12 @@ def receive_request(payload: bytes) -> Request[Raw]:
         msgspec.DecodeError: it is no request.
     """
     request = decode_request(payload)
+    if request.images:
+        try:
+            body = read_alone(bytes(request.body))
+        except KeyError as error:
+            raise msgspec.DecodeError(f"it has no image {error}") from error
+        request = msgspec.structs.replace(request, body=Raw(body), images=False)
     left_s = request.deadline_s - clock.now() if request.left_s is None else request.left_s
     return msgspec.structs.replace(request, deadline_s=clock.monotonic() + left_s)
 

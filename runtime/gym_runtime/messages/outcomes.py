@@ -13,6 +13,7 @@ from gym_runtime.errors import UNREADABLE, Fault, TaskError
 from gym_runtime.messages.branches import Credit
 from gym_runtime.messages.call_tokens import CallTokens, row_with_tokens
 from gym_runtime.messages.calls import Comparison, RoleUse
+from gym_runtime.messages.repeated_images import read_alone
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.messages.sequences import TokenSequence, packed_sequences, token_sequences
 from gym_runtime.messages.stored_records import Stored
@@ -72,6 +73,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         group: the rollouts that it is compared with, if its environment compares.
         waiting: set exactly while the reward is still to come from the comparison of the group.
         comparison: the result, if this is the record of a comparison; its ``rollout_index`` is negative.
+        images: images that come again have names at the broker (`gym_runtime.messages.repeated_images`).
     """
 
     run: str
@@ -94,6 +96,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tokens: list[CallTokens] = []
     seat: str = ""
     rewards: dict[str, float] = {}
+    images: bool = False
 
     def reward_of(self, seat: str) -> float | None:
         """The reward of a seat: what the verifier named for it, or `reward` for the main one; else None."""
@@ -172,7 +175,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 _SHOWN = [
     name
     for name in RolloutRecord.__struct_fields__
-    if name not in ("row", "group", "waiting", "comparison", "tokens")
+    if name not in ("row", "group", "waiting", "comparison", "tokens", "images")
 ]
 encode_record = msgspec.json.Encoder().encode
 decode_record = msgspec.json.Decoder(RolloutRecord).decode
@@ -185,6 +188,12 @@ def read_record(payload: bytes) -> RolloutRecord:
         msgspec.DecodeError: it is damaged.
     """
     record = decode_record(payload)
+    if record.images:
+        try:
+            row = read_alone(bytes(record.row))
+        except KeyError as error:
+            raise msgspec.DecodeError(f"it has no image {error}") from error
+        record = msgspec.structs.replace(record, row=Raw(row), images=False)
     if not record.tokens:
         return record
     try:

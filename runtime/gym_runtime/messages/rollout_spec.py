@@ -70,6 +70,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         durability: ``turn`` keeps a journal, from which another worker can continue; ``result`` does not.
         return_tokens: put token ids and log-probabilities on the row's output items.
         packed_tokens: the client puts them there: the record has them packed.
+        names_images: the client understands `RolloutRecord.images`.
         max_staleness: how many versions older than the newest, at the end of the rollout, the weights may be
             that sampled any of its tokens; None for no limit.
         skip_verification: the reward of a rollout that is not judged; None for one that is.
@@ -110,6 +111,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     candidates: list[Candidate] = []
     agent_options: dict[str, Any] = {}
     packed_tokens: bool = False
+    names_images: bool = False
     call_timeout_s: float | None = None
     skip_verification: float | None = None
     fork: Fork | None = None

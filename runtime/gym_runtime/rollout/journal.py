@@ -31,9 +31,9 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import Fenced, GymError, JournalMismatch
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
+from gym_runtime.messages.repeated_images import RepeatedImages
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.stored_records import Stored
-from gym_runtime.rollout.journal_images import JournalImages
 from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 
 BLOCK = 64
@@ -118,7 +118,7 @@ class Journal:
         self._fresh: list[Answered] = []
         self._sequence = 0
         self._known_s = 0.0
-        self._images = JournalImages()
+        self._images = RepeatedImages()
 
     @property
     def shared(self) -> bool:
@@ -154,7 +154,7 @@ class Journal:
 
     async def _read(self, bus: Bus) -> None:
         while count := (await bus.counts(self._subject)).get(self._subject, 0):
-            self._records, self._sequence, self._images = [], 0, JournalImages()
+            self._records, self._sequence, self._images = [], 0, RepeatedImages()
             # Records may be deleted between counting and reading; reading would then wait for ever for new
             # ones. So they are counted again if none comes for `JOURNAL_READ_S`.
             with anyio.move_on_after(JOURNAL_READ_S) as reading:
@@ -175,7 +175,7 @@ class Journal:
                         self._images.forget_what_was_read()
                         return
         # The journal was deleted while it was read.
-        self._records, self._sequence, self._images = [], 0, JournalImages()
+        self._records, self._sequence, self._images = [], 0, RepeatedImages()
 
     async def discard(self) -> None:
         """Delete the journal: the rollout starts again."""
@@ -290,7 +290,7 @@ class Journal:
             note=note,
         )
         payload = _encode(record)
-        if self._images.packed(payload) != payload:
+        if self._images.packed(payload) is not payload:
             payload = self._images.packed(_encode(msgspec.structs.replace(record, images=True)))
         try:
             sequence = await self.bus.append(self._subject, payload, expect=self._sequence)
@@ -328,12 +328,12 @@ class Journal:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
 
 
-def _with_images(turn: TurnRecord, images: JournalImages) -> TurnRecord:
+def _with_images(turn: TurnRecord, images: RepeatedImages) -> TurnRecord:
     """As it was before its images were packed."""
     environment = [
-        Answered(one.digest, Raw(images.read(one.body, named=turn.images))) for one in turn.environment
+        Answered(one.digest, Raw(images.read(bytes(one.body), named=turn.images))) for one in turn.environment
     ]
-    answer = Raw(images.read(turn.answer, named=turn.images))
+    answer = Raw(images.read(bytes(turn.answer), named=turn.images))
     return msgspec.structs.replace(turn, answer=answer, environment=environment, images=False)
 
 

@@ -26,6 +26,7 @@ from gym_runtime.messages.calls import RoleUse, role_numbers
 from gym_runtime.messages.metric_names import HOP_DURATION
 from gym_runtime.messages.names import is_own
 from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord, Waiting
+from gym_runtime.messages.repeated_images import RepeatedImages
 from gym_runtime.messages.responses import NULL, CreateParams, Response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rpc.meter import Meter
@@ -228,13 +229,16 @@ def make_record(
         **_where_known(task, facts, tokens, roles, started_anew),
         **({"rewards": verdict.rewards} if verdict is not None and verdict.rewards else {}),
     }
+    encoded = _encode(row)
+    packed = RepeatedImages().packed(encoded) if task.names_images else encoded
     return RolloutRecord(
         run=task.run,
         task_index=task.task_index,
         rollout_index=task.rollout_index,
         environment=task.environment,
         outcome=outcome,
-        row=Raw(_encode(row)),
+        row=Raw(packed),
+        images=packed is not encoded,
         attempt=attempt,
         reward=None if verdict is None else verdict.reward,
         numbers=numbers,

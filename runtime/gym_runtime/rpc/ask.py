@@ -341,13 +341,14 @@ class Router:
         headers: Headers | None,
     ) -> bytes | None:
         """The answer; None if the waiting was stopped because the worker or the answer is lost."""
+        heartbeat = view.get(hop.worker) if hop.worker else None
         if hop.worker:
             view.begin(hop.worker, hop)
         try:
             # The encoded request has no name here, so that its memory is free while the answer is awaited.
             return await self._bus.request(
                 hop.subject,
-                encode_request(request),
+                encode_request(request, names_images=heartbeat is not None and heartbeat.names_images),
                 deadline_s=request.deadline_s,
                 headers=headers,
                 run=request.run,

@@ -74,6 +74,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         round_trip_s: how long its pings to the broker take; 0 while that is not known.
         places: it understands requests for a place (`gym_runtime.rpc.quarantine`).
         closes_many: it understands a `CloseSession` for several sessions.
+        names_images: it understands `Request.images`.
         crashed: the previous worker at its supervisor's slot, if that worker crashed: it ended itself, or the
             kernel ended it for what it did; nothing outside ended it.
         killed: the same, if a signal from outside ended it, as of a spot instance that is taken away.
@@ -95,6 +96,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     round_trip_s: float = 0.0
     places: bool = False
     closes_many: bool = False
+    names_images: bool = False
     crashed: str = ""
     killed: str = ""
     refused: str = ""

@@ -440,6 +440,7 @@ class _Life:
             round_trip_s=round(member.bus.round_trip_s, 3),
             places=True,
             closes_many=True,
+            names_images=True,
             crashed=self.before.crashed if member is own else "",
             killed=self.before.killed if member is own else "",
             refused=member.bus.refused,

@@ -77,6 +77,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         Request(body=Raw(b"[]"), call_timeout_s=9.0),
         b'{"body":[],"call_timeout_s":9.0}',
     ),
+    (calls.decode_request, Request(body=Raw(b"[]"), images=True), b'{"body":[],"images":true}'),
     (calls.decode_reply, RpcReply(), b"{}"),
     (calls.decode_reply, RpcReply(retries=3), b'{"retries":3}'),
     (

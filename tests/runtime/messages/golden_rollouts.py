@@ -82,6 +82,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             opens_first=True,
             agent_options={"max_time_s": 9},
             packed_tokens=True,
+            names_images=True,
             call_timeout_s=9.0,
             skip_verification=0.5,
             reads_input=False,
@@ -90,7 +91,8 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
         b'"roles":{"judge":"policy"},"role_sampling":{"judge":{"temperature":0}},"max_staleness":0,'
         b'"taken_up":true,"attended":true,"opens_first":true,"agent_options":{"max_time_s":9},'
-        b'"packed_tokens":true,"call_timeout_s":9.0,"skip_verification":0.5,"reads_input":false,"steps":true}',
+        b'"packed_tokens":true,"names_images":true,"call_timeout_s":9.0,"skip_verification":0.5,'
+        b'"reads_input":false,"steps":true}',
     ),
     (
         tasks.decode_spec,
@@ -245,9 +247,10 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             reward=1.0,
             seat="first",
             rewards={"first": 1.0, "second": -1.0},
+            images=True,
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","outcome":{"type":"completed"},'
-        b'"row":{},"reward":1.0,"seat":"first","rewards":{"first":1.0,"second":-1.0}}',
+        b'"row":{},"reward":1.0,"seat":"first","rewards":{"first":1.0,"second":-1.0},"images":true}',
     ),
     (
         decoder(BranchCall),

@@ -106,8 +106,8 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
     ),
     (
         decode_heartbeat,
-        Heartbeat(worker="one", kind="resource", pools=["shop"], closes_many=True),
-        b'{"worker":"one","kind":"resource","pools":["shop"],"closes_many":true}',
+        Heartbeat(worker="one", kind="resource", pools=["shop"], closes_many=True, names_images=True),
+        b'{"worker":"one","kind":"resource","pools":["shop"],"closes_many":true,"names_images":true}',
     ),
     (
         decode_heartbeat,
