@@ -11,9 +11,13 @@ import dataclasses
 import json
 import os
 import statistics
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from faults.test_killed_programs import boxed, engine, installed
+from faults.test_killed_containers import imaged
+from faults.test_killed_programs import Loop, boxed, engine, installed
 from gym_runtime import connect
 from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed
@@ -28,13 +32,28 @@ MOST_S = 0.01
 """Of processor time a turn: a twentieth of a turn that costs 200 ms."""
 
 
+@contextmanager
+def looped(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Generator[Loop]:
+    if name == "podman":
+        with imaged(monkeypatch, folder) as loop:
+            yield loop
+    else:
+        yield boxed() if name == "boxed" else installed(name)
+
+
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["boxed", "codex", "claude"])
+@pytest.mark.parametrize("name", ["boxed", "podman", "codex", "claude"])
 async def test_what_durability_costs(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``GYM_TEST_ROLLOUTS`` says how many rollouts a batch has, ``GYM_TEST_PAIRS`` how many pairs."""
-    loop = (boxed() if name == "boxed" else installed(name))._replace(turns=20)
+    with looped(name, monkeypatch, tmp_path) as found:
+        await _costs(name, found._replace(turns=20), monkeypatch, capsys)
+
+
+async def _costs(
+    name: str, loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     count, pairs = (
         int(os.environ.get(f"GYM_TEST_{one}", least)) for one, least in (("ROLLOUTS", 8), ("PAIRS", 3))
     )

@@ -6,7 +6,8 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,17 @@ def contained(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Loop]:
     """Our own loop in containers, with the same files without an image and in one, of which none is left."""
-    loop = boxed()
     if request.param == "bubblewrap":
-        yield loop
+        yield boxed()
         return
+    with imaged(monkeypatch, tmp_path) as loop:
+        yield loop
+
+
+@contextmanager
+def imaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[Loop]:
+    """Our own loop in containers of an image, of which none is left."""
+    loop = boxed()
     with images.used("podman", monkeypatch) as found:
         repository = tmp_path / "testbed"
         for path, text in next(local_rows.agent_rows(1, 7))["files"].items():
