@@ -106,9 +106,32 @@ def test_what_is_no_formula(text: str) -> None:
     assert not is_formula(text)
 
 
-@pytest.mark.parametrize("text", ["", "1.5e-3*x**2 + sin(2*x)/3 + C", "(8 - 2)*4", ".5 + Abs(-3)", "x^2,\n3"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "1.5e-3*x**2 + sin(2*x)/3 + C", "(8 - 2)*4", ".5 + Abs(-3)", "x^2,\n3", "x**99 - exp(x**2)**(3/2)"],
+)
 def test_what_is_a_formula(text: str) -> None:
     assert is_formula(text)
+
+
+LARGE = (
+    "9**9**9**9",
+    "(x+1)**99999",
+    "2^9^9^9",
+    "1 + 9**9\n**9**9",
+    "9**99\n99\n99",
+    "9**(1" + "*1" * 5000 + "*9**9)",
+)
+
+
+@pytest.mark.parametrize("text", LARGE, ids=lambda text: text[:20])
+def test_powers_that_are_too_large_to_compute_are_no_formulas(text: str) -> None:
+    assert not is_formula(text)
+
+
+@pytest.mark.parametrize("dataset", FORMULAS)
+async def test_a_power_that_takes_for_ever_is_a_wrong_answer_and_no_failure(dataset: str) -> None:
+    assert await reward(entry(dataset), "9**9**9**9") <= 0.05
 
 
 def test_only_the_scorers_module_reads_lists_so() -> None:
