@@ -32,6 +32,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         joined_by: ``task index`` or ``prompt``.
+        other_prompts: how many of the common tasks have another prompt in the second run.
         only_a, only_b: tasks with rewards that the other run has none for.
         wins, losses, ties: tasks in which the second run's mean reward is higher, lower, equal.
         difference: mean of second minus first; None without common tasks, or if one of a task is None.
@@ -40,6 +41,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     joined_by: str
+    other_prompts: int
     only_a: int
     only_b: int
     wins: int
@@ -73,6 +75,7 @@ def compare(a: Groups, b: Groups) -> Comparison:
     losses = sum(pair.mean_b < pair.mean_a for pair in pairs)
     return Comparison(
         joined_by=joined_by,
+        other_prompts=sum(one.key != other.key for one, other in found),
         only_a=len(rated_a) - len(pairs),
         only_b=len(rated_b) - len(pairs),
         wins=wins,

@@ -151,6 +151,15 @@ def test_runs_whose_tasks_are_numbered_otherwise_are_joined_by_prompt(tmp_path: 
     assert {pair.environment_b for pair in result.pairs} == {"theirs"}
 
 
+def test_tasks_that_are_joined_by_their_index_and_have_other_prompts_are_counted(tmp_path: Path) -> None:
+    a = write(tmp_path, "a", [Rollout(task, 0, reward=0.0, prompt=f"prompt {task}") for task in range(3)])
+    b = write(tmp_path, "b", [Rollout(task, 0, reward=1.0, prompt=f"be brief; {task}") for task in range(3)])
+    one, other = [figures_of(row for _, row in rows_of(run))[1] for run in (a, b)]
+    result = compare(one, other)
+    assert (result.joined_by, result.other_prompts, result.wins) == ("task index", 3, 3)
+    assert compare(one, one).other_prompts == 0
+
+
 def test_runs_without_a_common_task_have_no_difference(tmp_path: Path) -> None:
     a, b = write(tmp_path, "a", [Rollout(0, 0)]), write(tmp_path, "b", [Rollout(1, 0)])
     groups = [figures_of(row for _, row in rows_of(run))[1] for run in (a, b)]

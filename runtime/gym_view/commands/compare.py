@@ -119,6 +119,11 @@ def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: C
         + (f"; only in one: {result.only_a:,} and {result.only_b:,}" if result.only_a + result.only_b else "")
         + f"  (tasks joined by {result.joined_by}; bootstrap over tasks, {result.resamples:,} draws)"
     )
+    if result.other_prompts:
+        console.print(
+            f"{counted(result.other_prompts, 'task')} with another prompt in the second run: if these are other "
+            "tasks, the difference says nothing"
+        )
     _print_flipped(result.pairs)
 
 
