@@ -121,8 +121,8 @@ def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: C
     )
     if result.other_prompts:
         console.print(
-            f"{counted(result.other_prompts, 'task')} with another prompt in the second run: if these are other "
-            "tasks, the difference says nothing"
+            f"{counted(result.other_prompts, 'task')} with another prompt in the second run: if these are "
+            "other tasks, the difference says nothing"
         )
     _print_flipped(result.pairs)
 
