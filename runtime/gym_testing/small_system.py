@@ -40,7 +40,7 @@ from gym_runtime.client import Client
 from gym_runtime.environment import LoadedEnvironment, Scripted, ScriptedAnswers, catalogue, judge_recorded
 from gym_runtime.errors import GymError
 from gym_runtime.messages import RolloutSpec, encode_spec, read_record
-from gym_runtime.rpc import Heartbeat, announce
+from gym_runtime.rpc import FIRST, Before, Heartbeat, announce
 from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
 from msgspec import Raw
 
@@ -209,16 +209,16 @@ class SmallSystem:
         *,
         name: str = "agent-1",
         slots: int = 8,
-        crashed: str = "",
+        before: Before = FIRST,
     ) -> AgentWorker:
         """Start an agent worker with these agents by name; by default with the tool loop.
 
-        ``crashed`` is the worker that it replaces, if that worker crashed.
+        ``before`` is the worker that it replaces.
         """
         known = agents or {"tool_loop": cast("Agent", catalogue.load_class("agents", "tool_loop")())}
 
         def make(bus: Bus) -> AgentWorker:
-            return AgentWorker(bus, worker=name, agents=known, slots=slots, crashed=crashed)
+            return AgentWorker(bus, worker=name, agents=known, slots=slots, before=before)
 
         worker = self._agents[name] = await self._add(make, "agent", name, list(known))
         return worker

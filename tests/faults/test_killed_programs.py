@@ -19,7 +19,7 @@ import resource
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
@@ -40,6 +40,7 @@ from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_sandbox import bubblewrap
 from gym_sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
+from gym_sandbox.processes import tree
 from gym_sandbox.processes.tree import members
 from gym_sandbox.sandbox_errors import SetupError
 
@@ -54,6 +55,8 @@ AT_ONCE_S = 0.1
 """No answer is stored so soon: what is asked again within this time was asked before there was one."""
 AT_ONCE_AFTER_S = 10.0
 LONG_S = 7200.0
+ENDED_S = 10.0
+"""After this time at most, no process of a system that was stopped runs."""
 IN_FLIGHT_S = 5.0
 """An answer is stored at most so long after the engine was asked for it, on a busy machine."""
 
@@ -138,7 +141,7 @@ class Engine:
 
 
 def message(text: str) -> dict[str, Any]:
-    content = [{"type": "output_text", "text": text, "annotations": []}]
+    content: list[dict[str, Any]] = [{"type": "output_text", "text": text, "annotations": []}]
     return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
 
 
@@ -205,8 +208,8 @@ class Played(NamedTuple):
             (found[task],) = re.findall(r"\b[0-9a-f]{64}\b", texts[self.turns])
         return found
 
-    def asked_again(self) -> list[tuple[int, int]]:
-        """The turns that were asked again although no kill explains it."""
+    def asked_again(self) -> list[str]:
+        """The turns that were asked again although no kill explains it; when, and after which kills."""
         # A request may be on its way to the engine when its asker is killed, or wait for the broker.
         kills = [(when, BROKER_BACK_S if kind == "broker" else ON_ITS_WAY_S) for when, kind in self.killed]
 
@@ -218,8 +221,12 @@ class Played(NamedTuple):
                 for when, way_s in kills
             )
 
+        def told(task: int, turn: int, first: float, again: float) -> str:
+            near = [f"{kind} {when - first:+.2f}" for when, kind in self.killed if first - 15 < when < again]
+            return f"turn {turn} of task {task} after {again - first:.2f} s; kills: {', '.join(near)}"
+
         return [
-            turn
+            told(*turn, first, again)
             for turn, times in self.asked.items()
             for first, again in pairwise(times)
             # What a frozen worker had on its way is sent when it wakes; its answer is refused.
@@ -269,9 +276,11 @@ async def victims(system: System, gym: Client, kind: str) -> list[int]:
         case "broker":
             return [system.broker_pid]
         case _:
-            # A model's calls are over at once, so that its workers hardly ever look as if they were in use.
+            # A model's calls are over at once, so that its workers hardly ever look as if they were in use;
+            # nor do those of resources if a program is the agent.
             known = [worker for worker in await gym.workers() if worker.kind == kind]
-            return [worker.pid for worker in known if worker.in_use or kind == "model"]
+            used = [worker.pid for worker in known if worker.in_use and kind != "model"]
+            return used or [worker.pid for worker in known if kind != "agent"]
 
 
 async def hit(system: System, gym: Client, kind: str, chance: random.Random) -> int:
@@ -343,16 +352,22 @@ async def played(
 async def measured(
     loop: Loop, count: int, monkeypatch: pytest.MonkeyPatch, kills: Sequence[str] = ()
 ) -> tuple[Played, float]:
-    """As `played`; and the processor time of all its processes, also of those whose parents were killed."""
+    """As `played`; and the processor time of all its processes, also of those whose parents were killed.
+
+    None of them may be left.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         done = await played(loop, count, monkeypatch, kills, seed=1)
+        with anyio.move_on_after(ENDED_S), suppress(ChildProcessError):
+            while True:  # a process counts when it has been waited for
+                if os.waitpid(-1, os.WNOHANG) == (0, 0):  # noqa: ASYNC222
+                    await anyio.sleep(0.1)
+        left = {pid: tree.content(f"/proc/{pid}/cmdline") for pid in members(os.getpid())[1:]}
     finally:
         prctl(PR_SET_CHILD_SUBREAPER, 0)
-    with suppress(ChildProcessError):  # a process counts when it has been waited for
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):  # noqa: ASYNC222
-            pass
+    assert not left
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -362,7 +377,7 @@ def assert_like_twin(disturbed: Played, twin: Played, count: int) -> None:
     for one in (twin, disturbed):
         outcomes = [record.outcome for record in one.records.values()]
         assert outcomes == [Completed()] * len(outcomes)
-        assert not one.asked_again(), (one.asked, one.killed)
+        assert not (again := one.asked_again()), "\n".join(again)
     assert len({turn for _, turn in disturbed.asked}) == len({turn for _, turn in twin.asked})
     assert set(disturbed.hashes().values()) == set(twin.hashes().values())
     assert len(set(twin.hashes().values())) == 1
@@ -456,17 +471,21 @@ async def test_harnesses_go_on_whatever_is_killed(
     loop = (boxed() if name == "boxed" else installed(name))._replace(turns=12)
     told = (os.environ.get(f"GYM_TEST_{what}") for what in ("ROLLOUTS", "KILLS", "TWINS"))
     count, kills, twins = (int(one or least) for one, least in zip(told, (8, 8, 1), strict=True))
-    own = ("box", "agent", "resource", "box") if name == "boxed" else ("program", "agent", "program", "model")
-    named = tuple(os.environ.get("GYM_TEST_KINDS", "").split())
-    kinds = named or (*own, *own, "broker")
+    own = "program agent program model program agent resource model"
+    own = "box agent resource box box agent resource box" if name == "boxed" else own
+    kinds = os.environ.get("GYM_TEST_KINDS", f"{own} broker").split()
     twin, usual_s = await measured(loop, twins, monkeypatch)
     disturbed, cpu_s = await measured(loop, count, monkeypatch, [kinds[n % len(kinds)] for n in range(kills)])
+    others = [record for record in disturbed.records.values() if record.outcome != Completed()]
+    assert not others, "\n".join(map(str, others))
     parts = [gym_part(record) for record in disturbed.records.values()]
     again = sum(len(times) - 1 for times in disturbed.asked.values())
+    by_kind = Counter(kind for _, kind in disturbed.killed)
     (right,) = set(twin.hashes().values())
     with capsys.disabled():
         print(
-            f"\n{name}: {count} rollouts, {len(disturbed.killed)} kills, "
+            f"\n{name}: {count} rollouts, {len(disturbed.killed)} kills "
+            f"({', '.join(f'{many} {kind}' for kind, many in by_kind.items())}), "
             f"{sum(part['resumed_turns'] for part in parts)} turns from the journal, "
             f"{sum(part.get('drifted_calls', 0) for part in parts)} of them drifted; "
             f"{len(disturbed.asked)} turns, {again} asked twice, "

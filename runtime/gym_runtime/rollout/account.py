@@ -15,10 +15,13 @@ When a worker gives a task back (it drains, the client is gone, the broker does 
 `Spent.working`. So a delivery that finds ``working`` set knows that the previous worker was lost;
 `Spent.losses` counts such workers in a row, as long as the journal has not grown between them. After
 `CLEARED_AT_MOST` lost workers, growth of the journal no longer clears the count, because a rollout may end a
-worker after each turn.
+worker after each turn; unless the worker was ended from outside, up to `KILLED_AT_MOST` lost workers, as of
+spot instances. Too little memory looks the same, so these have a limit, too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import anyio
 import msgspec
@@ -30,6 +33,7 @@ from gym_runtime.rpc.retry_budget import RETRIES, RetryBudget
 
 NOTES = 16
 CLEARED_AT_MOST = 5
+KILLED_AT_MOST = 50
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,8 +114,19 @@ class Account:
         self.noted = False
         self._writing = anyio.Lock()
 
-    async def load(self, *, turns: int, delivered_before: bool) -> None:
-        """Read what earlier deliveries have used; the journal has ``turns`` turns now."""
+    async def load(
+        self,
+        *,
+        turns: int,
+        delivered_before: bool,
+        killed: Callable[[str], bool] = lambda worker: False,
+    ) -> None:
+        """Read what earlier deliveries have used.
+
+        Args:
+            turns: how many turns the journal has now.
+            killed: tells whether a lost worker was ended from outside.
+        """
         found = await self._bus.latest(self._subject)
         before = None
         if found:
@@ -129,7 +144,8 @@ class Account:
             before = msgspec.structs.replace(before, attempts=before.attempts + 1)
             if delivered_before:
                 # A longer journal proves that the previous worker made progress; the count begins again.
-                got_on = before.turns != turns and before.cleared_by_turns
+                spared = before.lost < KILLED_AT_MOST and killed(before.worker)
+                got_on = before.turns != turns and (before.cleared_by_turns or spared)
                 losses = 1 if got_on else before.losses + 1
                 before = msgspec.structs.replace(before, losses=losses, lost=before.lost + 1)
         self._before = self.spent = msgspec.structs.replace(before, turns=turns)

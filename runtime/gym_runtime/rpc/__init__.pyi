@@ -6,4 +6,6 @@ from .members import announce as announce
 from .members import drained_on_request as drained_on_request
 from .members import fresh as fresh
 from .meter import Meter as Meter
+from .quarantine import FIRST as FIRST
+from .quarantine import Before as Before
 from .retry_budget import RetryBudget as RetryBudget

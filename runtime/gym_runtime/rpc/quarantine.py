@@ -31,12 +31,15 @@ other causes. Any other call is answered in the end, however many causes there a
 that execute it alone are ended from outside, four in a row after two others.
 
 *A rollout* is cleared by a turn that it stores, up to `rollout.account.CLEARED_AT_MOST` times; from then on
-it keeps its place to its end. `rollout.account` counts the workers lost with it. A supervisor knows whether a
-worker crashed or was ended from outside, and the replacement that it starts announces this
+it keeps its place to its end, and a turn clears it only of workers that were ended from outside, up to
+`rollout.account.KILLED_AT_MOST` times. `rollout.account` counts the workers lost with it. A supervisor knows
+whether a worker crashed or was ended from outside, and the replacement that it starts announces this
 (`Heartbeat.crashed`, `Heartbeat.killed`). A worker that is silent has no replacement, and counts as crashed.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import anyio
 
@@ -49,6 +52,17 @@ GROUP_AT = 1
 ALONE_AT = 2
 MAX_DEATHS = 3
 MAX_KILLED = 6
+
+
+class Before(NamedTuple):
+    """The worker whose place another one takes: its name, if it crashed, or if it was ended from outside."""
+
+    crashed: str = ""
+    killed: str = ""
+
+
+FIRST = Before()
+"""No worker had the place before."""
 
 
 def quarantined(kind: str, pool: str, deaths: int) -> GymError:

@@ -230,7 +230,8 @@ class Slot:
 def _work(system: SystemSpec, slot: Slot, lifeline: int, report: int) -> int:
     import anyio
 
-    from gym_runtime.system.worker_process import Before, work
+    from gym_runtime.rpc.quarantine import Before
+    from gym_runtime.system.worker_process import work
 
     # A model worker that names no engine may run it itself, and an engine must not wait for others.
     if slot.pool.model is None or slot.pool.model.urls:

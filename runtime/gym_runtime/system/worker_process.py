@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -41,6 +41,7 @@ from gym_runtime.messages.metric_names import NETWORK, Count, Figures
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.members import Heartbeat, announce, drained_on_request
 from gym_runtime.rpc.meter import process_figures
+from gym_runtime.rpc.quarantine import FIRST, Before
 from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
 from gym_runtime.system.watchdogs import end_when_unserved, shown_as_serving, standing_in
@@ -79,19 +80,19 @@ class HostedWorker(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def hosted_worker(
-    pool: PoolSpec, bus: Bus, worker: str, crashed: str = "", near: Sequence[Service] = ()
+    pool: PoolSpec, bus: Bus, worker: str, before: Before = FIRST, near: Sequence[Service] = ()
 ) -> AsyncGenerator[HostedWorker]:
     """The worker of a pool, for as long as the context lasts.
 
     Args:
-        crashed: the worker whose place it takes, if that worker crashed.
+        before: the worker whose place it takes.
         near: the services of the workers that live in the same process.
 
     Raises:
         UsageError: it cannot be made; the message says why.
     """
     if pool.kind == "agent":
-        yield _agent_worker(pool, bus, worker, crashed, near)
+        yield _agent_worker(pool, bus, worker, before, near)
     elif pool.kind == "resource":
         yield _resource_worker(pool, bus, worker, near)
     else:
@@ -100,12 +101,12 @@ async def hosted_worker(
 
 
 def _agent_worker(
-    pool: PoolSpec, bus: Bus, worker: str, crashed: str, near: Sequence[Service]
+    pool: PoolSpec, bus: Bus, worker: str, before: Before, near: Sequence[Service]
 ) -> HostedWorker:
     from gym_runtime.workers.agent_worker import AgentWorker
 
     agents = {catalogue.known_name("agents", name): _made("agents", name) for name in pool.names}
-    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, crashed=crashed, near=near)
+    hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, before=before, near=near)
 
     def detail() -> dict[str, str]:
         return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
@@ -258,13 +259,6 @@ def _warn_of_a_blocked_loop(place: str, blocked_s: float) -> None:
     )
 
 
-class Before(NamedTuple):
-    """The worker whose place another one takes: its name, if it crashed, or if it was ended from outside."""
-
-    crashed: str = ""
-    killed: str = ""
-
-
 async def work(
     system: SystemSpec,
     pool: PoolSpec,
@@ -301,7 +295,7 @@ async def work(
                     bus = await patience.enter(stack, partial(_bus, system, each, name))
                     found = [member.hosted.counts for member in members]
                     near = [service for service in found if isinstance(service, Service)]
-                    make = partial(hosted_worker, each, bus, name, before.crashed, near)
+                    make = partial(hosted_worker, each, bus, name, before, near)
                     members.append(_Member(each, name, bus, await patience.enter(stack, make)))
             await stack.enter_async_context(watching(BLOCKED_S, _warn_of_a_blocked_loop))
             life = _Life(system, members, before, report)

@@ -34,7 +34,7 @@ from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.lost import Stalls
 from gym_runtime.rpc.near import Near
-from gym_runtime.rpc.quarantine import RolloutPlace
+from gym_runtime.rpc.quarantine import FIRST, Before, RolloutPlace
 from gym_runtime.timing import GIVE_BACK_S
 from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Move, Verdict
 from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, StoredAlready
@@ -51,7 +51,7 @@ class AgentWorker:
         worker: this worker's id.
         agents: by name; the worker pulls from the queue of each.
         slots: the most rollouts in flight, over all agents; any agent may use all slots.
-        crashed: the worker that it replaces, if that worker crashed.
+        before: the worker that it replaces.
         near: the services of the models and environments that live in this process.
 
     Attributes:
@@ -66,7 +66,7 @@ class AgentWorker:
         worker: str,
         agents: Mapping[str, Agent],
         slots: int,
-        crashed: str = "",
+        before: Before = FIRST,
         near: Sequence[Service] = (),
     ) -> None:
         self.worker, self.slots = worker, slots
@@ -83,7 +83,7 @@ class AgentWorker:
         self._clients = ClientPresent(bus, self._router.members, self._fates)
         self._ended = NotEnded(bus, self._fates)
         self._controls = RunControls(bus, self._agents, self._fates, self._pull_queue)
-        self._suspects = NotSuspect(self._router.views["agent"], crashed)
+        self._suspects = NotSuspect(self._router.views["agent"], before)
         self._stop = anyio.Event()
         self._finished = anyio.Event()
 
@@ -202,7 +202,7 @@ class AgentWorker:
         return Drop("it cannot be read")
 
     async def _run(self, fate: Fate) -> None:
-        await fate.load()
+        await fate.load(self._suspects.was_killed)
         place = self._suspects.place(fate)
         # Added before the cancellations are checked, so that a later signal finds the rollout.
         self._fates.add(fate)

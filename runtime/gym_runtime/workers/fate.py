@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -118,11 +118,12 @@ class Fate:
         )
         self.attempts = Attempts(task, agent, bus, actors, self.journal, self.account, worker)
 
-    async def load(self) -> None:
-        """Read what earlier deliveries have stored."""
+    async def load(self, killed: Callable[[str], bool]) -> None:
+        """Read what earlier deliveries have stored; ``killed`` tells if a worker was ended from outside."""
         if self.redelivered:
             await self.journal.load()
-            await self.account.load(turns=self.journal.length, delivered_before=self.delivery.deliveries > 1)
+            before = self.delivery.deliveries > 1
+            await self.account.load(turns=self.journal.length, delivered_before=before, killed=killed)
 
     def stop(self, instead: Verdict | None = None) -> None:
         """Stop at once: cancelled, or with another verdict. An earlier verdict stands."""

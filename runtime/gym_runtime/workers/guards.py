@@ -23,7 +23,7 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_control import is_own, own_subject
 from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, read_asked
 from gym_runtime.rpc.members import decode_heartbeat
-from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, RolloutPlace, RolloutPlaces
+from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, Before, RolloutPlace, RolloutPlaces
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import (
@@ -230,12 +230,12 @@ class NotSuspect:
 
     Args:
         agents: the agent workers that are alive.
-        crashed: the worker that this worker replaces, if that worker crashed.
+        before: the worker that this worker replaces.
     """
 
-    def __init__(self, agents: WorkerRegistry, crashed: str) -> None:
+    def __init__(self, agents: WorkerRegistry, before: Before) -> None:
         self._agents = agents
-        self._crashed = crashed
+        self._before = before
         self._places = RolloutPlaces()
 
     def place(self, fate: Fate) -> RolloutPlace:
@@ -258,8 +258,11 @@ class NotSuspect:
 
     def _has_crashed(self, worker: str) -> bool:
         """Whether a lost agent worker crashed, according to its successor."""
-        known = {self._crashed, *(one.crashed for one in self._agents.alive())}
-        return bool(worker) and worker in known
+        return bool(worker) and any(worker == one.crashed for one in (self._before, *self._agents.alive()))
+
+    def was_killed(self, worker: str) -> bool:
+        """Whether a lost agent worker was ended from outside, according to its successor."""
+        return bool(worker) and any(worker == one.killed for one in (self._before, *self._agents.alive()))
 
 
 def _remember(names: dict[str, None], name: str) -> None:

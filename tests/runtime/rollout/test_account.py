@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime.rollout.account import CLEARED_AT_MOST, NOTES, Account, Spent
+from gym_runtime.rollout.account import CLEARED_AT_MOST, KILLED_AT_MOST, NOTES, Account, Spent
 from gym_runtime.rpc.retry_budget import RETRIES
 from gym_testing.memory import MemoryBroker, MemoryBus
 from gym_testing.virtual_clock import BACKEND
@@ -28,7 +28,7 @@ async def bus() -> AsyncGenerator[MemoryBus]:
 
 
 def account(bus: MemoryBus) -> Account:
-    return Account(bus, "journal.r.0.0.0", 160.0)
+    return Account(bus, "journal.r.0.0.0", 160.0, worker="spot")
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,16 @@ async def test_turns_clear_only_so_many_losses(bus: MemoryBus) -> None:
         found.append((one.spent.losses, one.spent.cleared_by_turns))
         assert await one.note(working=True)
     assert found == [*[(1, True)] * (CLEARED_AT_MOST - 1), (1, False), (2, False), (3, False), (4, False)]
+
+
+async def test_turns_clear_more_losses_of_workers_that_were_ended_from_outside(bus: MemoryBus) -> None:
+    found: list[int] = []
+    for stored in range(KILLED_AT_MOST + 3):
+        one = account(bus)
+        await one.load(turns=stored, delivered_before=True, killed=lambda worker: worker == "spot")
+        found.append(one.spent.losses)
+        assert await one.note(working=True)
+    assert found == [*[1] * KILLED_AT_MOST, 2, 3, 4]
 
 
 async def test_what_waits_on_a_worker_is_not_lost_with_it(bus: MemoryBus) -> None:

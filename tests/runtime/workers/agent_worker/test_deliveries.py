@@ -11,7 +11,7 @@ from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.stored_records import RunInfo, encode_run
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.members import Heartbeat, announce
-from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED
+from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, Before
 from gym_runtime.rpc.retry_budget import RETRIES
 from gym_runtime.timing import JOURNAL_FRESH_S
 from gym_testing.background import Mailbox, background, settled
@@ -43,10 +43,12 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(
     name = ""
     for delivery in range(1, most + 1):
         before, name = name, f"agent-{delivery}"
-        await system.add_agent({"tool_loop": Poisoned()}, name=name, crashed=before if crash else "")
+        await system.add_agent(
+            {"tool_loop": Poisoned()}, name=name, before=Before(crashed=before if crash else "")
+        )
         await begun.until(delivery)
         system.kill(name)
-    await system.add_agent(name="last", crashed=name if crash else "")
+    await system.add_agent(name="last", before=Before(crashed=name if crash else ""))
     (record,) = await system.records(1)
     assert fault_of(record)[0] == "runtime"
     assert f"{most} agent workers in a row were lost" in message_of(record)
@@ -74,6 +76,31 @@ async def test_an_innocent_rollout_whose_workers_are_killed_from_outside_goes_on
     await system.add_agent({"tool_loop": Slow()}, name="last")
     (record,) = await system.records(1)
     assert record.outcome == Completed()
+
+
+async def test_a_rollout_that_gets_on_goes_on_though_its_workers_are_killed(
+    system: SmallSystem,
+) -> None:
+    class Slow:
+        async def run(self, rollout: Rollout) -> None:
+            for _ in range(rollout.attempt):
+                await rollout.respond()
+            if rollout.attempt <= 3 * MAX_KILLED:
+                stored.put(rollout.attempt)
+                await anyio.sleep_forever()
+
+    stored: Mailbox[int] = Mailbox()
+    name = ""
+    await system.add_model(Engine(*[answer("done")] * 30))
+    await system.enqueue(rollout_spec(row()))
+    for delivery in range(1, 3 * MAX_KILLED + 1):
+        before, name = name, f"agent-{delivery}"
+        await system.add_agent({"tool_loop": Slow()}, name=name, before=Before(killed=before))
+        await stored.until(delivery)
+        system.kill(name)
+    await system.add_agent({"tool_loop": Slow()}, name="last", before=Before(killed=name))
+    (record,) = await system.records(1)
+    assert record.outcome == Completed(), message_of(record)
 
 
 async def test_workers_that_drain_are_not_lost(system: SmallSystem) -> None:

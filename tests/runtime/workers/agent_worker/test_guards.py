@@ -16,7 +16,7 @@ from gym_runtime.rollout.account import Spent
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.members import Heartbeat, announce, encode_heartbeat
-from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED
+from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED, Before
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
 from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Move, Verdict
@@ -258,7 +258,7 @@ async def test_for_a_closed_run_no_record_is_stored(
 async def test_a_rollout_that_ended_its_workers_fails(
     bus: MemoryBus, deliveries: Deliveries, losses: int, lost_worker: str, refused: bool
 ) -> None:
-    guard = NotSuspect(Members(bus).views["agent"], "crashed")
+    guard = NotSuspect(Members(bus).views["agent"], Before(crashed="crashed"))
     fate = await deliveries.fate()
     fate.account.spent, fate.account.lost_worker = Spent(losses=losses), lost_worker
     assert (guard.refuse(fate) is not None) == refused
@@ -267,7 +267,7 @@ async def test_a_rollout_that_ended_its_workers_fails(
 async def test_a_suspect_waits_until_a_turn_of_the_others_has_cleared_them(
     bus: MemoryBus, deliveries: Deliveries
 ) -> None:
-    guard = NotSuspect(Members(bus).views["agent"], "")
+    guard = NotSuspect(Members(bus).views["agent"], Before())
     other, suspect = await deliveries.fate(0), await deliveries.fate(1)
     suspect.account.spent = Spent(losses=ALONE_AT)
     assert not guard.place(other).limited
