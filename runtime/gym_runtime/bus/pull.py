@@ -252,7 +252,7 @@ class Share:
         idle = self.is_open and not self.asked and not self.keen(now_s)
         if not idle or now_s - self._probed_s < PROBE_S:
             return False
-        # One that its rank keeps from asking must keep no slot from the others: they would wait for each other.
+        # One that its rank keeps from asking keeps no slot from others: they would wait for each other.
         part = self._part(keen)
         return part is None or self.busy < part
 
