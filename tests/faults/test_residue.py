@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, cast
 
 import anyio
@@ -26,6 +26,7 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.system.private_broker import Broker
+from gym_runtime.workers import run_controls
 from gym_testing.background import Mailbox, hosting
 from gym_testing.small_system import Engine, Hang, SmallSystem, answer, function_call
 
@@ -85,6 +86,11 @@ class Scene:
                 found[stream] = (state["bytes"], state.get("subjects", {}))
         return found
 
+    async def queues(self) -> list[str]:
+        """The names of the consumers of tasks."""
+        said = await self.bus._link.ask(f"$JS.API.CONSUMER.NAMES.{PREFIX}_TASKS", b"", within_s=5)
+        return sorted(json.loads(said.payload)["consumers"] or [])
+
     async def only_summaries_of(self, *names: str) -> None:
         """Return when the broker holds the summaries of these runs and nothing else.
 
@@ -135,6 +141,24 @@ async def test_nothing_is_left_of_a_finished_run(broker: Broker) -> None:
         records = [record async for record in here.gym.rollouts(rows(3), environment=NAME, repeats=2)]
         assert [type(record.outcome) for record in records] == [Completed] * 6
         await here.only_summaries_of(records[0].run)
+
+
+async def test_no_queue_is_left_of_a_run_with_a_share(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_controls, "LOOK_S", 0.4)
+    async with scene(broker, *DONE) as here:
+        async with aclosing(here.gym.rollouts(rows(3), environment=NAME, share=2)) as made:
+            records = [await anext(made)]
+            assert len(await here.queues()) == 2  # the agent's and the run's
+            records += [record async for record in made]
+        await here.only_summaries_of(records[0].run)
+        with anyio.fail_after(15):
+            while await here.queues() != ["agent-tool_loop"]:
+                await anyio.sleep(0.1)
+        # The next run with a share has its queue.
+        again = [record async for record in here.gym.rollouts(rows(3), environment=NAME, share=2)]
+        assert [type(record.outcome) for record in again] == [Completed] * 3
 
 
 async def test_nothing_is_left_of_a_run_that_its_client_left(broker: Broker) -> None:

@@ -234,6 +234,16 @@ class Bus(Protocol):
         """
         ...
 
+    async def close_queue(self, pattern: str, *, consumer: str) -> None:
+        """Have the broker forget a queue's consumer soon, once no worker pulls it; what is stored stays.
+
+        Not an error if there is none. It is for queues that were opened with ``most``.
+
+        Raises:
+            BrokerError: the broker refuses it.
+        """
+        ...
+
     async def pull(
         self,
         pattern: str,

@@ -204,6 +204,9 @@ class NatsBus:
     ) -> None:
         await open_queue(self._streams, pattern, consumer, ack_wait_s, most)
 
+    async def close_queue(self, pattern: str, *, consumer: str) -> None:
+        await open_queue(self._streams, pattern, consumer, TASK_ACK_WAIT_S, 0, closed=True)
+
     async def pull(
         self,
         pattern: str,

@@ -214,13 +214,15 @@ class Share:
 
     def part(self, now_s: float) -> int | None:
         """How many slots it may hold at most because of its rank; None if no other rank wants some."""
-        shares = self._slots.shares
-        keen = [share for share in shares if share is self or (share.is_open and share.keen(now_s))]
-        if all(share.rank == self.rank for share in keen):
+        return self._part(self._slots.keen(now_s))
+
+    def _part(self, keen: list[Share]) -> int | None:
+        rivals = keen if self in keen else [*keen, self]
+        if all(share.rank == self.rank for share in rivals):
             return None
-        if self.rank.priority < (highest := max(share.rank.priority for share in keen)):
+        if self.rank.priority < (highest := max(share.rank.priority for share in rivals)):
             return 0
-        alike = sum(share.rank.share for share in keen if share.rank.priority == highest)
+        alike = sum(share.rank.share for share in rivals if share.rank.priority == highest)
         return max(1, round(self._slots.usable * self.rank.share / alike))
 
     def limit(self, now_s: float) -> int:
@@ -228,7 +230,8 @@ class Share:
         others = [share for share in self._slots.shares if share is not self]
         if not others:
             return self._slots.usable
-        free, part = self._slots.free, self.part(now_s)
+        keen = self._slots.keen(now_s)
+        free, part = self._slots.free, self._part(keen)
         if part is not None:
             free = min(free, part - self.held)
             if free <= 0:
@@ -237,23 +240,27 @@ class Share:
         if self.keen(now_s):
             self.brief = False
             # A slot that another pull must get first is not taken.
-            owed = sum(share._is_owed(self, now_s) for share in others)
+            owed = sum(share._is_owed(self, now_s, keen) for share in others)
             return self.held + max(0, min(free - owed, self.busy + 1 - self.asked))
         self.brief = scarce
-        earlier = sum(share._probed_s < self._probed_s for share in others if share._may_probe(now_s))
-        if self.asked or free <= earlier or (scarce and not self._may_probe(now_s)):
+        earlier = sum(share._probed_s < self._probed_s for share in others if share._may_probe(now_s, keen))
+        if self.asked or free <= earlier or (scarce and not self._may_probe(now_s, keen)):
             return self.held
         return self.held + 1
 
-    def _may_probe(self, now_s: float) -> bool:
+    def _may_probe(self, now_s: float, keen: list[Share]) -> bool:
         idle = self.is_open and not self.asked and not self.keen(now_s)
-        return idle and now_s - self._probed_s >= PROBE_S
+        if not idle or now_s - self._probed_s < PROBE_S:
+            return False
+        # One that its rank keeps from asking keeps no slot from others: they would wait for each other.
+        part = self._part(keen)
+        return part is None or self.busy < part
 
-    def _is_owed(self, other: Share, now_s: float) -> bool:
+    def _is_owed(self, other: Share, now_s: float, keen: list[Share]) -> bool:
         if self.is_open and self.keen(now_s) and not self.asked:
-            part = self.part(now_s)
+            part = self._part(keen)
             return self.held < (other.held if part is None else part)
-        return self._may_probe(now_s)
+        return self._may_probe(now_s, keen)
 
     def released(self) -> None:
         """Slots became free: the other pulls may ask for them, the pull with the fewest slots first."""
@@ -278,6 +285,10 @@ class Slots:
     def __init__(self, total: int) -> None:
         self.total = self.usable = total
         self.shares: list[Share] = []
+
+    def keen(self, now_s: float) -> list[Share]:
+        """The pulls that ask for tasks and probably find some."""
+        return [share for share in self.shares if share.is_open and share.keen(now_s)]
 
     @property
     def free(self) -> int:

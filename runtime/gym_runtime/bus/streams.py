@@ -52,6 +52,7 @@ STREAM_NAME_IN_USE = 10058
 STREAM_STORE_FAILED = 10049
 NO_CONSUMER = 10014
 NO_STREAM = 10059
+NO_CONSUMER_TO_UPDATE = 10149
 NOT_CLUSTERED = 10074
 NO_PEERS = {10005, NOT_CLUSTERED}
 NO_MESSAGE = 10037
@@ -370,9 +371,18 @@ class Streams:
                 await backoff.wait()
 
     async def consume(
-        self, pattern: str, name: str, config: dict[str, Any], *, patience_s: float | None = None
+        self,
+        pattern: str,
+        name: str,
+        config: dict[str, Any],
+        *,
+        existing: bool = False,
+        patience_s: float | None = None,
     ) -> Answer:
         """Create a consumer of what is stored under a pattern, or adapt one of the same name.
+
+        Args:
+            existing: only adapt it; not an error if there is none.
 
         Raises:
             BrokerError: as `api`.
@@ -381,8 +391,9 @@ class Streams:
         config = {"name": name, "filter_subject": on_wire, **config}
         return await self.api(
             f"CONSUMER.CREATE.{stream}.{name}.{on_wire}",
-            {"stream_name": stream, "config": config, "action": ""},
+            {"stream_name": stream, "config": config, "action": "update" if existing else ""},
             f"the broker refuses the consumer {name} of {on_wire!r}",
+            expected=NO_CONSUMER_TO_UPDATE if existing else 0,
             patience_s=patience_s,
         )
 

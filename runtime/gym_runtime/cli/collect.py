@@ -116,6 +116,8 @@ def collect(
                     counted = gym.driver.alarms.counted_in(run, collected.counter)
                     async with counted, looking as gym.driver.alarms.watch:
                         complete, now = await collected.follow_to_end()
+                    # What the broker then frees is nowhere else.
+                    writer.sync()
                     if complete or now.state == "cancelled":
                         # What an earlier call has written is not among the figures.
                         figures = None if len(had) else collected.counter.figures()
@@ -128,7 +130,6 @@ def collect(
                         )
                         state = "cancelled" if now.state == "cancelled" else "finished"
                         await gym.driver.finish_run(now, state=state)
-            writer.flush()
             metrics.scores = await to_thread.run_sync(benchmark_scores, files.rollouts, metrics.agents)
             result.report(
                 metrics.summary(),

@@ -60,7 +60,7 @@ class Appender:
         """Append one line; it is on its way to the disk after `FLUSH_S` at the latest, if calls go on.
 
         Raises:
-            UsageError: the disk is full or broken. Every later call raises the same.
+            UsageError: the disk is full or broken, or the file was deleted. Every later call raises the same.
         """
         if self._error is not None:
             raise self._error
@@ -89,13 +89,22 @@ class Appender:
             self.sync()
 
     def sync(self) -> None:
-        """Wait until the flushed data is on the disk."""
+        """Wait until the flushed data is on the disk, in a file that still has a name.
+
+        Raises:
+            UsageError: as `append`.
+        """
+        if self._error is not None:
+            raise self._error
         try:
             os.fsync(self._fd)
         except OSError as error:
             # EINVAL: the file is one that cannot be synced, such as a device.
             if error.errno != errno.EINVAL:
                 raise self._failed(error) from None
+        if not os.fstat(self._fd).st_nlink:
+            # The system goes on writing it, and there is no name to read it by.
+            raise self._stopped(f"{self.path} was deleted while it was written; keep it where it is")
         self._synced_s = time.monotonic()
         self._dirty = False
 
@@ -127,10 +136,12 @@ class Appender:
 
     def _failed(self, error: OSError) -> UsageError:
         if error.errno in _FULL:
-            what = f"disk full at {self.path}; what is written is complete; free space"
-        else:
-            what = f"cannot write {self.path}: {error.strerror}; what is written is complete; see to the disk"
-        self._error = UsageError(f"{what} and run again with --resume")
+            return self._stopped(f"disk full at {self.path}; what is written is complete; free space")
+        why = f"cannot write {self.path}: {error.strerror}; what is written is complete"
+        return self._stopped(f"{why}; see to the disk")
+
+    def _stopped(self, what: str) -> UsageError:
+        self._error = UsageError(f"{what}, then give the same command again ('run' with --resume)")
         return self._error
 
 

@@ -129,7 +129,7 @@ class ResultWriter:
         """Append a record: with a verdict to the rollouts, without one to the failures.
 
         Raises:
-            UsageError: the disk is full or broken.
+            UsageError: the disk is full or broken, or the file was deleted.
         """
         if isinstance(record.outcome, (Failed, Cancelled)):
             if self._failures is None:
@@ -142,6 +142,12 @@ class ResultWriter:
         """Hand everything to the system now."""
         for appender in self._appenders():
             appender.flush()
+
+    def sync(self) -> None:
+        """Hand everything to the system and wait until it is on the disk. Raises what `write` raises."""
+        for appender in self._appenders():
+            appender.flush()
+            appender.sync()
 
     def close(self) -> None:
         """Flush, wait until all is on the disk, close. Raises what `flush` raises, after closing all."""

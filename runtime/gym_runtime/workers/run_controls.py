@@ -7,6 +7,7 @@ A rollout without a journal, or of an agent whose turns are not journaled, is fi
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Iterable
 
 import anyio
@@ -41,6 +42,7 @@ class RunControls:
         self._known: dict[str, RunControl] = {}
         self._pulls: dict[str, anyio.Event] = {}
         self._ranks: dict[str, Rank] = {}
+        self._over: set[str] = set()
         self._changed = anyio.Event()
         self._ended = False
 
@@ -64,8 +66,12 @@ class RunControls:
             except GymError as error:
                 logger().info("the controls of runs could not be read", error=str(error))
             self._obey(tasks)
-            with anyio.move_on_after(LOOK_S):
+            over = self._over
+            # All workers learn of a run's end at once; the first that looks again closes its queues.
+            with anyio.move_on_after(LOOK_S * random.uniform(0.5, 1.0)):
                 await self._changed.wait()
+            self._over = set()
+            await self._close(over)
 
     async def load(self) -> None:
         """Read the controls of the runs that go on."""
@@ -75,6 +81,7 @@ class RunControls:
             if control == self._known.get(control.run) or not await is_over(self._bus, control.run):
                 found[control.run] = control
         before, self._known = self._known, found
+        self._over |= before.keys() - found.keys()
         self._ranks = {run: self._ranks.get(run, Rank()) for run in found}
         for run, control in found.items():
             self._ranks[run].share, self._ranks[run].priority = control.share or 1.0, control.priority or 0
@@ -82,6 +89,15 @@ class RunControls:
                 for agent in self._agents:
                     subject, consumer = own_queue(run, agent)
                     await self._bus.open_queue(subject, consumer=consumer, most=control.concurrency or 0)
+
+    async def _close(self, over: set[str]) -> None:
+        for run in over - self._known.keys():
+            for agent in self._agents:
+                subject, consumer = own_queue(run, agent)
+                try:
+                    await self._bus.close_queue(subject, consumer=consumer)
+                except GymError as error:
+                    logger().info("the queue of a run that is over is kept for a day", error=str(error))
 
     def _obey(self, tasks: TaskGroup) -> None:
         for run in [*self._pulls]:

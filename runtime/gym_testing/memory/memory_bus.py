@@ -362,6 +362,10 @@ class MemoryBus:
         _starts_with(pattern, "task", pattern=True)
         await self._stored("task", lambda: self._broker.queue.consumer(consumer, pattern, ack_wait_s, most))
 
+    async def close_queue(self, pattern: str, *, consumer: str) -> None:
+        _starts_with(pattern, "task", pattern=True)
+        await self._stored("task", lambda: self._broker.queue.close(consumer))
+
     async def pull(
         self,
         pattern: str,

@@ -90,6 +90,10 @@ class Consumer:
         heapq.heapify(self._waiting)
 
     @property
+    def served(self) -> bool:
+        return bool(self._workers)
+
+    @property
     def waiting(self) -> int:
         return sum(task.deliveries == 0 for task in self._waiting)
 
@@ -199,6 +203,12 @@ class WorkQueue:
         consumer.ack_wait_s, consumer.most = ack_wait_s, most or 0
         consumer.dispatch()
         return consumer
+
+    def close(self, name: str) -> None:
+        """Forget a consumer that has no workers."""
+        consumer = self._consumers.get(name)
+        if consumer is not None and not consumer.served:
+            del self._consumers[name]
 
     def _assign(self, task: Task, consumer: Consumer) -> None:
         task.consumer = consumer

@@ -183,6 +183,34 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
         broker.stop()
 
 
+async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(tmp_path: Path) -> None:
+    model = ModelSettings(provider="scripted", name="message")
+    pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
+    tasks = expand([ROW % number for number in range(10)], run="r", environment="example_session_state_mgmt")
+    broker = Broker(tmp_path / "state")
+    url = broker.start()
+    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
+    collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
+    try:
+        async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
+            await gym.driver.open_run(RunInfo(run="r", total=10))
+            await gym.driver.publish(list(tasks))
+            with anyio.fail_after(30):
+                while await gym.driver.made("r") < 10:
+                    await anyio.sleep(0.05)
+            # All rows come within a moment; a file may have 4 KiB.
+            full = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *collect]
+            ran = await anyio.run_process(full, check=False)
+            assert ran.returncode == 2
+            assert b"disk full at " in ran.stderr
+            assert (await gym.run("r")).state == "active"
+            assert (await anyio.run_process(collect)).returncode == 0
+            assert (await gym.run("r")).state == "finished"
+        assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
+    finally:
+        broker.stop()
+
+
 async def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_running(tmp_path: Path) -> None:
     with (
         stub_engine.running("--latency-s", "5") as engine,

@@ -105,6 +105,18 @@ def test_a_full_device_is_one_line_and_stays_one() -> None:
     appender.close()
 
 
+def test_a_file_that_was_deleted_is_not_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    appender = Appender(path)
+    appender.append(ROWS[0])
+    path.unlink()
+    appender.append(ROWS[1])
+    for refused in (appender.sync, appender.flush):
+        with pytest.raises(UsageError, match=r"out\.jsonl was deleted while it was written"):
+            refused()
+    appender.close()
+
+
 FILL = """
 import resource, sys
 from pathlib import Path

@@ -107,6 +107,23 @@ async def test_a_queue_that_was_opened_shows_what_waits_before_any_worker(bus: B
         await pool.first(1)
 
 
+async def test_a_queue_that_was_closed_can_be_opened_again_and_its_tasks_are_there(
+    bus: Bus, other: Bus
+) -> None:
+    await bus.close_queue("task.a.>", consumer="workers")  # there is none
+    await bus.open_queue("task.a.>", consumer="workers", most=0)
+    await bus.enqueue("task.a.1", b"")
+    await bus.close_queue("task.a.>", consumer="workers")
+    done: Mailbox[str] = Mailbox()
+
+    async def handle(delivery: Delivery) -> None:
+        await delivery.ack()
+        done.put(delivery.subject)
+
+    async with pulling(other, handle, pattern="task.a.>", consumer="workers", most=0):
+        await done.until(1)
+
+
 async def test_depth(bus: Bus, other: Bus) -> None:
     assert await bus.depth("workers") == QueueDepth(waiting=0, in_flight=0)
     for number in range(5):

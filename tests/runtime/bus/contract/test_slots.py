@@ -178,3 +178,33 @@ async def test_pulls_of_different_ranks_get_slots_by_share_and_priority(bus: Bus
             await passed[700].wait()
         ran = started - before
         assert abs(ran["a"] / ran.total() - 0.75) < 0.05, ran
+
+
+@pytest.mark.slow
+async def test_a_pull_of_a_higher_priority_goes_on_beside_more_idle_pulls_than_slots(
+    bus: Bus, other: Bus
+) -> None:
+    slots, started = Slots(4), Counter[str]()
+    ranks = {"high": Rank(priority=1), "late": Rank(priority=1)} | {f"idle{n}": Rank() for n in range(8)}
+    finished = anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        started[delivery.subject.split(".")[1]] += 1
+        # Its tasks take longer than the time after which idle pulls ask again.
+        await anyio.sleep(0.3 * PROBE_S)
+        await delivery.ack()
+        if started["late"] == 1 and started["high"] >= 24:
+            finished.set()
+
+    async with AsyncExitStack() as stack:
+        for number in range(60):
+            await bus.enqueue("task.high.x", b"%d" % number)
+        for name, rank in ranks.items():
+            pull = pulling(other, handle, pattern=f"task.{name}.>", consumer=name, slots=slots, rank=rank)
+            await stack.enter_async_context(pull)
+        with anyio.move_on_after(10):
+            while started["high"] < 8:
+                await anyio.sleep(0.05)
+            await bus.enqueue("task.late.x", b"")
+            await finished.wait()
+    assert finished.is_set(), started
