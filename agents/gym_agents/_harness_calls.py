@@ -128,12 +128,12 @@ class HarnessCalls:
             raise ModelRefused(f"the rollout is over after its {rollout.max_turns} turns")
         self._asked += 1
         asked, transcript, before = question.call.input, self._transcript, self._transcript.answered
-        written = await off_loop(len(asked), lambda: transcript.restore(asked))
+        written = await off_loop(asked, lambda: transcript.restore(asked))
         params = self._params(question.call.params)
         try:
             known = await self._recognised(f"{self._name}.{self._asked}", written, params)
             items = known.items
-            prefix = await off_loop(len(items), lambda: transcript.prefix(items))
+            prefix = await off_loop(items, lambda: transcript.prefix(items))
             turn = await rollout.respond_to(
                 items, Raw(_encode(params)), prefix, note=known.note, past=known.past
             )
@@ -145,11 +145,10 @@ class HarnessCalls:
             raise
         self.refused = None
         answer = turn.response.output
-        count = len(items) + len(answer)
         other = None if items == written else written
         tools = bool(msgspec.json.decode(params.get("tools", NULL)))
         in_transcript = await off_loop(
-            count,
+            [*items, *answer],
             lambda: transcript.add(
                 items, answer, turn.tokens, before, name=known.name, written=other, tools=tools
             ),
@@ -167,8 +166,8 @@ class HarnessCalls:
         past, transcript = self._past, self._transcript
         if past is None:
             return _Known(written, name)
-        items = await off_loop(len(written), lambda: transcript.recorded(written))
-        after, known = await off_loop(len(items), lambda: transcript.continued(items))
+        items = await off_loop(written, lambda: transcript.recorded(written))
+        after, known = await off_loop(items, lambda: transcript.continued(items))
         added = items[known:]
         tools = _digest_of(bytes(params.get("tools", NULL)))
         instructions = params.get("instructions", NULL)

@@ -245,4 +245,8 @@ def output_text(text: str) -> dict[str, Any]:
 def event(data: object, name: str = "") -> bytes:
     """A server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
-    return head + b"data: " + (data if isinstance(data, bytes) else encode(data)) + b"\n\n"
+    body = data if isinstance(data, bytes) else encode(data)
+    # A line ends the data. What passes through as JSON may be laid out in lines; its texts hold none.
+    if b"\n" in body or b"\r" in body:
+        body = msgspec.json.format(body, indent=-1)
+    return head + b"data: " + body + b"\n\n"
