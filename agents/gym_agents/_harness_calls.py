@@ -17,7 +17,7 @@ import msgspec
 from gym_faces.recordings import Found, PastCall, PastCalls, Transcript, off_loop, tools_digest
 from gym_runtime import GymError, ResourceError, TaskError
 from gym_runtime.adapters import ModelAnswer, Rollout, Turn
-from gym_runtime.errors import JournalMismatch, ModelRefused
+from gym_runtime.errors import UNREADABLE, JournalMismatch, ModelRefused
 from gym_runtime.messages import (
     NULL,
     CreateParams,
@@ -128,12 +128,12 @@ class HarnessCalls:
             raise ModelRefused(f"the rollout is over after its {rollout.max_turns} turns")
         self._asked += 1
         asked, transcript, before = question.call.input, self._transcript, self._transcript.answered
-        written = await off_loop(len(asked), lambda: transcript.restore(asked))
-        params = self._params(question.call.params)
+        written = await off_loop(asked, lambda: transcript.restore(asked))
         try:
+            params = self._params(question.call.params)
             known = await self._recognised(f"{self._name}.{self._asked}", written, params)
             items = known.items
-            prefix = await off_loop(len(items), lambda: transcript.prefix(items))
+            prefix = await off_loop(items, lambda: transcript.prefix(items))
             turn = await rollout.respond_to(
                 items, Raw(_encode(params)), prefix, note=known.note, past=known.past
             )
@@ -145,11 +145,10 @@ class HarnessCalls:
             raise
         self.refused = None
         answer = turn.response.output
-        count = len(items) + len(answer)
         other = None if items == written else written
         tools = bool(msgspec.json.decode(params.get("tools", NULL)))
         in_transcript = await off_loop(
-            count,
+            [*items, *answer],
             lambda: transcript.add(
                 items, answer, turn.tokens, before, name=known.name, written=other, tools=tools
             ),
@@ -167,8 +166,8 @@ class HarnessCalls:
         past, transcript = self._past, self._transcript
         if past is None:
             return _Known(written, name)
-        items = await off_loop(len(written), lambda: transcript.recorded(written))
-        after, known = await off_loop(len(items), lambda: transcript.continued(items))
+        items = await off_loop(written, lambda: transcript.recorded(written))
+        after, known = await off_loop(items, lambda: transcript.continued(items))
         added = items[known:]
         tools = _digest_of(bytes(params.get("tools", NULL)))
         instructions = params.get("instructions", NULL)
@@ -307,12 +306,19 @@ class HarnessCalls:
         )
 
     def _params(self, asked: Raw) -> dict[str, Raw]:
-        """The harness's request with the row's sampling settings."""
+        """The harness's request with the row's sampling settings.
+
+        Raises:
+            TaskError: the request has something else where settings should be.
+        """
         fields = _decode_params(asked)
-        if self._metadata:
-            said = _decode_object(fields["metadata"]) if "metadata" in fields else {}
-            fields["metadata"] = Raw(_encode({**said, **self._metadata}))
-        return _decode_params(_encode(lay_over(fields, self._sampling)))
+        try:
+            if self._metadata:
+                said = _decode_object(fields["metadata"]) if "metadata" in fields else {}
+                fields["metadata"] = Raw(_encode({**said, **self._metadata}))
+            return _decode_params(_encode(lay_over(fields, self._sampling)))
+        except UNREADABLE as error:
+            raise TaskError(f"the request's metadata or reasoning: {error}") from error
 
 
 def _sampling(params: CreateParams) -> dict[str, Any]:

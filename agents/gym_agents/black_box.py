@@ -89,11 +89,15 @@ async def _work(command: Sequence[str], prompt: str, environment: Mapping[str, s
 
     Raises:
         ResourceError: it cannot be started, or fails.
+        TaskError: an argument holds a NUL.
     """
     try:
         child = Child(command, environment=environment, directory=folder, with_errors=True)
     except OSError as error:
         raise ResourceError(f"the harness {command[0]} cannot be started: {error}", stage="agent") from error
+    except ValueError as error:  # NUL, which no argument of a program may hold
+        why = f"the harness's command cannot hold the prompt: {error}; let it read its standard input"
+        raise TaskError(why, stage="agent") from error
     code = 0
     words: dict[bool, bytes] = {False: b"", True: b""}
 

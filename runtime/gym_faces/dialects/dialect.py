@@ -23,6 +23,7 @@ Kind = Literal[
     "unauthorized",
     "forbidden",
     "not_found",
+    "method",
     "slow",
     "too_large",
     "media_type",
@@ -102,6 +103,34 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.rpartition("}")[2]
 
 
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """How an API counts a conversation's tokens.
+
+    Attributes:
+        path: as that of `ApiDialect`.
+        read: reads a body; raises `TaskError` if it cannot be carried.
+        write: makes the body of the answer from a response whose usage has the count.
+        lacking: what the client is told where tokens are not counted.
+    """
+
+    path: str
+    read: Callable[[bytes], Asked]
+    write: Callable[[Raw], bytes]
+    lacking: Kind
+
+    @property
+    def end(self) -> str:
+        """As `ApiDialect.end`."""
+        return self.path.rpartition("}")[2]
+
+
+def counting(call: ModelCall) -> ModelCall:
+    """A call that asks for the number of its tokens."""
+    # A worker of an older version answers it in full: its answer would be short.
+    params = {**msgspec.json.decode(call.params, type=dict[str, Raw]), "max_output_tokens": 1}
+    return msgspec.structs.replace(call, params=Raw(encode(params)), count=True)
+
+
 class ForeignAnswer(Exception):
     """What an engine answered is not an answer of this API."""
 
@@ -127,6 +156,7 @@ ERRORS: dict[Kind, ErrorForm] = {
     "media_type": ErrorForm(415, "invalid_request_error", "unsupported_media_type", "invalid_request_error"),
     "too_large": ErrorForm(413, "invalid_request_error", "request_too_large", "request_too_large"),
     "not_found": ErrorForm(404, "invalid_request_error", "not_found", "not_found_error"),
+    "method": ErrorForm(405, "invalid_request_error", "method_not_supported", "invalid_request_error"),
     "rate_limit": ErrorForm(429, "requests", "rate_limit_exceeded", "rate_limit_error"),
     "overloaded": ErrorForm(503, "server_error", "server_overloaded", "overloaded_error"),
     "timeout": ErrorForm(504, "server_error", "timeout", "timeout_error"),
@@ -245,4 +275,8 @@ def output_text(text: str) -> dict[str, Any]:
 def event(data: object, name: str = "") -> bytes:
     """A server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
-    return head + b"data: " + (data if isinstance(data, bytes) else encode(data)) + b"\n\n"
+    body = data if isinstance(data, bytes) else encode(data)
+    # A line ends the data. What passes through as JSON may be laid out in lines; its texts hold none.
+    if b"\n" in body or b"\r" in body:
+        body = msgspec.json.format(body, indent=-1)
+    return head + b"data: " + body + b"\n\n"

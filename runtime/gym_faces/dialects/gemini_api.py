@@ -48,9 +48,11 @@ from gym_faces.dialects.dialect import (
     MAX_ITEMS,
     ApiDialect,
     Asked,
+    Count,
     Fields,
     Problem,
     assistant_message,
+    counting,
     event,
     item,
     output_text,
@@ -177,7 +179,7 @@ def read_request(body: bytes, *, stream: bool = False) -> Asked:
     return Asked(call=call, model="", stream=stream, computer=gemini_computer.TOOL if native else "")
 
 
-def read_count(body: bytes) -> ModelCall:
+def read_count(body: bytes) -> Asked:
     """A body of ``POST /v1/models/NAME:countTokens``: the contents, or the request whose tokens are meant.
 
     Raises:
@@ -186,10 +188,8 @@ def read_count(body: bytes) -> ModelCall:
     fields = Fields(camel(body))
     whole: dict[str, Raw] | None = fields.take("generateContentRequest", dict[str, Raw])
     given = {name: raw for name, raw in (whole or fields.rest()).items() if name != "model"}
-    call = read_request(encode(given)).call
-    # A worker of an older version answers it in full: its answer would be short.
-    params = encode({**msgspec.json.decode(call.params), "max_output_tokens": 1})
-    return msgspec.structs.replace(call, params=Raw(params), count=True)
+    asked = read_request(encode(given))
+    return msgspec.structs.replace(asked, call=counting(asked.call))
 
 
 def write_count(raw: Raw) -> bytes:
@@ -468,7 +468,6 @@ def _error_body(problem: Problem) -> dict[str, Any]:
     return {"error": {"code": status, "message": problem.message, "status": state}}
 
 
-COUNT_PATH = "/{version:v1|v1beta|v1alpha}/models/{model:.+}:countTokens"
 GEMINI = ApiDialect(
     name="gemini",
     path="/{version:v1|v1beta|v1alpha}/models/{model:.+}:generateContent",
@@ -485,3 +484,9 @@ GEMINI_STREAM = msgspec.structs.replace(
     keep_alive=b"\n",
 )
 """With ``alt=sse``, as all of Google's clients ask for it. They take a comment for JSON."""
+GEMINI_COUNT = Count(
+    path="/{version:v1|v1beta|v1alpha}/models/{model:.+}:countTokens",
+    read=read_count,
+    write=write_count,
+    lacking="not_offered",
+)

@@ -45,9 +45,11 @@ from gym_faces.dialects.dialect import (
     MAX_ITEMS,
     ApiDialect,
     Asked,
+    Count,
     Fields,
     Problem,
     assistant_message,
+    counting,
     event,
     item,
     output_text,
@@ -162,6 +164,21 @@ def read_request(body: bytes) -> Asked:
     params |= side_channel.write({}, extra)
     call = ModelCall(params=Raw(encode(params)), input=items)
     return Asked(call=call, model=model, stream=stream, computer=native)
+
+
+def read_count(body: bytes) -> Asked:
+    """A body of ``POST /v1/messages/count_tokens``: a request without ``max_tokens``.
+
+    Raises:
+        TaskError: as `read_request`.
+    """
+    asked = read_request(encode({**Fields(body).rest(), "max_tokens": 1}))
+    return msgspec.structs.replace(asked, call=counting(asked.call))
+
+
+def write_count(raw: Raw) -> bytes:
+    """The answer to it."""
+    return encode({"input_tokens": (decode_response(raw).usage or Usage()).input_tokens})
 
 
 def _system(system: str | list[_Block] | None) -> list[Raw]:
@@ -423,4 +440,11 @@ MESSAGES = ApiDialect(
     events=write_events,
     error=_error,
     error_event=_error_event,
+)
+MESSAGES_COUNT = Count(
+    # Claude Code does without where it is told so by 404.
+    path=MESSAGES.path + "/count_tokens",
+    read=read_count,
+    write=write_count,
+    lacking="not_found",
 )

@@ -136,7 +136,13 @@ def read_request(body: bytes) -> Asked:
         except (TaskError, *UNREADABLE) as error:
             raise TaskError(f"input[{place}]: {error}") from error
     metadata: dict[str, str] = fields.take("metadata", dict[str, str], {})
-    params = fields.take_raw("include", *_REPEATED)
+    params: dict[str, Any] = fields.take_raw("include", *_REPEATED)
+    # An engine would check its type, but what reads it on the way may not meet another one.
+    if "instructions" in params:
+        try:
+            decode_text(params["instructions"])
+        except UNREADABLE as error:
+            raise TaskError(f"instructions: {error}") from error
     names: _Names = {}
     native = ""
     if (tools := fields.take("tools", list[Raw])) is not None:

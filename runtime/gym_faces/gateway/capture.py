@@ -49,7 +49,7 @@ class Captures:
             items = transcript.restore(call.input)
             return replace(call, input=items, prefix=transcript.prefix(items))
 
-        return await off_loop(len(call.input), continued)
+        return await off_loop(call.input, continued)
 
     async def add(self, entry: CallEntry, items: list[Raw], tokens: Tokens | None) -> None:
         """
@@ -60,10 +60,8 @@ class Captures:
         Raises:
             UsageError: the file cannot be written.
         """
-        if self._file is not None:
-            # First of all: a call that cannot be stored is not answered.
-            self._file.append(entry)
-        line = encode_entry(entry)
+        # First of all: a call that cannot be stored is not answered.
+        line = encode_entry(entry) if self._file is None else self._file.append(entry)
         rollout = self._rollouts.setdefault(entry.rollout_id, _Rollout())
         # The order is that of the last calls: the first one is the one to be dropped.
         self._rollouts.move_to_end(entry.rollout_id)
@@ -74,7 +72,7 @@ class Captures:
             self.forget(next(iter(self._rollouts)))
         if entry.error is None:
             answer, transcript = entry.output_items, rollout.transcript
-            await off_loop(len(items) + len(answer), lambda: transcript.add(items, answer, tokens))
+            await off_loop([*items, *answer], lambda: transcript.add(items, answer, tokens))
 
     def calls(self, rollout_id: str) -> list[bytes] | None:
         """A rollout's calls as JSON, in the order of their answers; None for an unknown rollout."""

@@ -6,7 +6,7 @@
     POST /rollouts/ID                                           for the launcher: make a rollout's name
     GET  /rollouts/NAME/calls                                   the captured calls
     DELETE /rollouts/NAME/calls                                 for the launcher: forget them
-    POST /v1/models/ID:countTokens                              how many tokens a conversation has
+    POST /v1/models/ID:countTokens, /v1/messages/count_tokens   how many tokens a conversation has
     POST /mcp                                                   a rollout's tools over MCP, in `black_box`
     GET  /health
 
@@ -24,6 +24,7 @@ event.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -41,9 +42,9 @@ from gym_runtime.timing import WRITE_S
 from msgspec.structs import replace
 
 from gym_faces.dialects.chat_answer import CHAT
-from gym_faces.dialects.dialect import ApiDialect, Asked, Problem, Refusal
-from gym_faces.dialects.gemini_api import COUNT_PATH, GEMINI, GEMINI_STREAM, read_count, write_count
-from gym_faces.dialects.messages_api import MESSAGES
+from gym_faces.dialects.dialect import ApiDialect, Asked, Count, Problem, Refusal
+from gym_faces.dialects.gemini_api import GEMINI, GEMINI_COUNT, GEMINI_STREAM
+from gym_faces.dialects.messages_api import MESSAGES, MESSAGES_COUNT
 from gym_faces.dialects.pieces import encode
 from gym_faces.dialects.responses_api import RESPONSES
 from gym_faces.gateway.admission import Admission, check_caller, write, written
@@ -58,8 +59,9 @@ QUIET_S = 15.0
 """How often a stream that waits for the engine sends `ApiDialect.keep_alive`."""
 
 DIALECTS = (RESPONSES, CHAT, MESSAGES, GEMINI, GEMINI_STREAM)
+COUNTS = ((MESSAGES, MESSAGES_COUNT), (GEMINI, GEMINI_COUNT))
 CAPACITY = 1024
-LARGE_BYTES, LARGE_OBJECTS = 2**20, 10_000
+LARGE_BYTES, LARGE_OBJECTS = 2**18, 10_000
 """Of a body that is read in a thread."""
 _PREFIXES = (
     "",
@@ -68,6 +70,8 @@ _PREFIXES = (
     "/ng-rollout/{rollout}/training-token-capture",
 )
 _KEYS = ("x-api-key", "x-goog-api-key", "authorization")
+# The scheme's case does not matter.
+_BEARER = re.compile(r"^bearer\s+", re.IGNORECASE)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -110,7 +114,8 @@ class Gateway:
         self._ask = ask
         # The fields that OpenAI's and Anthropic's clients read.
         about = {"object": "model", "type": "model", "created": 0, "owned_by": "gym-runtime"}
-        self._models = {name: {"id": name, **about} for name in models}
+        about["created_at"] = "1970-01-01T00:00:00Z"
+        self._models = {name: {"id": name, "display_name": name, **about} for name in models}
         self._captures = captures
         self._anonymous = anonymous
         self._tools = tools
@@ -126,7 +131,8 @@ class Gateway:
         for prefix in _PREFIXES:
             for dialect in DIALECTS:
                 app.router.add_post(prefix + dialect.path, partial(self._serve, dialect))
-            app.router.add_post(prefix + COUNT_PATH, self._serve_count)
+            for dialect, count in COUNTS:
+                app.router.add_post(prefix + count.path, partial(self._serve_count, dialect, count))
             app.router.add_get(f"{prefix}/v1/models", self._list_models)
             if self._tools is not None:
                 app.router.add_route("*", f"{prefix}/mcp", partial(self._serve_tools, self._tools))
@@ -188,29 +194,33 @@ class Gateway:
         except Refusal as error:
             return refusal(dialect, error.problem, key)
 
-    async def _serve_count(self, request: web.Request) -> web.StreamResponse:
+    async def _serve_count(
+        self, dialect: ApiDialect, count: Count, request: web.Request
+    ) -> web.StreamResponse:
         rollout = self.names.whose(*_said(request))
         if not rollout and not self._anonymous:
             raise _nameless()
         with self.admission.admitted() as place:
             body = await place.read(request)
             if self._count is None:
-                return refusal(GEMINI, _uncounted("nothing is counted here; an answer's usage says how many"))
-            reading = anyio.to_thread.run_sync(read_count, body) if _is_large(body) else None
+                why = "nothing is counted here; an answer's usage says how many"
+                return refusal(dialect, Problem(kind=count.lacking, message=why))
+            reading = anyio.to_thread.run_sync(count.read, body) if _is_large(body) else None
+            asked = await reading if reading else count.read(body)
             question = Question(
                 rollout=rollout,
-                model=request.match_info["model"],
-                call=await reading if reading else read_count(body),
+                model=request.match_info.get("model", asked.model),
+                call=asked.call,
                 key=uuid4().hex,
                 deadline_s=clock.monotonic() + self._timeout_s,
             )
             try:
                 answer = await self._count(question)
-                return web.Response(body=write_count(answer.response), content_type="application/json")
+                return web.Response(body=count.write(answer.response), content_type="application/json")
             except ModelRefused as error:
-                return refusal(GEMINI, _uncounted(error.message))
+                return refusal(dialect, Problem(kind=count.lacking, message=error.message))
             except GymError as error:
-                return refusal(GEMINI, problem_of(error))
+                return refusal(dialect, problem_of(error))
 
     async def _answered(
         self, dialect: ApiDialect, request: web.Request, rollout: str, asked: Asked, key: str
@@ -341,25 +351,25 @@ class Gateway:
         if (name := request.match_info["model"]) in self._models:
             return _json(self._models[name])
         message = f"there is no model '{name}'; use one of {', '.join(self._models)}"
-        return refusal(RESPONSES, Problem(kind="not_found", message=message))
+        return refusal(_dialect(request), Problem(kind="not_found", message=message))
 
     async def _show_health(self, request: web.Request) -> web.Response:
         return _json({"in_use": self.admission.in_use, "capacity": self.admission.capacity})
 
     async def _nothing_here(self, request: web.Request) -> web.Response:
+        dialect = _dialect(request)
+        if request.method != "POST" and request.path.endswith(dialect.end):
+            message = f"{request.method} {request.path}: it is asked by POST"
+            return refusal(dialect, Problem(kind="method", message=message))
         hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's and Google's clients"
         problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
-        return refusal(_dialect(request), problem)
+        return refusal(dialect, problem)
 
 
 def _is_large(body: bytes) -> bool:
     if len(body) > LARGE_BYTES:
         return True
     return len(body) > LARGE_OBJECTS and body.count(b"{") + body.count(b"[") > LARGE_OBJECTS
-
-
-def _uncounted(why: str) -> Problem:
-    return Problem(kind="not_offered", message=why)
 
 
 def _nameless() -> Refusal:
@@ -369,9 +379,10 @@ def _nameless() -> Refusal:
 
 def _said(request: web.Request) -> tuple[str, str]:
     """The rollout's name in a request's path, and the request's key."""
-    # Of Anthropic's clients, Google's, and OpenAI's.
-    key = next((request.headers[name] for name in _KEYS if request.headers.get(name)), "")
-    return request.match_info.get("rollout", ""), key.removeprefix("Bearer ").strip()
+    # Of Anthropic's clients, Google's, and OpenAI's. Some send two, of which one names the rollout.
+    said = [_BEARER.sub("", request.headers.get(name, "")).strip() for name in _KEYS]
+    key = next((one for one in said if one.startswith(KEY)), "") or next(filter(None, said), "")
+    return request.match_info.get("rollout", ""), key
 
 
 def _json(document: object) -> web.Response:
@@ -385,10 +396,12 @@ def _bug(error: Exception) -> RuntimeFault:
 
 
 def _dialect(request: web.Request) -> ApiDialect:
-    if request.path.endswith(COUNT_PATH.rpartition("}")[2]):
+    if request.path.endswith(GEMINI_COUNT.end):
         return GEMINI
+    # Of addresses that several APIs have, such as that of the models.
+    usual = MESSAGES if "anthropic-version" in request.headers else RESPONSES
     # `in`, because the path may begin with a rollout's prefix.
-    return next((dialect for dialect in DIALECTS if dialect.end in request.path), RESPONSES)
+    return next((dialect for dialect in DIALECTS if dialect.end in request.path), usual)
 
 
 async def _begun(request: web.Request, key: str) -> web.StreamResponse:

@@ -215,7 +215,11 @@ class GymServer:
         if named is not None:
             self.served.get(named)
         seeded = self.sessions.get(request.cookies.get(COOKIE), named)
-        output = await seeded.session.call(request.match_info["tool"], body.decode(errors="replace") or "{}")
+        try:
+            arguments = body.decode() or "{}"
+        except UnicodeDecodeError as error:
+            raise TaskError(f"the arguments are not UTF-8: {error.reason} at byte {error.start}") from None
+        output = await seeded.session.call(request.match_info["tool"], arguments)
         return _tool_answer(output)
 
     async def _verify(self, request: web.Request, place: Place, body: bytes) -> web.StreamResponse:

@@ -35,8 +35,10 @@ from gym_runtime.client import Client, EnvironmentSession
 from gym_runtime.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, GymError, TaskError
 from gym_runtime.messages import Content
+from msgspec import Raw
 
 from gym_faces.dialects.dialect import Refusal
+from gym_faces.dialects.pieces import is_null
 from gym_faces.gateway.admission import check_caller
 
 MAX_BYTES = 4 * 2**20
@@ -74,13 +76,18 @@ class _Range(msgspec.Struct):
 class _Action(msgspec.Struct):
     type: Literal["list_tools", "call_tool"] = "call_tool"
     tool_name: str = ""
-    arguments: dict[str, Any] = {}
+    # Not decoded: megabytes of lists would hold the event loop for a second.
+    arguments: Raw = Raw(b"{}")
 
 
 class _McpParams(msgspec.Struct):
     session_id: str = ""
     name: str = ""
-    arguments: dict[str, Any] = {}
+    arguments: Raw = Raw(b"{}")
+
+
+class _Submission(msgspec.Struct):
+    answer: str
 
 
 class _McpCall(msgspec.Struct):
@@ -91,7 +98,7 @@ class _McpCall(msgspec.Struct):
 
 class _Message(msgspec.Struct):
     type: Literal["reset", "step", "state", "close"]
-    data: msgspec.Raw = msgspec.Raw(b"{}")
+    data: Raw = Raw(b"{}")
 
 
 _decode = msgspec.json.Decoder(_Message).decode
@@ -99,6 +106,7 @@ _decode_mcp = msgspec.json.Decoder(_McpCall).decode
 _decode_range = msgspec.json.Decoder(_Range).decode
 _decode_reset = msgspec.json.Decoder(_Reset).decode
 _decode_action = msgspec.json.Decoder(_Action).decode
+_decode_submission = msgspec.json.Decoder(_Submission).decode
 
 
 class _Invalid(Exception):
@@ -310,7 +318,7 @@ class _Play:
             return await self._submitted(session, action.arguments)
         if action.tool_name not in {one["name"] for one in session.tools}:
             raise _Invalid(f"there is no tool '{action.tool_name[:100]}'")
-        call_id, arguments = f"call_{self._steps}", _encode(action.arguments).decode()
+        call_id, arguments = f"call_{self._steps}", _object(action.arguments)
         call = {"type": "function_call", "call_id": call_id, "name": action.tool_name, "arguments": arguments}
         if self._environment.definition.shape == "episode":
             return await self._stepped(session, call)
@@ -318,10 +326,11 @@ class _Play:
         self._items += [call, {"type": "function_call_output", "call_id": call_id, "output": output}]
         return self._observed({"tool_name": action.tool_name, "result": output})
 
-    async def _submitted(self, session: EnvironmentSession, arguments: dict[str, Any]) -> dict[str, Any]:
-        answer = arguments.get("answer")
-        if not isinstance(answer, str):
-            raise _Invalid(f"{SUBMIT} takes a text, 'answer'")
+    async def _submitted(self, session: EnvironmentSession, arguments: Raw) -> dict[str, Any]:
+        try:
+            answer = _decode_submission(arguments).answer
+        except UNREADABLE as error:
+            raise _Invalid(f"{SUBMIT} takes a text, 'answer'") from error
         message: dict[str, Any] = {
             "type": "message",
             "role": "assistant",
@@ -351,6 +360,14 @@ class _Play:
 
 def _prompt(row: bytes) -> Any:
     return msgspec.json.decode(row)["responses_create_params"].get("input")
+
+
+def _object(raw: Raw) -> str:
+    """A call's arguments as text; null for none."""
+    text = "{}" if is_null(raw) else bytes(raw).decode()
+    if not text.startswith("{"):
+        raise _Invalid(f"arguments: an object is expected, not {text[:100]}")
+    return text
 
 
 def _check_split(name: str) -> None:

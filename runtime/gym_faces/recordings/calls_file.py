@@ -133,13 +133,16 @@ class CallsFile:
             fcntl.flock(lock, fcntl.LOCK_SH)
             self._stack = stack.pop_all()
 
-    def append(self, entry: CallEntry) -> None:
-        """
+    def append(self, entry: CallEntry) -> bytes:
+        """Write a call; return it as JSON.
+
         Raises:
             UsageError: the disk is full or broken.
         """
-        self._appender.append(encode_entry(entry))
+        line = encode_entry(entry)
+        self._appender.append(line)
         self._appender.flush()
+        return line
 
     def close(self) -> None:
         """Write everything to the disk, and close the file."""

@@ -35,13 +35,17 @@ from gym_faces.recordings.canonical import digests, element, fold, fold_with_pla
 LONG_ITEMS = 1000
 """Reading so many items takes about 10 ms. A reply of a megabyte may have ten thousand, and so has each
 conversation that continues it."""
+LONG_BYTES = 2**19
+"""Reading items of so many bytes, such as an image, takes about 10 ms."""
 _R = TypeVar("_R")
 _encode = msgspec.json.Encoder().encode
 
 
-async def off_loop(count: int, function: Callable[[], _R]) -> _R:
-    """Call a method of `Transcript` that reads ``count`` items; in a thread if they are many."""
-    return function() if count < LONG_ITEMS else await anyio.to_thread.run_sync(function)
+async def off_loop(items: Sequence[Raw], function: Callable[[], _R]) -> _R:
+    """Call a method of `Transcript` that reads these items; in a thread if they are many or long."""
+    if len(items) < LONG_ITEMS and sum(map(len, items)) < LONG_BYTES:
+        return function()
+    return await anyio.to_thread.run_sync(function)
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):

@@ -46,6 +46,31 @@ async def test_a_program_that_fails_is_no_reward(harness: Any, program: str, com
     assert complaint in record.outcome.fault.message
 
 
+async def test_settings_of_another_form_are_the_programs_fault(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+for metadata in ({"extra_body": "{"}, {"chat_template_kwargs": "3"}):
+    try:
+        ask("x", metadata=metadata)
+    except urllib.error.HTTPError as error:
+        assert error.code == 400 and b"metadata" in error.read(), error
+ask("x")
+"""
+    )
+    engine = Engine(answer("done"))
+    record = await play(harness(program), engine)
+    assert (record.reward, record.outcome, len(engine.calls.items)) == (1.0, Completed(), 1)
+
+
+async def test_a_prompt_that_no_argument_can_hold_is_the_rows_fault() -> None:
+    agent = type("Agent", (BlackBox,), {"command": ("echo", "{prompt}")})()
+    record = await play(agent, Engine(answer("done")), row(input="a\0b"))
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.fault.kind, record.outcome.fault.stage) == ("task", "agent")
+    assert "cannot hold the prompt: embedded null byte" in record.outcome.fault.message
+
+
 async def test_a_program_that_is_not_there() -> None:
     agent = type("Agent", (BlackBox,), {"command": ("/no/such/harness",)})()
     record = await play(agent, Engine(answer("done")))

@@ -49,6 +49,20 @@ class RunningGateway(NamedTuple):
             return answer.status, msgspec.json.decode(await answer.read())
 
 
+class Counter:
+    """An engine that counts."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def respond(self, call: Any, context: Any) -> Any:
+        raise AssertionError("nothing is answered")
+
+    async def count(self, call: Any, context: Any) -> int:
+        self.asked.append(call)
+        return len(call.input) + 40
+
+
 @asynccontextmanager
 async def standing(
     *turns: Any,

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from faces.gateway.running_gateway import RunningGateway, standing
+from faces.gateway.running_gateway import Counter, RunningGateway, standing
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_testing.small_system import answer, function_call, reasoning
 
@@ -179,3 +179,39 @@ async def test_errors_have_the_clients_classes(turn: Any, error: str, kind: str,
     assert caught.value.body["type"] == "error"
     assert caught.value.body["error"]["type"] == kind
     assert caught.value.request_id
+
+
+async def test_tokens_are_counted_by_the_engine() -> None:
+    async with standing(Counter()) as stand, client(stand) as made:
+        counted = await made.messages.count_tokens(
+            model="policy", messages=[*USER, *USER], system="Be brief.", tools=[TOOL]
+        )
+        assert counted.input_tokens == 43
+        (asked,) = stand.engine.asked
+        assert [one["name"] for one in json.loads(bytes(asked.params))["tools"]] == ["weather"]
+        assert stand.captures.calls("r.0.0") is None, "it is no turn"
+
+
+@pytest.mark.parametrize("more", [{}, {"count": None}])
+async def test_what_cannot_be_counted_is_not_found(more: dict[str, Any]) -> None:
+    import anthropic
+
+    async with standing(answer("x"), **more) as stand, client(stand) as made:
+        with pytest.raises(anthropic.NotFoundError, match="an answer's usage says how many") as caught:
+            await made.messages.count_tokens(model="policy", messages=USER)
+        assert caught.value.type == "not_found_error"
+        assert not stand.engine.calls.items
+
+
+async def test_models_and_their_errors_have_anthropics_form() -> None:
+    import anthropic
+
+    async with standing(answer("x")) as stand, client(stand) as made:
+        listed = [one async for one in made.models.list()]
+        assert [(one.id, one.display_name, one.created_at.year) for one in listed] == [
+            ("policy", "policy", 1970),
+            ("judge", "judge", 1970),
+        ]
+        with pytest.raises(anthropic.NotFoundError, match="there is no model 'gpt-5'") as caught:
+            await made.models.retrieve("gpt-5")
+        assert caught.value.type == "not_found_error"

@@ -29,7 +29,9 @@ pytestmark = pytest.mark.anyio
         ("", {}, ""),
         ("", {"authorization": "Bearer sk-real"}, ""),
         ("", {"authorization": "Bearer gym-{r.1.2}"}, "r.1.2"),
+        ("", {"authorization": "bearer  gym-{r.1.2}"}, "r.1.2"),
         ("", {"x_api_key": "gym-{r.1.2}"}, "r.1.2"),
+        ("", {"x_api_key": "sk-real", "authorization": "Bearer gym-{r.1.2}"}, "r.1.2"),
         ("/rollouts/{r.1.2}", {"authorization": "Bearer gym-{other}"}, "r.1.2"),
         ("/rollouts/r.1.2", {"authorization": "Bearer gym-{r.1.2}"}, "r.1.2"),
         ("/rollouts/r.1.2", {"authorization": "Bearer SECRET"}, "r.1.2"),
@@ -150,6 +152,9 @@ async def test_addresses_that_are_none() -> None:
             "there is no model 'gpt-5'; use one of policy, judge",
         )
         assert (await stand.get(f"{stand.at('r')}/v1/models/judge"))[1]["id"] == "judge"
-        status, said, _ = await stand.post("/v1/messages/count_tokens", ANTHROPIC)
+        status, said, _ = await stand.post("/v1/messages/batches", ANTHROPIC)
         assert (status, said["type"], said["error"]["type"]) == (404, "error", "not_found_error")
+        for path, _ in ALL:
+            status, said = await stand.get(f"{stand.at('r')}{path}")
+            assert (status, said["error"]["message"].rpartition(": ")[2]) == (405, "it is asked by POST")
         assert await stand.get("/health") == (200, {"in_use": 0, "capacity": 1024})

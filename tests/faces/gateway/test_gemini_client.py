@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from faces.gateway.running_gateway import RunningGateway, standing
+from faces.gateway.running_gateway import Counter, RunningGateway, standing
 from gym_faces.gateway.capture import Captures
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.messages.calls import ModelAnswer, Prefix, Tokens
@@ -288,20 +288,6 @@ async def test_googles_client_gets_functions_of_its_computer_tool(stream: bool) 
     _, called, output, _ = [json.loads(bytes(raw)) for raw in second.input]
     assert (called["name"], called["arguments"], called["call_id"]) == ("computer", wrote, "call_1")
     assert (output["call_id"], output["output"]) == ("call_1", '{"url":"about:blank"}')
-
-
-class Counter:
-    """An engine that counts."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-
-    async def respond(self, call: Any, context: Any) -> Any:
-        raise AssertionError("nothing is answered")
-
-    async def count(self, call: Any, context: Any) -> int:
-        self.asked.append(call)
-        return len(call.input) + 40
 
 
 async def test_tokens_are_counted_by_the_engine() -> None:

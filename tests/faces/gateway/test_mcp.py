@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -244,6 +245,26 @@ async def test_calls_of_clients_that_have_left_are_bounded() -> None:
         assert server._running_bytes == 0
         assert "result" in await left(server, 99, {"amount": 1}, 30.0)
         tasks.cancel_scope.cancel()
+
+
+async def test_arguments_reach_the_tool_as_they_are_and_null_means_none() -> None:
+    """Megabytes of fields are not decoded, which would hold the event loop for 0.1 s."""
+    many = b"{%b}" % b",".join(b'"k%d":1' % number for number in range(300_000))
+    received: list[str] = []
+
+    async def call(name: str, arguments: str) -> Called:
+        received.append(arguments)
+        return Called([], failed=False)
+
+    async with anyio.create_task_group() as tasks:
+        server = ToolServer(lambda: [Raw(json.dumps(ADD).encode())], call, tasks)
+        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments": %b }}'
+        for arguments in (b"null", many):
+            began_s = time.thread_time()
+            async with server.answering({}, body % arguments) as answer:
+                assert b"result" in answer.body
+            assert time.thread_time() - began_s < 0.05
+    assert received == ["{}", many.decode()]
 
 
 async def test_arguments_that_are_not_utf_8_are_refused() -> None:

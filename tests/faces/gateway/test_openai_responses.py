@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from faces.gateway.openai_client import CALL, CALLS, CUT, THINKS, TOOL, client, response
 from faces.gateway.running_gateway import standing
+from gym_runtime.messages.calls import ModelAnswer
 from gym_testing.small_system import answer, reasoning
+from msgspec import Raw
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +75,19 @@ async def test_events_come_in_the_order_of_the_api() -> None:
     last: Any = events[-1]
     assert items == last.response.output
     assert all(item.id for item in items)
+
+
+async def test_a_request_laid_out_in_lines_gets_a_stream_with_an_event_per_line() -> None:
+    """A response repeats its request's tools, as the JSON that they are: a line break would end the data."""
+    turn = answer("so")
+    laid_out = Raw(msgspec.json.format(turn.response, indent=2).replace(b"\n", b"\r\n"))
+    body = json.dumps({"model": "m", "input": "?", "stream": True, "tools": [TOOL]}, indent=2).encode()
+    async with standing(ModelAnswer(response=laid_out)) as stand:
+        _, said, _ = await stand.post("/v1/responses", body)
+    lines = [line for line in said.splitlines() if line]
+    events = [json.loads(line.removeprefix(b"data: ")) for line in lines[1::2]]
+    assert [line.removeprefix(b"event: ").decode() for line in lines[::2]] == [one["type"] for one in events]
+    assert [events[0]["response"]["tools"], events[-1]["response"]["usage"]["input_tokens"]] == [[TOOL], 10]
 
 
 async def test_a_response_that_stops_short_and_one_that_refuses() -> None:

@@ -120,6 +120,7 @@ REFUSED = [
         r"input\[1\]: responses are not",
     ),
     (RESPONSES, responses(input=[{"type": "function_call"}]), r"input\[0\]: .*missing required field"),
+    (RESPONSES, responses(instructions=[USER]), "instructions: Expected `str`, got `array`"),
     (RESPONSES, responses(tools=[{}]), "tools: Object missing required field `type`"),
     (
         RESPONSES,

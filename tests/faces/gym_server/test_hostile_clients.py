@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import anyio
@@ -64,6 +65,17 @@ async def test_a_response_that_is_not_utf_8_is_the_clients_fault() -> None:
         for path in ("/verify", "/run"):
             found = await here.post(path, json.dumps(said).encode().replace(b"hello", b"\xff"))
             assert (found.status, "not UTF-8" in found.body["detail"]) == (422, True)
+
+
+async def test_arguments_that_are_not_utf_8_are_the_clients_fault_at_once() -> None:
+    """Megabytes of such bytes are not read to their end, which would hold the event loop for 0.5 s."""
+    async with running_server() as here:
+        seeded = await here.post("/seed_session", counter_row())
+        for body in (b'{"count":1,"note":"\xe9"}', b"\xff" * 2**24):
+            began_s = time.thread_time()
+            answered = await here.post("/increment_counter", body, seeded.cookies)
+            assert (answered.status, "not UTF-8" in answered.body["detail"]) == (422, True)
+        assert time.thread_time() - began_s < 0.2
 
 
 async def test_a_session_that_has_its_verdict_is_not_opened_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -179,3 +180,26 @@ async def test_what_is_refused() -> None:
             judged = await ask("step", tool_name="submit", arguments={"answer": "\\boxed{A}"})
             assert (judged["reward"], judged["done"]) == (0.0, True)
             assert "reset first" in (await ask("step", tool_name="submit"))["message"]
+
+
+@pytest.mark.slow
+async def test_arguments_are_an_object_whose_lists_do_not_hold_the_loop() -> None:
+    lists = '{"count": 1, "note": [' + ",".join(["[]"] * 1_300_000) + "]}"
+    step = '{"type": "step", "data": {"tool_name": "increment_counter", "arguments": %s}}'
+    async with (
+        served(COUNTER, counter_row()) as url,
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{url}/ws") as socket,
+    ):
+
+        async def ask(message: str) -> Any:
+            await socket.send_str(message)
+            return (await socket.receive_json())["data"]
+
+        await ask('{"type": "reset"}')
+        began_s = time.thread_time()
+        assert (await ask(step % lists))["observation"]["result"] == '{"success":true}'
+        # Of the worker, too, which is in this process.
+        assert time.thread_time() - began_s < 0.3
+        assert "missing required field `count`" in (await ask(step % "null"))["observation"]["result"]
+        assert "an object is expected, not [1]" in (await ask(step % "[1]"))["message"]

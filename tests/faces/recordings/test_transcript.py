@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from threading import get_ident
 from typing import Any
 
 import anyio
@@ -109,14 +110,22 @@ async def test_a_reply_of_thousands_of_calls_is_read_beside_the_event_loop() -> 
     results = raws(*({**RESULT, "call_id": f"c{number}"} for number in range(8000)))
     async with hosting() as tasks:
         tasks.start_soon(count_passes)
-        assert await off_loop(8001, lambda: transcript.add(raws(USER), made, tokens(1)))
+        assert await off_loop([*raws(USER), *made], lambda: transcript.add(raws(USER), made, tokens(1)))
         whole = [*raws(USER), *made, *results]
-        assert await off_loop(len(whole), lambda: transcript.restore(whole)) == whole
-        await off_loop(len(whole), lambda: transcript.prefix(whole))
-        assert await off_loop(len(whole), lambda: transcript.add(whole, raws(said("done")), tokens(2)))
+        assert await off_loop(whole, lambda: transcript.restore(whole)) == whole
+        await off_loop(whole, lambda: transcript.prefix(whole))
+        assert await off_loop(whole, lambda: transcript.add(whole, raws(said("done")), tokens(2)))
     # Each of the four leaves the loop several.
     assert passes >= 8
     assert transcript.output == [*made, *results, *raws(said("done"))]
+
+
+@pytest.mark.anyio
+async def test_a_long_item_is_read_beside_the_event_loop_too() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 2**20}
+    short, long = raws(USER), raws({"role": "user", "content": [image]})
+    assert await off_loop(short, get_ident) == get_ident()
+    assert await off_loop(long, get_ident) != get_ident()
 
 
 def test_side_questions_stay_out() -> None:
