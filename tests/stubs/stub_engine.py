@@ -31,12 +31,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import http.client
 import os
 import resource
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Generator
 from pathlib import Path
 from typing import cast
@@ -242,8 +242,12 @@ class StubEngine:
             yield
 
     def _ask(self, path: str, body: bytes | None = None) -> bytes:
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever HTTP_PROXY says
-        with direct.open(self.url.removesuffix("/v1") + path, data=body) as answer:
+        # An opener of urllib's loads all certificates from Python 3.12 on: 25 ms of CPU.
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://").removesuffix("/v1"))
+        with contextlib.closing(connection):
+            connection.request("GET" if body is None else "POST", path, body)
+            answer = connection.getresponse()
+            assert answer.status == 200, f"{path} was answered {answer.status}"
             return answer.read()
 
 

@@ -60,7 +60,7 @@ while True:
 AS_A_COMMAND = (
     PLAIN
     + """
-import subprocess
+import shutil, subprocess
 ask(sys.argv[1])
 run = lambda *words: subprocess.run(["gym-tool", *words], capture_output=True, text=True)
 done = run("add", '{"amount": 5}')
@@ -69,6 +69,9 @@ assert run("look").stdout == "now\\n[image]\\n"
 done = run("add", '{"amount": "x"}')
 assert done.returncode == 1 and "validation_error" in done.stdout, done
 assert "not JSON" in run("add", "{").stderr and "no tool" in run("sub").stderr and "usage" in run().stderr
+moved = open(shutil.which("gym-tool")).read().replace("/mcp'", "/gone'")
+done = subprocess.run([sys.executable, "-c", moved, "look"], capture_output=True, text=True)
+assert done.returncode == 1 and done.stderr.startswith("gym-tool: the server answered 404: "), done
 """
 )
 
