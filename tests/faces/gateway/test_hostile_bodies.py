@@ -18,6 +18,7 @@ from gym_faces.dialects.dialect import MAX_ITEMS, MAX_OBJECTS
 from gym_faces.gateway.admission import Admission
 from gym_testing.background import settled
 from gym_testing.small_system import answer
+from time_limits import busy
 
 pytestmark = pytest.mark.anyio
 
@@ -107,7 +108,7 @@ async def test_a_client_that_does_not_read_gives_its_place_back(stream: bool) ->
         body = json.dumps({**RESPONSES, "stream": stream}).encode()
         await client.send(head(length=len(body)) + body)
         await stand.engine.calls.until(1)
-        await settled(lambda: stand.gateway.admission.in_use == 0, within_s=15)
+        await settled(lambda: stand.gateway.admission.in_use == 0, within_s=15 * busy())
         with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             while True:
                 await client.receive(MIB)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import aiohttp
+import anyio
 import msgspec
 from gym_data.web.listener import serving
 from gym_faces.gym_server import GymServer
 from gym_faces.gym_server.asked_runs import Runs
+from gym_runtime.client import Client
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
+from gym_runtime.errors import UsageError
 from gym_runtime.workers.resource_worker import ResourceWorker
 from gym_testing.small_system import Engine, SmallSystem, Turn, answer, function_call, small_system
+from time_limits import busy
 
 COUNTER = "example_session_state_mgmt"
 INCREMENT = function_call("increment_counter", '{"count": 1}', "c1")
@@ -86,6 +90,15 @@ async def _answered(found: aiohttp.ClientResponse) -> Answered:
     return Answered(found.status, decoded, cookies, found.headers)
 
 
+async def _served(client: Client) -> list[LoadedEnvironment]:
+    """The environments; a worker of a busy machine may count as gone for a moment."""
+    with anyio.fail_after(10 * busy()):
+        while True:
+            with suppress(UsageError):
+                return await client.environments()
+            await anyio.sleep(0.05)
+
+
 @asynccontextmanager
 async def running_server(
     *turns: Turn,
@@ -100,7 +113,7 @@ async def running_server(
         resource = await system.add_resource(*hosted)
         await system.add_model(engine)
         await system.add_agent(slots=64)
-        found = await system.client.environments()
+        found = await _served(system.client)
         server = GymServer(system.client, found, **more)
         async with (
             server.working() as runs,

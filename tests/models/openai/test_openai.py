@@ -22,6 +22,7 @@ from models.openai.openai_adapter import KEY, entered
 from msgspec.structs import replace
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
+from time_limits import busy
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +141,8 @@ async def test_connections_are_reused() -> None:
 
 @pytest.mark.slow
 async def test_all_of_many_are_at_the_engine_at_once() -> None:
-    with stub_engine.running("--latency-s", "4") as stub:
+    # So long that the last one comes before the first is answered.
+    with stub_engine.running("--latency-s", str(4 * busy())) as stub:
         async with entered(stub.url) as adapter, anyio.create_task_group() as tasks:
             for number in range(1024):
                 tasks.start_soon(adapter.respond, model_call(), context(rollout=f"r.{number}.0"))
