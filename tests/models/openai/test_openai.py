@@ -145,7 +145,7 @@ async def test_all_of_many_are_at_the_engine_at_once() -> None:
     with stub_engine.running("--latency-s", str(4 * busy())) as stub:
         async with entered(stub.url) as adapter, anyio.create_task_group() as tasks:
             for number in range(1024):
-                tasks.start_soon(adapter.respond, model_call(), context(rollout=f"r.{number}.0"))
+                tasks.start_soon(adapter.respond, model_call(), context(rollout=f"r.{number}.0", limit_s=60))
         assert stub.stats().max_in_flight == 1024
 
 
