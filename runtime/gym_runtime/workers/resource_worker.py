@@ -219,7 +219,9 @@ class ResourceWorker:
         entry.calls += 1
         entry.used_s = clock.monotonic()
         try:
-            answer = await entry.once(request.key, lambda: self._answered(environment, entry, call, ledger))
+            answer = await entry.once(
+                request.key, lambda: self._answered(environment, entry, call, ledger, request.key)
+            )
             entry.known = True
             return answer
         finally:
@@ -275,20 +277,21 @@ class ResourceWorker:
         entry: HeldSession,
         call: calls.ResourceCall,
         ledger: RoleLedger,
+        key: str,
     ) -> Raw:
         with ledger.reported():
             if isinstance(call, calls.Verify):
                 return ledger.pack(await self._judge(environment, entry, call.response))
             entry.working += 1
             try:
-                answer = await self._answer(environment, entry, call)
+                answer = await self._answer(environment, entry, call, key)
             finally:
                 entry.working -= 1
         ledger.keep()
         return answer
 
     async def _answer(
-        self, environment: LoadedEnvironment, entry: HeldSession, call: calls.ResourceCall
+        self, environment: LoadedEnvironment, entry: HeldSession, call: calls.ResourceCall, key: str
     ) -> Raw:
         resource, session = environment.resource, entry.session
         if isinstance(call, calls.CallTool):
@@ -307,6 +310,8 @@ class ResourceWorker:
             answer = calls.StepAnswer()
         # Not while another call of the session is in progress: half of its effects would be saved, too.
         if session.store is not None and entry.working == 1:
+            # A call that is cancelled while its effect is saved must not have it twice.
+            entry.note(key, calls.pack(answer))
             answer = msgspec.structs.replace(answer, saved=await _saved(resource, session))
         return calls.pack(answer)
 

@@ -94,16 +94,22 @@ class HeldSession:
         try:
             answer.body = await work()
             return answer.body
-        except GymError as error:
-            if not error.retryable:
+        except Exception as error:
+            answer.body = None
+            if isinstance(error, GymError) and not error.retryable:
                 answer.error = error
             raise
         finally:
-            # Retryable, cancelled, or a bug: the key is free again.
+            # Retryable, cancelled before `note`, or a bug: the key is free again.
             if answer.body is None and answer.error is None:
                 del self._answers[key]
             answer.end()
             self._forget_oldest()
+
+    def note(self, key: str, body: Raw) -> None:
+        """The work of a key has had its effect: if it is cancelled from here on, this is its answer."""
+        if key:
+            self._answers[key].body = body
 
     def _forget_oldest(self) -> None:
         if len(self._answers) > REMEMBERED_ANSWERS:

@@ -10,13 +10,14 @@ from gym_runtime import Environment, Session, tool
 from gym_runtime.bus.interface import Bus
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.messages import calls
+from gym_runtime.messages.responses import NULL
 from gym_testing.background import Mailbox
 from gym_testing.small_system import environment, row
 from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from msgspec.structs import replace
 from runtime.workers.hosting import call, request
-from runtime.workers.resource_worker.resource_calls import ROW, CounterTask, RunningWorker, working
+from runtime.workers.resource_worker.resource_calls import ROW, Counter, CounterTask, RunningWorker, working
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +86,36 @@ async def test_a_call_that_is_repeated_while_it_is_executed_is_saved() -> None:
         for after_s in (0, 5):
             tasks.start_soon(ask, running.bus, after_s)
     assert [bytes(calls.decode_tool_answer(reply.body).saved) for reply in replies] == [b"3", b"3"]
+
+
+class SlowToSave(Counter):
+    ledger = Mailbox()
+
+    async def save(self) -> int:
+        await anyio.sleep(10)
+        return self.count
+
+
+async def test_a_call_that_is_aborted_while_it_is_saved_has_its_effect_once() -> None:
+    """An attempt ends in that moment, and the next one repeats the call."""
+    named = environment(Environment(resource=SlowToSave, description="counts"), "counter")
+    answers: list[str] = []
+
+    async def ask(bus: Bus, key: str, task: Raw = NULL) -> None:
+        body = calls.CallTool(session="s", task=task, name="add", arguments='{"amount": 1}')
+        asked = replace(request(body, key=key), rollout="run.0.0", durable=True)
+        reply = await call(bus, "resource.counter.one", asked)
+        answers.append(str(calls.decode_tool_answer(reply.body).output))
+
+    async with working({"counter": named}) as running, anyio.create_task_group() as tasks:
+        await ask(running.bus, "6", ROW)
+        tasks.start_soon(ask, running.bus, "7")
+        await anyio.sleep(5)
+        await running.bus.publish("abort.one", b"7")
+        await anyio.sleep(1)
+        await ask(running.bus, "7")
+        tasks.cancel_scope.cancel()  # an aborted call has no answer
+    assert answers == ['{"count":4}', '{"count":5}']
 
 
 async def test_sessions_are_apart(running: RunningWorker) -> None:
