@@ -29,7 +29,13 @@ except ValueError as error:
 params = {{"name": sys.argv[1], "arguments": arguments}}
 body = json.dumps({{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}}).encode()
 request = urllib.request.Request({url!r}, body, {{"content-type": "application/json"}})
-answer = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(request))
+try:
+    said = urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(request)
+except urllib.error.HTTPError as error:
+    said = error  # its body says why
+except OSError as error:
+    sys.exit(f"gym-tool: there is no answer: {{error}}")
+answer = json.load(said)
 if "error" in answer:
     sys.exit("gym-tool: " + answer["error"]["message"])
 print("\\n".join(one.get("text", "[" + one["type"] + "]") for one in answer["result"]["content"]))

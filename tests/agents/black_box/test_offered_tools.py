@@ -69,6 +69,8 @@ assert run("look").stdout == "now\\n[image]\\n"
 done = run("add", '{"amount": "x"}')
 assert done.returncode == 1 and "validation_error" in done.stdout, done
 assert "not JSON" in run("add", "{").stderr and "no tool" in run("sub").stderr and "usage" in run().stderr
+done = run("add", '{"amount": NaN}')
+assert done.returncode == 1 and done.stderr.startswith("gym-tool: the body is not JSON"), done
 """
 )
 
