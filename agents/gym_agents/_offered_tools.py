@@ -31,11 +31,16 @@ except ValueError as error:
 params = {{"name": sys.argv[1], "arguments": arguments}}
 body = json.dumps({{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}}).encode()
 connection = http.client.HTTPConnection({host!r})
-connection.request("POST", {path!r}, body, {{"content-type": "application/json"}})
-response = connection.getresponse()
-if response.status != 200:
-    sys.exit(f"gym-tool: the server answered {{response.status}}: {{response.read(1000)}}")
-answer = json.load(response)
+try:
+    connection.request("POST", {path!r}, body, {{"content-type": "application/json"}})
+    response = connection.getresponse()
+    said = response.read()
+except (OSError, http.client.HTTPException) as error:
+    sys.exit(f"gym-tool: there is no answer: {{error}}")
+try:
+    answer = json.loads(said)
+except ValueError:
+    sys.exit(f"gym-tool: the server answered {{response.status}}: {{said[:1000]}}")
 if "error" in answer:
     sys.exit("gym-tool: " + answer["error"]["message"])
 print("\\n".join(one.get("text", "[" + one["type"] + "]") for one in answer["result"]["content"]))

@@ -68,7 +68,7 @@ def installed(names: tuple[str, ...]) -> View:
             continue
         # A scientific library has thousands of files under one folder, and the event loop waits for this.
         for top in dict.fromkeys(file.parts[0] for file in package.files or ()):
-            if top not in ("..", "__pycache__") and not top.endswith((".dist-info", ".pth")):
+            if top not in ("..", "__pycache__") and not top.endswith(".pth"):
                 found[f"{PACKAGES}/{top}"] = str(Path(str(package.locate_file(top))).resolve())
         wanted = [entry for entry in package.requires or () if "extra ==" not in entry]
         waiting += [match[0] for entry in wanted if (match := _NAME.match(entry))]

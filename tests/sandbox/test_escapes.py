@@ -7,6 +7,7 @@ import os
 import socket
 import tempfile
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import anyio
@@ -141,6 +142,20 @@ print(subprocess.run(["/tmp/id", "-u"], capture_output=True, text=True).stdout.s
     answers = await said(code, packages=("anyio",))
     assert set(answers[:6]) <= {"EROFS", "EXDEV", "EPERM", "EACCES", "EINVAL"}
     assert answers[6:] == ["True"]
+
+
+async def test_packages_that_are_asked_for_know_their_versions_and_no_others_do() -> None:
+    """Some read their own at import, as httpx2 does, which servers of MCP's SDK import."""
+    code = """
+from importlib.metadata import PackageNotFoundError, version
+for name in ("anyio", "idna", "msgspec"):
+    try:
+        print(version(name))
+    except PackageNotFoundError:
+        print("none")
+"""
+    answers = await said(code, packages=("anyio",))
+    assert answers == [version("anyio"), version("idna"), "none"]
 
 
 async def test_who_signals_everyone_reaches_only_itself() -> None:

@@ -7,6 +7,7 @@ divided into events, in each dialect's exact order. What an engine answers is re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
@@ -37,6 +38,10 @@ MAX_ITEMS = 20_000
 MAX_OBJECTS = 500_000
 """Objects and lists of one request, also counting brackets in its texts: three bytes of JSON take hundreds in
 memory, and a microsecond each of the event loop."""
+
+
+_HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+"""The first half of a surrogate pair, without the second."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,7 +215,10 @@ class Fields:
         try:
             self._left = present(body)
         except UNREADABLE as error:
-            raise TaskError(f"the body is not a JSON object: {error}") from error
+            half = _HALF.search(body)
+            # The decoder takes it for an end in the middle. Harnesses in JavaScript cut texts there.
+            why = f"half of a character, {half[0].decode()}, at byte {half.start()}" if half else error
+            raise TaskError(f"the body is not a JSON object: {why}") from error
 
     def take(self, name: str, kind: Any, default: Any = None) -> Any:
         """One field, decoded, or the default.

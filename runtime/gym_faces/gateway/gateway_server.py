@@ -36,7 +36,7 @@ from aiohttp import web
 from gym_data.web.listener import own_names
 from gym_runtime import clock
 from gym_runtime.adapters import ModelAnswer, ModelCall
-from gym_runtime.errors import GymError, ModelRefused, RuntimeFault, TaskError
+from gym_runtime.errors import UNREADABLE, GymError, ModelRefused, RuntimeFault, TaskError
 from gym_runtime.logs import logger
 from gym_runtime.timing import WRITE_S
 from msgspec.structs import replace
@@ -257,6 +257,8 @@ class Gateway:
             return dialect.answer(outcome.response, asked)
         except GymError as error:  # of the capture, or of an answer that the dialect cannot carry
             return problem_of(error)
+        except UNREADABLE as error:  # an item of the engine's, which a worker passes on unread
+            return Problem(kind="internal", message=f"the engine's answer cannot be read: {error}")
         except Exception as error:  # noqa: BLE001 - a handler boundary: one bad call ends no gateway
             return problem_of(_bug(error))
 

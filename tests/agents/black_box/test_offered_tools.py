@@ -71,7 +71,10 @@ assert done.returncode == 1 and "validation_error" in done.stdout, done
 assert "not JSON" in run("add", "{").stderr and "no tool" in run("sub").stderr and "usage" in run().stderr
 moved = open(shutil.which("gym-tool")).read().replace("/mcp'", "/gone'")
 done = subprocess.run([sys.executable, "-c", moved, "look"], capture_output=True, text=True)
-assert done.returncode == 1 and done.stderr.startswith("gym-tool: the server answered 404: "), done
+assert done.returncode == 1 and done.stderr.startswith("gym-tool: ") and "/gone" in done.stderr, done
+assert done.stderr.count("\\n") == 1, done
+done = run("add", '{"amount": NaN}')
+assert done.returncode == 1 and done.stderr.startswith("gym-tool: the body is not JSON"), done
 """
 )
 

@@ -138,6 +138,21 @@ async def statuses_of(ask: Any) -> tuple[int, int]:
             return first, answered.status
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_engines_malformed_item_is_said_and_is_no_bug(
+    stream: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    malformed = {"type": "message", "id": 3, "role": "assistant", "content": "x"}
+    async with standing(answer(malformed)) as stand:
+        for path, body in (ALL[0], ALL[2]):
+            status, said, _ = await stand.post(path, {**body, "stream": stream})
+            assert (status, said["error"]["message"]) == (
+                500,
+                "the engine's answer cannot be read: Expected `str | null`, got `int` - at `$.id`",
+            )
+    assert "Traceback" not in capsys.readouterr().err
+
+
 async def test_addresses_that_are_none() -> None:
     async with standing(answer("x")) as stand:
         status, said, _ = await stand.post("/v1/completions", CHAT)

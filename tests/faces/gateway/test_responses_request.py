@@ -73,6 +73,7 @@ def test_hosted_tools_are_an_offer_and_a_programs_own_metadata_stay_out() -> Non
 REFUSED = [
     (CHAT, b"[]", "the body is not a JSON object"),
     (CHAT, b"{", "the body is not a JSON object"),
+    (CHAT, b'{"messages":"\\ud83d\\ude00\\ud83d"}', r"half of a character, \\ud83d, at byte 25"),
     (CHAT, b"[" * 100_000, "the body is not a JSON object"),
     (CHAT, {"model": "m"}, "messages: this field is required"),
     (CHAT, chat(messages="hi"), r"messages: Expected `array`"),
