@@ -3,7 +3,7 @@
 Programs tell their model where they work, so another path would be another conversation. A folder of a worker
 that was killed is taken over: the processes that still work in it end, and it is emptied. One that is in use,
 by a worker that is frozen or by another system's rollout of the same name, is left alone, and the path gets a
-number.
+number; those of other numbers that are no longer in use end in the same way.
 
     work   empty; the working directory
     home   HOME
@@ -19,7 +19,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from typing import NamedTuple
@@ -72,8 +72,8 @@ def _made(rollout: str) -> tuple[str, int]:
     """An empty folder, and the descriptor that holds its lock, which ends with this process."""
     name = blake2b(rollout.encode(), digest_size=8).hexdigest()
     place = os.path.join(tempfile.gettempdir(), f"gym-harness-{name}")
-    for number in range(1, MOST_PATHS + 1):
-        path = place if number == 1 else f"{place}-{number}"
+    paths = [place, *(f"{place}-{number}" for number in range(2, MOST_PATHS + 1))]
+    for path in paths:
         if (lock := _locked(path)) is None:
             continue
         try:
@@ -83,11 +83,22 @@ def _made(rollout: str) -> tuple[str, int]:
                 os.mkdir(part, 0o700, dir_fd=lock)
         except OSError:  # files that cannot be deleted, or a full disk
             os.close(lock)
-            if number == MOST_PATHS:
+            if path == paths[-1]:
                 raise
         else:
+            _end_others([one for one in paths if one != path])
             return path, lock
     raise FileExistsError(f"{place} and {MOST_PATHS - 1} more like it are in use")
+
+
+def _end_others(paths: Sequence[str]) -> None:
+    """End what killed workers left at these paths; a path in use is left alone."""
+    for path in filter(os.path.isdir, paths):
+        if (lock := _locked(path)) is not None:
+            try:
+                _end(path)
+            finally:
+                os.close(lock)
 
 
 def _locked(path: str) -> int | None:

@@ -35,6 +35,7 @@ from gym_resources.swe import local_rows
 from gym_runtime import RolloutSettings, connect
 from gym_runtime.client import Client, make_pools
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_runtime.rpc import fresh
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
@@ -278,7 +279,8 @@ async def victims(system: System, gym: Client, kind: str) -> list[int]:
         case _:
             # A model's calls are over at once, so that its workers hardly ever look as if they were in use;
             # nor do those of resources if a program is the agent.
-            known = [worker for worker in await gym.workers() if worker.kind == kind]
+            # What `workers` tells of their loads is as old as their last announcement.
+            known = [one for one in await fresh(gym.driver.bus, await gym.workers()) if one.kind == kind]
             used = [worker.pid for worker in known if worker.in_use and kind != "model"]
             return used or [worker.pid for worker in known if kind != "agent"]
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -74,15 +75,21 @@ anyio.run(work)
 """
 
 
-async def test_what_a_killed_worker_left_ends_and_its_files_go(temp: Path) -> None:
+@pytest.mark.parametrize("others", [0, 1, 2])
+async def test_what_a_killed_worker_left_ends_and_its_files_go(temp: Path, others: int) -> None:
     told = [sys.executable, "-c", DIES, str(temp)]
-    died = await anyio.to_thread.run_sync(lambda: subprocess.run(told, capture_output=True, check=False))
+    async with AsyncExitStack() as in_use:
+        for _ in range(others):
+            await in_use.enter_async_context(harness_folder(ROLLOUT))
+        died = await anyio.to_thread.run_sync(lambda: subprocess.run(told, capture_output=True, check=False))
     pid = int(died.stdout)
     assert _runs(pid)
+    assert len(os.listdir(temp)) == 1
     async with harness_folder(ROLLOUT) as folder:
         assert not folder.path.endswith("-2")
         assert os.listdir(folder.work) == []
         await settled(lambda: not _runs(pid))
+        assert os.listdir(temp) == [os.path.basename(folder.path)]
 
 
 def _runs(pid: int) -> bool:
