@@ -76,7 +76,7 @@ FAILED = {
 BESIDE = {
     "a line of 2 MB": "update('x' * 2_000_000)\n",
     "thousands of permissions": (
-        "for number in range(3000):\n"
+        "for number in range(1000):\n"
         "    write(id=number, method='session/request_permission', params={'options': []})\n"
         "    assert read()['result'] == {'outcome': {'outcome': 'cancelled'}}\n"
     ),
