@@ -23,6 +23,7 @@ from gym_runtime.system import die_with_parent, find_binary, received, refusal
 from gym_runtime.timing import SIGNALLED_S, STORE_LOOK_S
 
 from gym_deploy.broker_plan import BrokerPlan, configure
+from gym_deploy.identities import in_use
 
 BROKER_AGAIN_S = 0.5
 """How often a broker looks for its streams, and for workers that still run."""
@@ -39,10 +40,14 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     makes the missing keys, and connections with other keys end.
 
     Raises:
-        UsageError: see `configure`.
+        UsageError: see `configure`; or another broker has the folder.
         BrokerError: nats-server is not installed, does not start, or ended by itself; its log says why.
     """
-    configuration = configure(plan)
+    with in_use(plan.folder.absolute(), plan.name):
+        await _serve(plan, configure(plan), ready)
+
+
+async def _serve(plan: BrokerPlan, configuration: Path, ready: Callable[[], None]) -> None:
     stopping, started = anyio.Event(), anyio.Event()
     # Heard before there is a server: a signal that came in between would end this process alone.
     with received(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:

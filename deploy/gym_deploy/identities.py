@@ -27,6 +27,7 @@ from pathlib import Path
 
 from gym_runtime.bus import Join, new_seed, public_key, write_join
 from gym_runtime.errors import UsageError
+from gym_runtime.logs import logger
 from gym_runtime.own_files import open_own, replacing
 
 ROLES = ("client", "agent", "resource", "model")
@@ -69,7 +70,7 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
             _sign(*pair, f"/CN={node}", (*BROKER, f"subjectAltName={names}"), *by)
             seeds = {role: _seed(folder / f"{role}.seed") for role in ROLES}
             keys = {**seeds, SITE: _seed(folder / f"{SITE}.seed")} if leaves else seeds
-            public = [f'{role.upper()}: "{public_key(seed)}"\n' for role, seed in keys.items()]
+            public = [f'{role.upper()}: "{_public(folder, role, seed)}"\n' for role, seed in keys.items()]
             write_secret(folder / "identities.conf", "".join(public))
             for name, roles in JOINS.items():
                 chosen = {role: seeds[role] for role in roles}
@@ -84,6 +85,39 @@ def _alone(folder: Path) -> Generator[None]:
     with os.fdopen(open_own(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def in_use(folder: Path, node: str) -> Generator[None]:
+    """While this lasts, no other broker of this name has the folder: two would write the same streams.
+
+    Raises:
+        UsageError: one has it, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = open_own(folder / f".{node}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UsageError(f"{error.filename or folder}: {error.strerror or error}") from error
+    with os.fdopen(lock, "w"):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = f"{folder}: a broker '{node}' runs with this folder already"
+            raise UsageError(f"{what}; stop it first, or choose another --dir") from None
+        except OSError:  # a file system of a network may know no locks
+            logger().warning("the folder cannot be locked; start one broker with it only", folder=str(folder))
+        yield
+
+
+def _public(folder: Path, role: str, seed: str) -> str:
+    try:
+        return public_key(seed)
+    except ValueError as error:
+        what = f"{folder / role}.seed holds no key ({error})"
+        raise UsageError(
+            f"{what}; restore it, or delete it for a new key and hand out the new join files"
+        ) from None
 
 
 def _seed(path: Path) -> str:

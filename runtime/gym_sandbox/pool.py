@@ -3,11 +3,12 @@
 A call uses an idle process that was prepared for calls of its kind (its modules are imported), or starts one.
 The number of calls that compute at a time is a little above the number of CPUs; waiting for a slot does not
 count towards a limit. A call's limit is in processor time, so that a busy machine fails no call; a call that
-only waits ends after `WALL_FACTOR` times the limit plus `WALL_S`, by the clock. A call that takes
-`OVERRUN_FACTOR` times as long as its kind usually does (at least `OVERRUN_S`) gives up its slot and continues
-at the lowest priority, so that calls that hang do not delay others; at most `OVERRUNNING_AT_MOST` do so. The
-process that takes its slot was started in advance, at the lowest priority where that can be raised again:
-when all slots are taken, one more process is started, and another one when a call overruns.
+only waits ends after `WALL_FACTOR` times the limit plus `WALL_S`, by the clock, without the time in which
+this process did not run, as on a machine that sleeps. A call that takes `OVERRUN_FACTOR` times as long as its
+kind usually does (at least `OVERRUN_S`) gives up its slot and continues at the lowest priority, so that calls
+that hang do not delay others; at most `OVERRUNNING_AT_MOST` do so. The process that takes its slot was
+started in advance, at the lowest priority where that can be raised again: when all slots are taken, one more
+process is started, and another one when a call overruns.
 
 The processes are new sandboxed interpreters, never forks of a worker with its threads and connections, and
 end with their event loop.
@@ -40,6 +41,41 @@ WATCH_PART = 0.2
 """A call is looked at each time that it has become older by this part, because a look costs the event loop up
 to half a millisecond, and a call may take minutes. The pauses are from `WATCH_S` to `WATCH_LONG_S`, or to
 `WATCH_KEPT_S` where the kernel keeps the limits."""
+
+STILL_S = 2.0
+"""A look that comes later than this says that this process did not run, and then mostly nor did the call."""
+
+
+class _Wait:
+    """How long a call has taken, in seconds.
+
+    Args:
+        limit_s: how long it may take.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s, self.spent_s, self._looked_s = limit_s, 0.0, time.monotonic()
+
+    async def answers(self, process: ServerProcess) -> bool:
+        """Whether the call answers before the next look at it.
+
+        Raises:
+            TimeoutError: it has taken too long.
+        """
+        longest_s = WATCH_KEPT_S if process.kept_by_kernel else WATCH_LONG_S
+        pause_s = min(longest_s, max(WATCH_S, min(WATCH_PART * self.spent_s, self.limit_s - self.spent_s)))
+        answered = await process.answers_within(pause_s)
+        now_s = time.monotonic()
+        self.spent_s += min(now_s - self._looked_s, pause_s + STILL_S)
+        self._looked_s = now_s
+        if not answered and self.spent_s >= self.limit_s:
+            raise TimeoutError
+        return answered
+
+    async def answer(self, process: ServerProcess) -> msgspec.Raw:
+        """Its answer, which has begun to come; raises as `ServerProcess.answer`, and TimeoutError."""
+        with anyio.fail_after(max(STILL_S, self.limit_s - self.spent_s)):
+            return await process.answer()
 
 
 class Pool:
@@ -82,26 +118,26 @@ class Pool:
             try:
                 with anyio.fail_after(wall_s):
                     await process.ask(arguments, cpu_s)
-                    return await self._answer(process, slot)
+                return await self._answer(process, slot, _Wait(wall_s))
             except Overrun:
                 raise TimeoutError(f"{cpu_s:g} s of processor time") from None
             except TimeoutError:
                 raise TimeoutError(f"{wall_s:g} s") from None
 
-    async def _answer(self, process: ServerProcess, slot: object) -> msgspec.Raw:
+    async def _answer(self, process: ServerProcess, slot: object, wait: _Wait) -> msgspec.Raw:
         kind = process.verifier
-        start_s, usual_s = time.monotonic(), self._usual_s.get(kind, USUAL_S)
-        in_time_s = start_s + max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
-        while not await process.answers_within(_pause_s(process, start_s)):
+        usual_s = self._usual_s.get(kind, USUAL_S)
+        in_time_s = max(OVERRUN_S, OVERRUN_FACTOR * usual_s)
+        while not await wait.answers(process):
             process.watch()
             process.insist()
-            if time.monotonic() > in_time_s and self._overrunning < OVERRUNNING_AT_MOST:
-                return await self._overrun(process, slot, start_s)
+            if wait.spent_s > in_time_s and self._overrunning < OVERRUNNING_AT_MOST:
+                return await self._overrun(process, slot, wait)
         # A moving average over about eight calls: one slow call changes little.
-        self._usual_s[kind] = usual_s + (time.monotonic() - start_s - usual_s) / 8
-        return await process.answer()
+        self._usual_s[kind] = usual_s + (wait.spent_s - usual_s) / 8
+        return await wait.answer(process)
 
-    async def _overrun(self, process: ServerProcess, slot: object, start_s: float) -> msgspec.Raw:
+    async def _overrun(self, process: ServerProcess, slot: object, wait: _Wait) -> msgspec.Raw:
         process.overran = True
         self._busy[process.verifier] -= 1
         self._overrunning += 1
@@ -109,10 +145,10 @@ class Pool:
         self._keep_one_idle(process.verifier)
         try:
             process.yield_to_others()
-            while not await process.answers_within(_pause_s(process, start_s)):
+            while not await wait.answers(process):
                 process.watch()
                 process.yield_to_others()
-            return await process.answer()
+            return await wait.answer(process)
         finally:
             self._overrunning -= 1
 
@@ -174,12 +210,6 @@ class Pool:
         process = ServerProcess(verifier, spare=spare)
         self._alive.add(process)
         return process
-
-
-def _pause_s(process: ServerProcess, since_s: float) -> float:
-    """How long to wait for an answer before the next look at a call."""
-    longest_s = WATCH_KEPT_S if process.kept_by_kernel else WATCH_LONG_S
-    return min(longest_s, max(WATCH_S, WATCH_PART * (time.monotonic() - since_s)))
 
 
 _pool: RunVar[Pool] = RunVar("gym_sandbox_pool")

@@ -291,6 +291,44 @@ def test_a_port_that_is_taken_ends_it_with_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_second_broker_with_the_same_folder_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "broker"
+    with serving(folder) as process:
+        until_ready(process)
+        files = [
+            path for path in folder.rglob("*") if path.is_file() and path.suffix in (".conf", ".pem", ".join")
+        ]
+        before = {path: path.read_bytes() for path in files}
+        more = (
+            "--listen",
+            f"127.0.0.1:{free_port()}",
+            "--monitor",
+            "127.0.0.1:-1",
+            "--host",
+            "other.example",
+        )
+        second = subprocess.run(
+            [SCRIPT, "broker", "--dir", str(folder), *more],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert second.returncode == 2
+        assert "runs with this folder already; stop it first" in " ".join(second.stderr.split())
+        assert second.stdout == ""
+        assert before == {path: path.read_bytes() for path in files}
+
+
+def test_a_damaged_key_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "agent.seed").write_text("SUAGARBAGE")
+    with pytest.raises(
+        UsageError, match=r"agent\.seed holds no key .*; restore it, or delete it for a new key"
+    ):
+        configure(BrokerPlan(folder=tmp_path))
+
+
+@pytest.mark.slow
 def test_a_node_that_its_own_client_does_not_trust_ends_with_the_reason(tmp_path: Path) -> None:
     folder, port = tmp_path / "broker", free_port()
     folder.mkdir(mode=0o700)

@@ -29,7 +29,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from gym_runtime.bus.identity import CREDENTIALS, Addresses, proof
+from gym_runtime.bus.identity import CA, CREDENTIALS, Addresses, proof
 from gym_runtime.errors import UNREADABLE, BrokerError
 from gym_runtime.timing import CONNECT_TIMEOUT_S
 
@@ -274,6 +274,17 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, Refused | ssl.SSLError)
 
 
+_TRUST = f"use a join file, or name the authority that signed it in {CA}"
+_NEW_ONE = "look at this machine's clock, or start 'gym-runtime broker' again, which makes a new one"
+_REMEDIES = {
+    9: _NEW_ONE,
+    10: _NEW_ONE,
+    62: "use a name that it is for, or start 'gym-runtime broker' with --host",
+    64: "use an address that it is for, or start 'gym-runtime broker' with --host",
+}
+"""By OpenSSL's codes: not yet valid, expired, another host, another address."""
+
+
 def unreachable(where: str, error: Exception | None) -> BrokerError:
     """Connecting failed, with the last error; None if nothing answered in time."""
     text = "" if error is None else str(error).strip()
@@ -282,6 +293,10 @@ def unreachable(where: str, error: Exception | None) -> BrokerError:
             f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
             f"that {CREDENTIALS} names",
             final=True,
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = (
+            f"its certificate is refused ({error.verify_message}): {_REMEDIES.get(error.verify_code, _TRUST)}"
         )
     if error is not None and is_final(error):
         return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)

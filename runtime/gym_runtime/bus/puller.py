@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import anyio
 import msgspec
@@ -42,6 +43,8 @@ PULL_CLEANUP_S = 2.0
 CLOSED_KEPT_S = 2.0
 """The same for a queue that is closed. In a cluster each consumer is a group that elects a leader: 500 that
 are left over take 7 % of a core of each of three brokers."""
+NO_CONSUMER_TO_UPDATE = 10149
+"""One of the values of `err_code`, see `gym_runtime.bus.streams`."""
 RESTORE_S = 1.0
 """The pause before a consumer that cannot be made again is tried once more."""
 
@@ -82,7 +85,8 @@ async def open_queue(
     if most is not None:
         config["inactive_threshold"] = int((CLOSED_KEPT_S if closed else QUEUE_KEPT_S) * 1e9)
     # Clients and agents may adapt consumers at a secured broker, and not delete them.
-    await streams.consume(pattern, name, config, existing=closed)
+    only_adapt: dict[str, Any] = {"action": "update", "expected": NO_CONSUMER_TO_UPDATE} if closed else {}
+    await streams.consume(pattern, name, config, **only_adapt)
 
 
 class QueueDelivery:

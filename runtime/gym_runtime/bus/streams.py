@@ -52,7 +52,6 @@ STREAM_NAME_IN_USE = 10058
 STREAM_STORE_FAILED = 10049
 NO_CONSUMER = 10014
 NO_STREAM = 10059
-NO_CONSUMER_TO_UPDATE = 10149
 NOT_CLUSTERED = 10074
 NO_PEERS = {10005, NOT_CLUSTERED}
 NO_MESSAGE = 10037
@@ -371,18 +370,9 @@ class Streams:
                 await backoff.wait()
 
     async def consume(
-        self,
-        pattern: str,
-        name: str,
-        config: dict[str, Any],
-        *,
-        existing: bool = False,
-        patience_s: float | None = None,
+        self, pattern: str, name: str, config: dict[str, Any], *, action: str = "", **more: Any
     ) -> Answer:
-        """Create a consumer of what is stored under a pattern, or adapt one of the same name.
-
-        Args:
-            existing: only adapt it; not an error if there is none.
+        """Create a consumer of a pattern, or adapt one of the same name; ``more`` is for `api`.
 
         Raises:
             BrokerError: as `api`.
@@ -391,10 +381,9 @@ class Streams:
         config = {"name": name, "filter_subject": on_wire, **config}
         return await self.api(
             f"CONSUMER.CREATE.{stream}.{name}.{on_wire}",
-            {"stream_name": stream, "config": config, "action": "update" if existing else ""},
+            {"stream_name": stream, "config": config, "action": action},
             f"the broker refuses the consumer {name} of {on_wire!r}",
-            expected=NO_CONSUMER_TO_UPDATE if existing else 0,
-            patience_s=patience_s,
+            **more,
         )
 
     async def store(

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from freezing import frozen
 from gym_runtime.bus import link as links
+from gym_runtime.bus.handshake import unreachable
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import (
     BrokerError,
@@ -88,7 +89,7 @@ async def test_tls(start_server: StartServer, broker_url: str, tmp_path: Path) -
         f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}\n'
         f'jetstream {{ store_dir: "{tmp_path / "js"}" }}\nmax_payload: 8MB'
     )
-    with pytest.raises(BrokerError, match=r"(?i)certificate"):
+    with pytest.raises(BrokerError, match=r"certificate is refused \(.*use a join file, or .* GYM_NATS_CA$"):
         async with connect(url):
             pass
     with pytest.raises(BrokerError, match="offers none"):
@@ -96,6 +97,19 @@ async def test_tls(start_server: StartServer, broker_url: str, tmp_path: Path) -
             pass
     async with connect(url, tls=ssl.create_default_context(cafile=certificate)) as bus:
         assert await bus.commit("rollout.r.1", b"x")
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "remedy"),
+    [
+        (10, "certificate has expired", "look at this machine's clock, or start 'gym-runtime broker' again"),
+        (62, "Hostname mismatch", "use a name that it is for, or start 'gym-runtime broker' with --host"),
+    ],
+)
+def test_a_certificate_that_is_refused_is_named_with_the_remedy(code: int, why: str, remedy: str) -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, why
+    assert f"its certificate is refused ({why}): {remedy}" in str(unreachable("tls://a:4222", error))
 
 
 @pytest.mark.asyncio

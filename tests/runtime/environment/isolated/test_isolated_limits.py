@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,26 @@ async def test_what_a_verifier_leaves_behind_ends_with_its_call(module: str) -> 
     with pytest.raises(ResourceError, match="the process that verified died"):
         await verify_isolated(module, row("leave and die"), make_response(), 15)
     assert not with_mark(LEFT_MARK)
+
+
+async def test_time_in_which_the_machine_sleeps_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "WALL_S", 3.0)
+    call = partial(run_isolated, sandboxed_functions.sleep, 2, timeout_s=0.1)
+    await call()  # the process exists now
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(call)
+        await anyio.sleep(1)
+        # As for this process, so for its children: until it runs again, they are stopped.
+        stopped = [psutil.Process(pid) for pid in descendants()]
+        for process in stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        time.sleep(4)  # noqa: ASYNC251 - this process does not run
+        for process in stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+    await call()
 
 
 async def test_one_that_blocks_signals_and_spins_in_native_code_is_killed(module: str) -> None:
