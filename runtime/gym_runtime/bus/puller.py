@@ -239,6 +239,8 @@ class Puller:
 
     def _on_link(self, up: bool) -> None:
         if up:
+            # A broker that was started again gives tasks without a sign of life to others within seconds.
+            self._say_alive()
             # The durable consumer outlives a restart of the broker; if not, the next pull shows it.
             self._open()
         else:
@@ -267,8 +269,11 @@ class Puller:
         while True:
             await anyio.sleep(self._ack_wait_s / 3)
             if self._link.up:
-                for delivery in self._in_flight:  # without an await: `_work` changes the dict
-                    delivery.keep_alive()
+                self._say_alive()
+
+    def _say_alive(self) -> None:
+        for delivery in self._in_flight:  # without an await: `_work` changes the dict
+            delivery.keep_alive()
 
     def _on_message(self, inbox: str, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
         match status(headers):

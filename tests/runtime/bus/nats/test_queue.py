@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import textwrap
+from urllib.parse import urlsplit
 
 import anyio
+import nats
 import pytest
 from gym_runtime.bus.interface import Delivery, QueueDepth
 from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.errors import BrokerError
 from gym_runtime.system.private_broker import Broker
+from gym_testing.proxy import Proxy
+from nats.aio.msg import Msg
 from runtime.bus.nats.links import Inbox, link_of
 
 
@@ -51,6 +55,43 @@ async def test_a_killed_broker_in_the_middle_of_the_work_loses_no_task(broker: B
             await until_empty(client)
             tasks.cancel_scope.cancel()
         assert await client.depth("a") == QueueDepth(waiting=0, in_flight=0)
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_is_connected_again_says_at_once_that_its_tasks_go_on(
+    broker_url: str, prefix: str
+) -> None:
+    """A broker that was started again gives tasks without a sign of life to other workers within seconds."""
+    where = urlsplit(broker_url)
+    proxy, user = Proxy(str(where.hostname), where.port or 0), where.netloc.rpartition("@")[0]
+    started, alive = anyio.Event(), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    async def see(message: Msg) -> None:
+        if message.data == b"+WPI":
+            alive.set()
+
+    tap = await nats.connect(broker_url)
+    await tap.subscribe("$JS.ACK.>", cb=see)
+    async with (
+        proxy.listening() as port,
+        connect(f"nats://{user}@127.0.0.1:{port}", prefix=prefix) as bus,
+        anyio.create_task_group() as tasks,
+    ):
+        await bus.enqueue("task.a.1", b"")
+        tasks.start_soon(lambda: bus.pull("task.a.*", consumer="a", slots=1, handle=handle, ack_wait_s=60.0))
+        await started.wait()
+        assert not alive.is_set()
+        proxy.cut()
+        await anyio.sleep(0.5)
+        proxy.mend()
+        with anyio.fail_after(15):  # otherwise after 20 seconds
+            await alive.wait()
+        tasks.cancel_scope.cancel()
+    await tap.close()
 
 
 @pytest.mark.asyncio
