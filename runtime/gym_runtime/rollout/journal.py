@@ -118,6 +118,7 @@ class Journal:
         self._fresh: list[Answered] = []
         self._sequence = 0
         self._known_s = 0.0
+        self._resumes = False
         self._images = RepeatedImages()
 
     @property
@@ -144,6 +145,7 @@ class Journal:
         """Read the records of earlier attempts; their answers are replayed from the first one on."""
         self._records, self._sequence = [], 0
         if self.bus is not None:
+            self._resumes = True
             await self._read(self.bus)
         # This attempt's own session counts more than one of the journal.
         if self._records and not self.session:
@@ -259,7 +261,14 @@ class Journal:
         return self._records[place].answer
 
     async def turn(self) -> None:
-        """The model is asked next; does not return if the rollout is parked."""
+        """The model is asked next; does not return if the rollout is parked.
+
+        Raises:
+            Fenced: this attempt continues an earlier one, and another has stored a turn since it was read.
+        """
+        if self._resumes and self.bus is not None:
+            self._resumes = False
+            await self._look_for_others(self.bus)
         if self.before_turn is None and self.hold is not None:
             await self.hold()
         if self.before_turn is not None:
@@ -323,8 +332,11 @@ class Journal:
         """
         if self.bus is None or not self._sequence or clock.monotonic() < self._known_s + JOURNAL_FRESH_S:
             return
-        newest = await self.bus.latest(self._subject)
-        if not newest or newest[-1].sequence != self._sequence:
+        await self._look_for_others(self.bus)
+
+    async def _look_for_others(self, bus: Bus) -> None:
+        newest = await bus.latest(self._subject)
+        if (newest[-1].sequence if newest else 0) != self._sequence:
             raise Fenced("another attempt has taken over this rollout", stage="agent")
 
 

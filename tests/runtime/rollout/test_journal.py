@@ -138,6 +138,26 @@ async def test_an_image_that_comes_again_is_stored_once_and_read_as_it_was() -> 
             third.model_answer(str(number))
 
 
+@pytest.mark.parametrize("stored_before", [0, 2])
+async def test_who_continues_asks_for_nothing_new_when_another_attempt_went_on_meanwhile(
+    stored_before: int,
+) -> None:
+    """It took seconds to follow the journal, and the worker that it was taken from is alive after all."""
+    async with MemoryBroker().connect("agent") as bus:
+        first, second, third = (Journal(bus, SUBJECT) for _ in range(3))
+        for number in range(stored_before):
+            await first.store(str(number), Raw(b"1"))
+        await second.load()
+        await third.load()
+        await third.turn()  # nothing is new yet
+        await first.store("next", Raw(b"1"))
+        with pytest.raises(Fenced):
+            await second.turn()
+        await first.turn()  # it has continued nothing
+        await second.load()
+        await second.turn()
+
+
 async def test_a_name_of_an_image_that_no_record_has_discards_the_journal() -> None:
     async with MemoryBroker().connect("agent") as bus:
         body = b'{"image_url":"gym-image:' + b"0" * 64 + b'"}'
