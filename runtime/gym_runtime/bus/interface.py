@@ -237,7 +237,7 @@ class Bus(Protocol):
     async def close_queue(self, pattern: str, *, consumer: str) -> None:
         """Have the broker forget a queue's consumer soon, once no worker pulls it; what is stored stays.
 
-        Not an error if there is none. It is for queues that were opened with ``most``.
+        A consumer that does not exist is no error. Only queues that were opened with ``most`` are closed.
 
         Raises:
             BrokerError: the broker refuses it.

@@ -400,11 +400,7 @@ def receive_request(payload: bytes) -> Request[Raw]:
     """
     request = decode_request(payload)
     if request.images:
-        try:
-            body = read_alone(bytes(request.body))
-        except KeyError as error:
-            raise msgspec.DecodeError(f"it has no image {error}") from error
-        request = msgspec.structs.replace(request, body=Raw(body), images=False)
+        request = msgspec.structs.replace(request, body=read_alone(request.body), images=False)
     left_s = request.deadline_s - clock.now() if request.left_s is None else request.left_s
     return msgspec.structs.replace(request, deadline_s=clock.monotonic() + left_s)
 

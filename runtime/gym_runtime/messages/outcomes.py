@@ -189,11 +189,7 @@ def read_record(payload: bytes) -> RolloutRecord:
     """
     record = decode_record(payload)
     if record.images:
-        try:
-            row = read_alone(bytes(record.row))
-        except KeyError as error:
-            raise msgspec.DecodeError(f"it has no image {error}") from error
-        record = msgspec.structs.replace(record, row=Raw(row), images=False)
+        record = msgspec.structs.replace(record, row=read_alone(record.row), images=False)
     if not record.tokens:
         return record
     try:

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
+import msgspec
+from msgspec import Raw
+
 LEAST_BYTES = 4096
 """A shorter image stays where it is."""
 
@@ -76,12 +79,13 @@ class RepeatedImages:
         self._read.clear()
 
 
-def read_alone(text: bytes) -> bytes:
+def read_alone(packed: Raw) -> Raw:
     """A text with its images that was packed alone.
 
     Raises:
-        KeyError: it does not have an image that it names.
+        msgspec.DecodeError: it does not have an image that it names.
     """
+    text = bytes(packed)
     found = [url for _, url in _urls(text)]
     missing = {url.removeprefix(_NAME) for url in found if _is_name(url)}
     images: dict[bytes, bytes] = {}
@@ -90,7 +94,10 @@ def read_alone(text: bytes) -> bytes:
             digest = _digest(url)
             images[digest] = url
             missing.discard(digest)
-    return _with_images(text, images)
+    try:
+        return Raw(_with_images(text, images))
+    except KeyError as error:
+        raise msgspec.DecodeError(f"it has no image {error}") from error
 
 
 def _with_images(text: bytes, images: Mapping[bytes, bytes]) -> bytes:

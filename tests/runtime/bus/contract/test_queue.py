@@ -110,7 +110,7 @@ async def test_a_queue_that_was_opened_shows_what_waits_before_any_worker(bus: B
 async def test_a_queue_that_was_closed_can_be_opened_again_and_its_tasks_are_there(
     bus: Bus, other: Bus
 ) -> None:
-    await bus.close_queue("task.a.>", consumer="workers")  # there is none
+    await bus.close_queue("task.a.>", consumer="workers")  # the consumer does not exist
     await bus.open_queue("task.a.>", consumer="workers", most=0)
     await bus.enqueue("task.a.1", b"")
     await bus.close_queue("task.a.>", consumer="workers")
