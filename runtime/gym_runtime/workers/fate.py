@@ -86,7 +86,6 @@ class Fate:
         redelivered: an earlier delivery, or an earlier client's publication, may have begun it.
         began_s: when this delivery began, by `gym_runtime.clock.monotonic`.
         instead: the verdict that stopped it; None if its record says how it ended.
-        stopped_at_turn: it was parked: another delivery goes on at its next turn.
     """
 
     def __init__(
@@ -105,7 +104,6 @@ class Fate:
         self.redelivered = delivery.deliveries > 1 or task.taken_up
         self.began_s = clock.monotonic()
         self.instead: Verdict | None = None
-        self.stopped_at_turn = False
         self.journal_at = journal_subject(task.run, task.task_index, task.rollout_index)
         self.journal = Journal(bus if task.durability == "turn" else None, self.journal_at)
         self.account = Account(
@@ -136,13 +134,9 @@ class Fate:
         parked = (
             GiveBack(PARKED_S) if is_own(self.delivery.subject) else Move(own_subject(self.task), begun=True)
         )
-        self.journal.before_turn = partial(self._parked, parked) if at_turn and self.journal.bus else None
+        self.journal.before_turn = partial(self.stop, parked) if at_turn and self.journal.bus else None
         if self.journal.before_turn is not None and self.account.held:
             self.journal.before_turn()
-
-    def _parked(self, verdict: Verdict) -> None:
-        self.stopped_at_turn = True
-        self.stop(verdict)
 
 
 class Fates:
