@@ -69,6 +69,8 @@ class Replicas(Generic[E]):
         self._sources = ReplicaSources(settings, at)
         self._replicas: dict[str, Replica[E]] = {}
         self._started = False
+        self._answered = False
+        self._away_s: float | None = None
         self._waiting = WaitingLine()
 
     async def __aenter__(self) -> Self:
@@ -105,7 +107,9 @@ class Replicas(Generic[E]):
         """
         replica = await self._admit(context)
         try:
-            return await replica.ask(question)
+            answer = await replica.ask(question)
+            self._answered = True
+            return answer
         except ModelUnavailable as error:
             self._suspect(replica, error)
             raise
@@ -124,6 +128,8 @@ class Replicas(Generic[E]):
     def held(self) -> str:
         """Why rollouts should not ask the replicas now; empty if they may. See `routing.held`."""
         settings = self._settings
+        if reason := self._outage():
+            return reason
         if not settings.hold_kv_usage and not settings.hold_waiting:
             return ""
         return routing.held(
@@ -132,6 +138,20 @@ class Replicas(Generic[E]):
             kv_usage=settings.hold_kv_usage,
             waiting=settings.hold_waiting,
         )
+
+    def _outage(self) -> str:
+        """Why no replica answers, for as long as that is waited for; empty before the first answer."""
+        if not self._answered or self.engines():
+            self._away_s = None
+            return ""
+        now_s = clock.monotonic()
+        if self._away_s is None:
+            self._away_s = now_s
+        limit_s = self._settings.hold_outage_s
+        if now_s >= self._away_s + limit_s:
+            return ""
+        reason = next((one.reason for one in self._replicas.values()), "no replica is named")
+        return f"{reason} (they wait for {limit_s:.0f} s at most)"
 
     # -- calls ----------------------------------------------------------------------------------------
 

@@ -166,27 +166,35 @@ class Attempts:
                 self.account.attempt_over(failed=failed)
                 await self._note()
                 await backoff.wait()
+                # Its agent may ask without a pause: where all engines are away, the attempt would fail, too.
+                await self._hold()
         # Only a cancelled `_scope` is left here; `run` returns or raises otherwise.
         return self._record(Cancelled(), None) if self.stopped else self.failed(self._too_late())
 
     async def _hold(self) -> None:
-        """Wait while the model's engines are too busy; that time does not count."""
-        model, scope = self.task.model, self._scope
-        if not self._actors.held(model) or self.task.candidates:
+        """Wait while all engines of one of its models are too busy, or away; that time does not count."""
+        task, scope = self.task, self._scope
+        # Those that are compared have been sampled.
+        pools = [*([] if task.candidates else [task.model]), *task.roles.values()]
+        if not any(map(self._actors.held, pools)):
             return
         if self.account.held:
             # Another turn of the same rollout counts the time.
-            await self._actors.room(model)
+            await self._room(pools)
             return
         deadline, scope.deadline = scope.deadline, math.inf
         self.account.hold()
         try:
-            await self._actors.room(model)
+            await self._room(pools)
         finally:  # also if the question is given up, or the rollout would have no deadline from here on
             held_s = self.account.go_on()
             scope.deadline = deadline + held_s
             if self._rollout is not None:
                 self._rollout.postpone(held_s)
+
+    async def _room(self, pools: Sequence[str]) -> None:
+        while away := next(filter(self._actors.held, pools), None):
+            await self._actors.room(away)
 
     async def _note(self, *, working: bool = True) -> None:
         if not await self.account.note(working=working):
@@ -203,6 +211,7 @@ class Attempts:
         await rollout.open()
         await self._ask_agent(rollout)
         self._check_staleness(rollout)
+        await self._hold()
         verdict = await rollout.verify()
         if self._bus.crowded:
             # The record holds a second copy of the row. A verified rollout does not time out in this wait.

@@ -41,6 +41,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             its cache of keys and values, 0 to 1; 0 for no such limit.
         hold_waiting: rollouts wait before their next turn while more calls than this wait at every engine; 0
             for no such limit.
+        hold_outage_s: for how long rollouts wait before their next turn while no engine answers, if one has
+            answered before, in seconds; 0 for not at all. Then their calls fail.
         extra_body: merged into every request's body.
         headers: sent with every request.
         options: settings of this adapter only.
@@ -61,6 +63,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     call_timeout_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     hold_kv_usage: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     hold_waiting: Annotated[int, msgspec.Meta(ge=0)] = 0
+    hold_outage_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     extra_body: dict[str, Any] = {}
     headers: dict[str, str] = {}
     options: dict[str, Any] = {}
@@ -140,7 +143,7 @@ class Adapter(Protocol):
 
 @runtime_checkable
 class Holding(Protocol):
-    """An adapter that knows how busy its engines are."""
+    """An adapter that knows how busy its engines are, and whether one of them answers."""
 
     @property
     def held(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -132,6 +134,40 @@ async def test_rollouts_are_held_while_every_engine_has_more_than_it_can_keep(
         one.set_kv_usage(0.5)
         await until(lambda: not replicas.held)
         calls.cancel_scope.cancel()
+
+
+async def test_rollouts_wait_for_engines_that_have_answered_and_then_are_all_away() -> None:
+    with stub_engine.running() as engine:
+        url, port = engine.url, engine.url.removesuffix("/v1").rpartition(":")[2]
+        async with fleet(url, hold_outage_s=60) as replicas, fleet(url, hold_outage_s=60) as unasked:
+            await ask(replicas)
+            assert not replicas.held
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: not up(replicas) and not up(unasked))
+            assert replicas.held.startswith(f"nothing listens at {url}")
+            assert replicas.held.endswith(" (they wait for 60 s at most)")
+            assert not unasked.held, "it has never answered: its calls fail, and the run says why"
+            with stub_engine.running("--port", port):
+                await until(lambda: not replicas.held)
+                await ask(replicas)
+
+
+async def test_engines_that_stay_away_are_not_waited_for_without_end() -> None:
+    with stub_engine.running() as engine:
+        async with (
+            fleet(engine.url, hold_outage_s=0.2) as replicas,
+            fleet(engine.url, hold_outage_s=0) as never,
+        ):
+            for one in (replicas, never):
+                await ask(one)
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: bool(replicas.held))
+            await until(lambda: not replicas.held)
+            assert not up(replicas)
+            await until(lambda: not up(never))
+            assert not never.held
+            with pytest.raises(ModelUnavailable, match="nothing listens"):
+                await ask(replicas)
 
 
 def _load(replicas: Replicas[Engine], url: str) -> Load:

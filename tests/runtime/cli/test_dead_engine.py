@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -75,3 +77,29 @@ def test_an_engine_that_fails_now_and_then_stops_nothing(tmp_path: Path) -> None
         done = run(engine, tmp_path, "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["summary"]["rollouts"] == 20
+
+
+AWAY_S = 110.0
+"""Longer than a rollout's calls and attempts are repeated."""
+
+
+@pytest.mark.timeout(300)
+def test_rollouts_wait_for_an_engine_that_starts_again(tmp_path: Path) -> None:
+    with stub_engine.running("--latency-s", "1") as engine:
+        port = engine.url.removesuffix("/v1").rpartition(":")[2]
+        command = [
+            *(sys.executable, "-m", "gym_runtime.cli.main", "run", "mcqa", "--repeats", "20", "--json"),
+            *("--output", str(tmp_path / "out.jsonl"), "--model", "openai/stub", "--model-url", engine.url),
+            *("--concurrency", "8"),
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            while engine.stats().requests < 24:
+                time.sleep(0.2)
+            os.kill(engine.pid, signal.SIGKILL)
+            time.sleep(AWAY_S)
+            assert run.poll() is None
+            with stub_engine.running("--port", port):
+                out, said = run.communicate(timeout=100)
+    assert run.returncode == 0
+    assert json.loads(out)["summary"]["outcomes"]["completed"] == 100
+    assert "a replica is out" in said

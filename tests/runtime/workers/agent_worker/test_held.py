@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from gym_agents import single_turn
 from gym_runtime.adapters import Rollout
-from gym_testing.small_system import SmallSystem, rollout_spec, row
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import ModelUnavailable
+from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_testing.small_system import Engine, SmallSystem, answer, rollout_spec, row
 from runtime.workers.agent_worker.agents import fault_of
 from runtime.workers.agent_worker.test_controls import (
     TURNS,
@@ -132,3 +136,54 @@ async def test_a_question_that_is_given_up_meanwhile_leaves_the_rollout_its_dead
     await system.enqueue(rollout_spec(row(), timeout_s=60.0))
     (record,) = await system.records(1, within_s=120)
     assert (given_up, fault_of(record)[0]) == ([True], "deadline")
+
+
+async def test_an_attempt_that_failed_as_all_engines_went_away_is_repeated_when_one_is_back(
+    system: SmallSystem, engine: Full
+) -> None:
+    attempts: list[bool] = []
+
+    class Unpaused:
+        """An agent that asks without a pause, as programs do."""
+
+        async def run(self, rollout: Rollout) -> None:
+            attempts.append(bool(engine.held))
+            if len(attempts) == 1:
+                engine.held = "nothing listens there"
+                await anyio.sleep(3)
+                raise ModelUnavailable("nothing listens there", stage="model")
+            await rollout.respond()
+
+    await system.add_agent({"tool_loop": Unpaused()})
+    await system.enqueue(rollout_spec(row(), timeout_s=60.0))
+    await anyio.sleep(300)
+    assert attempts == [False]
+    engine.held = ""
+    (record,) = await system.records(1, within_s=30)
+    assert (record.outcome, attempts) == (Completed(), [False, False])
+
+
+async def test_a_rollout_whose_judge_is_away_waits_before_its_verdict(system: SmallSystem) -> None:
+    class Away(Engine):
+        held = ""
+
+    judge = Away(answer("CORRECT"))
+    await system.add_resource(catalogue.environment("lc_judge"), name="resource-judged")
+    await system.add_model(judge, name="judge-1", pool="judge")
+    await system.add_model(Engine(answer(r"\boxed{A}")))
+    await system.add_agent({"single_turn": single_turn.Agent()})
+    records: list[RolloutRecord] = []
+
+    async def run() -> None:
+        rows = [{"responses_create_params": {"input": "Who?"}, "expected_answer": "A"}]
+        async for record in system.client.rollouts(rows, environment="lc_judge", timeout_s=60.0):
+            records.append(record)
+
+    async with anyio.create_task_group() as tasks:
+        judge.held = "nothing listens there"
+        await anyio.sleep(3)
+        tasks.start_soon(run)
+        await anyio.sleep(300)
+        assert not records
+        judge.held = ""
+    assert [(record.reward, record.outcome, record.attempt) for record in records] == [(1.0, Completed(), 1)]
