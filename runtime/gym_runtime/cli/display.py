@@ -189,6 +189,8 @@ class Display:
         progress, left = self._progress, self.tally.total - self.tally.done
         if progress is None or not (running := min(progress.rollouts, left)):
             return []
+        if progress.held:
+            return [f"{running:,} in progress, waiting for the model's engines: {progress.held}"]
         said = [f"{running:,} in progress"]
         # Workers announce what they have done now and then: a rollout may be finished before that.
         if progress.answers or not self.tally.done:
@@ -230,7 +232,10 @@ class Display:
             pieces.append((3, f"in {formatting.span(self.wall_s)}"))
         else:
             pieces += [(3, f"{left} left")] if (left := self._left(rate)) else []
-            pieces += [(4, doing)] if (doing := ", ".join(self._doing())) else []
+            held = self._progress is not None and self._progress.held
+            # Why, a line of the log says, which is too long for here.
+            doing = "waiting for the model's engines" if held else ", ".join(self._doing())
+            pieces += [(0 if held else 4, doing)] if doing else []
         return pieces
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -287,11 +287,14 @@ async def dead_engine(bus: Bus, workers: Workers, model: str) -> str:
 
 
 class InProgress(NamedTuple):
-    """What workers are at: rollouts that agents have, calls that a model answered, tokens that it wrote."""
+    """What workers are at: rollouts that agents have, calls that a model answered, tokens that it wrote, and
+    why rollouts wait for its engines.
+    """
 
     rollouts: int
     answers: int
     tokens: int
+    held: str = ""
 
 
 async def in_progress(bus: Bus, workers: Workers, model: str) -> InProgress:
@@ -306,7 +309,8 @@ async def in_progress(bus: Bus, workers: Workers, model: str) -> InProgress:
     written = figures.distribution(metric_names.ENGINE_TOKENS, {metric_names.TOKEN_TYPE: "output"})
     answers = figures.distribution(metric_names.ENGINE_DURATION, {metric_names.ERROR: ""})
     rollouts = sum(one.in_use for one in found if one.kind == "agent")
-    return InProgress(rollouts, answers.count, int(written.total))
+    held = [one.held for one in found if one.kind == "model"]
+    return InProgress(rollouts, answers.count, int(written.total), held[0] if all(held) and held else "")
 
 
 async def watch_refusals(bus: Bus, waiting: Callable[[], bool]) -> None:

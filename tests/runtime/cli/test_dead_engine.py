@@ -102,4 +102,4 @@ def test_rollouts_wait_for_an_engine_that_starts_again(tmp_path: Path) -> None:
                 out, said = run.communicate(timeout=100)
     assert run.returncode == 0
     assert json.loads(out)["summary"]["outcomes"]["completed"] == 100
-    assert "a replica is out" in said
+    assert "8 in progress, waiting for the model's engines: nothing listens at" in said

@@ -116,6 +116,15 @@ def test_a_slow_model_is_seen_at_work_before_anything_is_finished() -> None:
     ]
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_bar_of_a_run_whose_engines_are_away_says_so(width: int) -> None:
+    console = at_terminal(width)
+    display = Display(20, Metrics(), console=console, now=Clock())
+    display.look(InProgress(16, 1, 40, "nothing listens there: start the engine"))
+    console.print(display)
+    assert console.export_text().rstrip().endswith("waiting for the model's engines")
+
+
 def test_the_bar_of_a_slow_model_shows_what_is_in_progress_and_no_rate_of_nothing() -> None:
     clock, console = Clock(), at_terminal(100)
     display = Display(20, Metrics(), label="mcqa", console=console, now=clock)
