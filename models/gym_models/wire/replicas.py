@@ -7,7 +7,7 @@ at once; the call fails with `ModelUnavailable`, and the worker's retry goes to 
 happens to all calls of a replica that accepts connections and answers nothing, if another replica is up; a
 single replica keeps them until it answers again or their deadlines pass. Sources are read repeatedly; a
 replica that they no longer name finishes its calls and is closed. A source that cannot be read, or that names
-no replica, changes nothing.
+no replica, changes nothing. Where none is up after a first answer, rollouts wait (`Replicas.held`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from gym_models.wire.routing import ReplicaState
 from gym_models.wire.waiting_line import WaitingLine
 
 LOOK_S = 1.0
+OUTAGE_S = 1.0
+"""So long no replica has answered before rollouts wait."""
 HEALTH_LIMIT_S = 5.0
 _GRACE_S = 1.0
 
@@ -148,7 +150,8 @@ class Replicas(Generic[E]):
         if self._away_s is None:
             self._away_s = now_s
         limit_s = self._settings.hold_outage_s
-        if now_s >= self._away_s + limit_s:
+        # Not at once: what only broke a connection answers the next check.
+        if not self._away_s + OUTAGE_S <= now_s < self._away_s + limit_s:
             return ""
         reason = next((one.reason for one in self._replicas.values()), "no replica is named")
         return f"{reason} (they wait for {limit_s:.0f} s at most)"
@@ -184,11 +187,13 @@ class Replicas(Generic[E]):
         self._waiting.wake(1)
 
     def _suspect(self, replica: Replica[E], error: ModelUnavailable) -> None:
-        # A single replica stays in use: there is no other, and a retried call is a check, too. One that
-        # limits its calls is busy, not down.
-        if len(self._replicas) > 1 and replica.state.up and not error.limited:
+        # One that limits its calls is busy, not down.
+        if not replica.state.up or error.limited:
+            return
+        # A single replica stays in use until a check fails, too: there is no other.
+        if len(self._replicas) > 1:
             self._take_out(replica, error.message)
-            replica.look.set()
+        replica.look.set()
 
     # -- looks ----------------------------------------------------------------------------------------
 
@@ -274,6 +279,9 @@ class Replicas(Generic[E]):
                 await self._check(replica)
             elif not idle:
                 await self._look(replica)
+            elif not state.leaving:  # a call has failed
+                await self._check(replica)
+                await anyio.sleep(self._look_s)
             self._forsake()
         del self._replicas[state.url]
         await replica.engine.__aexit__()

@@ -7,21 +7,29 @@ from typing import Any
 
 import anyio
 from gym_faces.dialects.chat_request import ChatVariant
+from gym_models.wire import endpoint
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
 from gym_models.wire.replicas import Replicas
 from gym_runtime.messages.calls import ModelAnswer
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call
+from msgspec.structs import replace
 
 LOOK_S = 0.02
 
 
-def fleet(*urls: str, look_s: float = LOOK_S, **more: Any) -> Replicas[Engine]:
+def fleet(*urls: str, look_s: float = LOOK_S, public: bool = False, **more: Any) -> Replicas[Engine]:
+    """These engines; ``public`` ones are known by their calls alone, as those of a provider."""
+
+    def at(url: str, settings: ModelSettings) -> Endpoint:
+        return replace(endpoint.at(url, settings), private=not public)
+
     def engine(endpoint: Endpoint) -> Engine:
         return Engine(endpoint, model="stub", api="responses", dialect=ChatVariant())
 
-    return Replicas(ModelSettings(provider="openai", name="stub", urls=urls, **more), engine, look_s=look_s)
+    settings = ModelSettings(provider="openai", name="stub", urls=urls, **more)
+    return Replicas(settings, engine, at=at, look_s=look_s)
 
 
 async def ask(replicas: Replicas[Engine], rollout: str = "r.0.0", **more: Any) -> ModelAnswer:

@@ -136,14 +136,23 @@ async def test_rollouts_are_held_while_every_engine_has_more_than_it_can_keep(
         calls.cancel_scope.cancel()
 
 
-async def test_rollouts_wait_for_engines_that_have_answered_and_then_are_all_away() -> None:
+@pytest.mark.parametrize("public", [False, True])
+async def test_rollouts_wait_for_engines_that_have_answered_and_then_are_all_away(public: bool) -> None:
     with stub_engine.running() as engine:
         url, port = engine.url, engine.url.removesuffix("/v1").rpartition(":")[2]
-        async with fleet(url, hold_outage_s=60) as replicas, fleet(url, hold_outage_s=60) as unasked:
+        async with (
+            fleet(url, hold_outage_s=60, public=public) as replicas,
+            fleet(url, hold_outage_s=60, public=public) as unasked,
+        ):
             await ask(replicas)
             assert not replicas.held
             os.kill(engine.pid, signal.SIGKILL)
+            if public:  # whose health is not looked at between its calls
+                for one in (replicas, unasked):
+                    with pytest.raises(ModelUnavailable):
+                        await ask(one)
             await until(lambda: not up(replicas) and not up(unasked))
+            await until(lambda: bool(replicas.held))
             assert replicas.held.startswith(f"nothing listens at {url}")
             assert replicas.held.endswith(" (they wait for 60 s at most)")
             assert not unasked.held, "it has never answered: its calls fail, and the run says why"
@@ -152,10 +161,25 @@ async def test_rollouts_wait_for_engines_that_have_answered_and_then_are_all_awa
                 await ask(replicas)
 
 
+async def test_a_provider_that_fails_and_still_lists_its_models_is_asked_again_and_not_waited_for(
+    stubs: Callable[..., StubEngine],
+) -> None:
+    engine = stubs()
+    async with fleet(engine.url, public=True) as replicas:
+        await ask(replicas)
+        for _ in range(20):
+            with pytest.raises(ModelUnavailable, match="503"):
+                await ask(replicas, x_stub_fault="503")
+            assert not replicas.held
+            await anyio.sleep(0.01)
+        assert up(replicas)
+        await ask(replicas)
+
+
 async def test_engines_that_stay_away_are_not_waited_for_without_end() -> None:
     with stub_engine.running() as engine:
         async with (
-            fleet(engine.url, hold_outage_s=0.2) as replicas,
+            fleet(engine.url, hold_outage_s=1.5) as replicas,
             fleet(engine.url, hold_outage_s=0) as never,
         ):
             for one in (replicas, never):
