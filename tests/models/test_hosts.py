@@ -16,6 +16,7 @@ from models.model_calls import context, decoded, model_call, output
 from models.proxy import proxied
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
+from time_limits import busy
 
 pytestmark = pytest.mark.anyio
 HOST = "http://models.example.com/v1"
@@ -135,7 +136,7 @@ async def test_a_rate_limit_is_kept_to_before_the_host_refuses(api: str) -> None
 @pytest.mark.slow
 async def test_many_callers_share_a_rate_limit() -> None:
     """The first ones come before anybody knows of a limit; after that, hardly any is refused."""
-    with stub_engine.running("--rate-limit", "20", "--rate-window-s", "0.3") as stub:
+    with stub_engine.running("--rate-limit", "20", "--rate-window-s", str(0.3 * busy())) as stub:
         async with Adapter(settings(stub.url, api="responses")) as adapter:
             await adapter.respond(model_call(), context())
             answered: list[str] = []
