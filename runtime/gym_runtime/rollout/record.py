@@ -25,7 +25,7 @@ from gym_runtime.messages.call_tokens import CallTokens, Tokens, chained, with_t
 from gym_runtime.messages.calls import RoleUse, role_numbers
 from gym_runtime.messages.metric_names import HOP_DURATION
 from gym_runtime.messages.names import is_own
-from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord, Waiting
+from gym_runtime.messages.outcomes import INPUT_LEFT_OUT, Failed, LeftOut, Outcome, RolloutRecord, Waiting
 from gym_runtime.messages.repeated_images import RepeatedImages
 from gym_runtime.messages.responses import NULL, CreateParams, Response
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -194,8 +194,13 @@ def make_record(
     tokens = chained(facts.tokens)
     numbers: dict[str, float] = {}
     row: dict[str, Any] = {}
-    if facts.params is not None:
-        row["responses_create_params"] = facts.params
+    params, left_out = facts.params, None
+    if task.has_row and isinstance(params, CreateParams):
+        left_out = LeftOut.of(task.row, params)
+        if left_out is not None:
+            params = msgspec.structs.replace(params, input=INPUT_LEFT_OUT)
+    if params is not None:
+        row["responses_create_params"] = params
     if (response := facts.response) is not None:
         # Each item carries its own tokens, unless the client writes them.
         if tokens and not task.packed_tokens:
@@ -239,6 +244,7 @@ def make_record(
         outcome=outcome,
         row=Raw(packed),
         images=packed is not encoded,
+        left_out=left_out,
         attempt=attempt,
         reward=None if verdict is None else verdict.reward,
         numbers=numbers,
