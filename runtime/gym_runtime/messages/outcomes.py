@@ -60,6 +60,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 INPUT_LEFT_OUT = Raw(b'"gym-input"')
 """Stands in a result for the input that is left out of it."""
 _PLACE = re.compile(rb'"input":' + bytes(INPUT_LEFT_OUT))
+_BEGINNING = 256
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -80,9 +81,13 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, row: Raw, params: CreateParams) -> LeftOut | None:
         """The input of a row's parameters; None if it is short, or not as the row has it."""
         text = bytes(params.input)
-        start = bytes(row).find(text) if len(text) >= LONG_ROW_BYTES else -1
-        # In a row only `include` comes before the input.
-        if start < 0 or _PLACE.search(params.include):
+        # In a result only `include` comes before the input.
+        if len(text) < LONG_ROW_BYTES or _PLACE.search(params.include):
+            return None
+        whole = bytes(row)
+        # By its beginning: `find` prepares a search for all of it, which takes 0.5 ms for 256 KB.
+        start = whole.find(text[:_BEGINNING])
+        if start < 0 or not whole.startswith(text, start):
             return None
         return cls(start=start, size=len(text), crc32=crc32(text))
 
