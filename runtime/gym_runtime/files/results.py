@@ -221,7 +221,7 @@ class InputWriter:
         left = record.left_out
         if left is None:
             return record
-        inside = left.start + left.size <= length
+        inside = 0 <= left.start <= left.start + left.size <= length  # a hostile result may name any place
         return with_input(record, os.pread(self._fd, left.size, at + left.start) if inside else b"")
 
     def _read(self, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -61,7 +61,6 @@ INPUT_LEFT_OUT = Raw(b'"gym-input"')
 """Stands in a result for the input that is left out of it."""
 _PLACE = re.compile(rb'"input":' + bytes(INPUT_LEFT_OUT))
 _BEGINNING = 256
-_Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +72,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
         crc32: the checksum of its JSON.
     """
 
-    start: _Bytes
-    size: _Bytes
+    start: int
+    size: int
     crc32: int
 
     @classmethod

@@ -98,12 +98,6 @@ def test_another_input_is_never_put_in_its_place() -> None:
             with_input(record, other)
 
 
-@pytest.mark.parametrize("wrong", [b'{"start":-1,"size":1,"crc32":0}', b'{"start":0,"size":-1,"crc32":0}'])
-def test_a_place_before_the_row_is_refused(wrong: bytes) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(wrong, type=LeftOut)
-
-
 def test_a_row_that_could_not_be_read_is_whole() -> None:
     task = rollout_spec(row(LONG), has_row=True)
     assert make_record(task, Completed(), Facts.of_row(task.row), attempt=1, worker="a").left_out is None
