@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import gym_runtime.rollout.record
 import pytest
 from gym_runtime.errors import ModelRefused, UsageError
-from gym_runtime.messages.outcomes import Failed, LeftOut, RolloutRecord, decode_record
+from gym_runtime.messages.outcomes import Failed, RolloutRecord, decode_record
+from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
 from gym_testing.background import settled
 from gym_testing.small_system import Engine, answer
+from msgspec import Raw
 from runtime.client.running_client import NAME, RunningClient, rows, running_client
 
 pytestmark = pytest.mark.anyio
@@ -162,10 +165,10 @@ async def test_results_of_older_workers_are_taken_as_they_are(
 ) -> None:
     """They do not know ``has_row``, and so leave nothing out."""
 
-    def nothing(row: object, params: object) -> None:
-        return None
+    def as_it_is(row: Raw, params: CreateParams) -> tuple[CreateParams, None]:
+        return params, None
 
-    monkeypatch.setattr(LeftOut, "of", nothing)
+    monkeypatch.setattr(gym_runtime.rollout.record, "without_input", as_it_is)
     given, output = long_rows(2), tmp_path / "out.jsonl"
     async with running_client() as here:
         made = here.gym.rollouts(given, environment=NAME, output=output)

@@ -10,11 +10,11 @@ import pytest
 from gym_runtime.messages.call_tokens import Tokens
 from gym_runtime.messages.outcomes import (
     Completed,
-    LeftOut,
     RolloutRecord,
     encode_record,
     read_record,
     with_input,
+    without_input,
 )
 from gym_runtime.messages.responses import CreateParams, Response, decode_params
 from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
@@ -101,4 +101,5 @@ def test_another_input_is_never_put_in_its_place() -> None:
 def test_a_row_that_could_not_be_read_is_whole() -> None:
     task = rollout_spec(row(LONG), has_row=True)
     assert make_record(task, Completed(), Facts.of_row(task.row), attempt=1, worker="a").left_out is None
-    assert LeftOut.of(Raw(b"{}"), CreateParams(input=Raw(msgspec.json.encode(LONG)))) is None
+    params = CreateParams(input=Raw(msgspec.json.encode(LONG)))
+    assert without_input(Raw(b"{}"), params) == (params, None)
