@@ -31,6 +31,7 @@ CHAPTERS = {
         (rollout_spec.RolloutSpec, "`task.<agent>.>` in the stream TASKS"),
         (outcomes.RolloutRecord, "`rollout.<run>.<task>.<rollout>` in the stream ROLLOUTS, stored once"),
         (outcomes.Waiting, ""),
+        (outcomes.LeftOut, ""),
         (rollout_spec.GroupSpan, ""),
         (rollout_spec.Candidate, ""),
         (calls.Comparison, "in an `RpcReply`, and in the record of a comparison"),

@@ -61,6 +61,7 @@ async def run_recorded(
         remains=remains,
         settled=progress.settled if progress.previous is not None else None,
         keeping=_writing(recorded, inputs, closed),
+        restored=inputs.restored,
         over=recorded.note_end,
     )
     try:
@@ -117,8 +118,7 @@ def _missing(
 
     def left() -> Iterator[RolloutSpec]:
         for spec in recorded.plan.specs(recorded.run, attached=True):
-            inputs.add(spec)
-            yield from recorded.progress.remaining([spec])
+            yield from recorded.progress.remaining([inputs.add(spec)])
 
     for spec in expecting(left()) if expecting else left():
         if remains is None:

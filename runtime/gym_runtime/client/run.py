@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from gym_runtime.client.recovery import Remains
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.status import REFUSALS_LOOK_S, Counter, watch_refusals
-from gym_runtime.client.stored import StoredResult, stored_results
+from gym_runtime.client.stored import Restored, StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
-from gym_runtime.errors import ConnectionLost, GymError, leaf
+from gym_runtime.errors import ConnectionLost, GymError, UsageError, leaf
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
@@ -130,6 +130,7 @@ class Run:
         settled: whether a rollout, given by task index and rollout index, was handed over before: its record
             is not handed over, does not count, and no group waits for it.
         counter: continues the counts of a client that died.
+        restored: puts back what results lack because this client has the rows.
 
     Attributes:
         info: as given, with the total once it is known.
@@ -148,11 +149,13 @@ class Run:
         window: Window | None = None,
         settled: Settled | None = None,
         counter: Counter | None = None,
+        restored: Restored | None = None,
     ) -> None:
         self.info, self.finished = info, False
         self.counter = counter or Counter(info.created_s, info.repeats)
         self._runs, self._take, self._settled = runs, take, settled
         self._total, self._more, self._window = total, more, window
+        self._restored = restored
         self._comparisons = Comparisons(settled, resumed=settled is not None)
         self._handed_over = self._shed_before = 0
         self._some_cancelled = False
@@ -267,6 +270,7 @@ class Run:
 
         Raises:
             BrokerError: the broker has stored nothing for `status.REFUSED_S`.
+            UsageError: results lack what only the client that began the run has.
         """
         run = token(self.info.run, "run")
         # First `followed`: from now on no other client frees the records.
@@ -282,7 +286,7 @@ class Run:
                 tasks.start_soon(self._runs.serve_parked, run)
             if not self._complete:
                 self._silent_since_s = anyio.current_time()
-                async for stored in stored_results(self._runs.bus, run):
+                async for stored in stored_results(self._runs.bus, run, self._restored):
                     self._silent_since_s = None
                     await self._arrived(stored, tasks, shed=shed)
                     if self._complete:
@@ -328,6 +332,12 @@ class Run:
 
     async def _arrived(self, stored: StoredResult, tasks: TaskGroup, *, shed: bool) -> None:
         record, before = stored.record, self._handed_over // SHED
+        if record.left_out is not None:
+            raise UsageError(
+                f"the results of run '{record.run}' lack the inputs of long rows, which only the client has "
+                "that began it and writes its files; if it died, 'gym-runtime run --resume' on these files "
+                "goes on with what is stored"
+            )
         if not stored.readable:
             self._comparisons.lose(record)
         if stored.readable and record.group is None and not is_comparison(record.rollout_index):
@@ -404,6 +414,7 @@ def run_rollouts(
     remains: Remains | None = None,
     settled: Settled | None = None,
     keeping: AbstractAsyncContextManager[Keep] | None = None,
+    restored: Restored | None = None,
     over: Callable[[RunInfo], None] = lambda _: None,
 ) -> AsyncGenerator[RolloutRecord]:
     """Run rollouts; yields the record of each one once, in the order of completion.
@@ -416,6 +427,7 @@ def run_rollouts(
         settled: rollouts that are not among ``specs``, because an earlier part of the run has run them; by
             default those of ``remains``.
         keeping: lasts as long as the run's work; gets each record before it is yielded.
+        restored: puts back what results lack because the client has the rows.
         over: called when the run is over, unless it is left early, with what is known of it then.
     """
     stream = ResultStream[RolloutRecord]()
@@ -440,6 +452,7 @@ def run_rollouts(
                 window=window,
                 settled=settled,
                 counter=remains and remains.counted,
+                restored=restored,
             )
             await run.drive(specs)
             over(run.info)

@@ -111,7 +111,8 @@ class Counter:
     def add(self, record: RolloutRecord) -> None:
         self.done += 1
         self.failed += isinstance(record.outcome, Failed)
-        self._count(sample_record(record, agent=""), len(record.row))
+        left_out = 0 if record.left_out is None else record.left_out.size
+        self._count(sample_record(record, agent=""), len(record.row) + left_out)
 
     def add_rows(self, lines: Iterable[bytes], run: str) -> None:
         """Count the rows of a run in the lines of its files; those of earlier runs there are left out."""

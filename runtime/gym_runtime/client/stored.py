@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import msgspec
@@ -18,6 +18,9 @@ from gym_runtime.messages.stored_records import leave_out
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.timing import JOURNAL_READ_S
 
+Restored = Callable[[RolloutRecord], RolloutRecord]
+"""Puts back what a result lacks because its client has the row; raises `msgspec.DecodeError` if it cannot."""
+
 
 class StoredResult(msgspec.Struct, frozen=True):
     """What is stored of one rollout.
@@ -31,7 +34,9 @@ class StoredResult(msgspec.Struct, frozen=True):
     readable: bool = True
 
 
-async def stored_results(bus: Bus, run: str) -> AsyncGenerator[StoredResult]:
+async def stored_results(
+    bus: Bus, run: str, restored: Restored | None = None
+) -> AsyncGenerator[StoredResult]:
     """A run's results, past and future, in the order of their commits; each rollout's once.
 
     The writer asks the broker to refuse a second result, so a hostile agent can store one by not asking. The
@@ -47,7 +52,7 @@ async def stored_results(bus: Bus, run: str) -> AsyncGenerator[StoredResult]:
             # An attempt may also be so late that the broker has shed the record of the one before.
             leave_out(stored.subject, "the rollout has a result already, and the first one counts")
         else:
-            yield _readable(stored)
+            yield _readable(stored, restored)
 
 
 async def first_result(bus: Bus, subject: str) -> RolloutRecord | None:
@@ -58,9 +63,14 @@ async def first_result(bus: Bus, subject: str) -> RolloutRecord | None:
     return None
 
 
-def _readable(stored: Record) -> StoredResult:
+def _readable(stored: Record, restored: Restored | None = None) -> StoredResult:
     """The result; one that cannot be read is a failure, because its rollout cannot have another one."""
     record = RESULTS.problem(stored)
+    if restored is not None and not isinstance(record, str):
+        try:
+            record = restored(record)
+        except msgspec.DecodeError as error:
+            record = str(error)
     if not isinstance(record, str):
         return StoredResult(record, stored.sequence)
     leave_out(stored.subject, record)

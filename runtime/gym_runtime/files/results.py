@@ -29,13 +29,20 @@ from gym_runtime.files.rows import materialize
 from gym_runtime.files.sample import CANCELLED
 from gym_runtime.files.stored_images import Images, ImageStore
 from gym_runtime.logs import logger
-from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
-from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord, with_input
+from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES, RolloutSpec
 from gym_runtime.own_files import open_own, refuse_special
 
 TIMEOUT = "timeout_exceeded"
 JUDGE_FAILED = "judge_failed"
 
+
+class _Key(msgspec.Struct, frozen=True):
+    task_index: int = msgspec.field(name="_ng_task_index")
+    rollout_index: int = msgspec.field(name="_ng_rollout_index")
+
+
+_decode_key = msgspec.json.Decoder(_Key).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -163,17 +170,21 @@ class ResultWriter:
 class InputWriter:
     """Writes the materialized inputs: `add` every rollout of the run, in order, whether or not it is done.
 
-    Lines that an interrupted run has already written are counted off and left alone.
+    Lines that an interrupted run has already written are counted off and left alone. The results of long rows
+    lack the input, which `restored` reads here.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self._present = 0
+        # Where the long rows are whose results are still to come: their offsets and lengths.
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}
         if resume and path.exists():
             repair_tail(path)
-            self._present = count_lines(path)
+            self._read(path)
         else:
             path.unlink(missing_ok=True)
         self._appender = Appender(path)
+        self._fd = open_own(path, os.O_RDONLY)
 
     def __enter__(self) -> InputWriter:
         return self
@@ -181,16 +192,48 @@ class InputWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def add(self, task: RolloutSpec) -> None:
-        """Write the next rollout's row, unless the file has it already.
+    def add(self, task: RolloutSpec) -> RolloutSpec:
+        """Write the next rollout's row, unless the file has it already; returns the task to publish.
 
         Raises:
             UsageError: the disk is full or broken.
         """
         if self._present:
             self._present -= 1
-        else:
-            self._appender.append(materialize(task))
+            return task
+        line, at = materialize(task), self._appender.end_bytes
+        self._appender.append(line)
+        as_it_is = line.startswith(b"{") and self._appender.end_bytes == at + len(line) + 1
+        if len(line) < LONG_ROW_BYTES or not as_it_is:
+            return task
+        # Before the task is published: whatever kills this process, the next one finds the input.
+        self._appender.flush()
+        self._places[task.task_index, task.rollout_index] = at, len(line)
+        return msgspec.structs.replace(task, has_row=True)
+
+    def restored(self, record: RolloutRecord) -> RolloutRecord:
+        """A record as it is without `has_row`; to be called once for each.
+
+        Raises:
+            msgspec.DecodeError: the file does not have the input that the record's row lacks.
+        """
+        at, length = self._places.pop((record.task_index, record.rollout_index), (0, 0))
+        left = record.left_out
+        if left is None:
+            return record
+        inside = 0 <= left.start <= left.start + left.size <= length  # a hostile result may name any place
+        return with_input(record, os.pread(self._fd, left.size, at + left.start) if inside else b"")
+
+    def _read(self, path: Path) -> None:
+        at = 0
+        with path.open("rb") as file:
+            for line in file:
+                self._present += 1
+                if len(line) >= LONG_ROW_BYTES:
+                    with contextlib.suppress(*UNREADABLE):
+                        key = _decode_key(line)
+                        self._places[key.task_index, key.rollout_index] = at, len(line)
+                at += len(line)
 
     def flush(self) -> None:
         """Hand everything to the system now."""
@@ -198,6 +241,7 @@ class InputWriter:
 
     def close(self) -> None:
         """Flush, wait until all is on the disk, close."""
+        os.close(self._fd)
         self._appender.close()
 
 

@@ -206,7 +206,8 @@ def start_run(
     # Before the manifest is saved: rows that cannot be read must leave everything as it was.
     progress.read(files, metrics, retry_failed=retry_failed)
     if tasks is not None and previous.rollouts != manifest.rollouts:
-        _write_inputs(files, tasks())
+        # Of a run that has grown: further repeats go between the old lines.
+        write_whole(files.materialized_inputs, (materialize(task) + b"\n" for task in tasks()))
     manifest.save(files.manifest)
     return progress
 
@@ -274,15 +275,6 @@ def obstacles(previous: Manifest, now: Manifest, earlier_digest: str) -> list[st
             "the same numbers; put further rows after them"
         )
     return found
-
-
-def _write_inputs(files: OutputFiles, tasks: Iterable[RolloutSpec]) -> None:
-    """Write the materialized inputs of a run that has grown: further repeats go between the old lines.
-
-    Raises:
-        UsageError: the disk is full or broken; the old content stands.
-    """
-    write_whole(files.materialized_inputs, (materialize(task) + b"\n" for task in tasks))
 
 
 def _fewer(previous: Manifest, now: Manifest) -> list[str]:

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from gym_runtime.errors import UNREADABLE, Fault, UsageError
 from gym_runtime.messages.calls import RoleUse, role_numbers
-from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord
+from gym_runtime.messages.outcomes import Completed, Failed, Outcome, RolloutRecord, number_of
 
 USAGE = ("input_tokens", "output_tokens", "total_tokens")
 CANCELLED = "cancelled"
@@ -252,27 +252,14 @@ def _numbers(row: _Row, fields: Mapping[str, Raw]) -> dict[str, float]:
     usage = row.response and row.response.usage
     found: dict[str, float] = msgspec.structs.asdict(usage) if usage else {}
     for name, raw in fields.items():
-        value = _number(raw)
+        value = number_of(raw)
         if value is not None and _counts(name, value):
             found[name] = value
     for name, raw in row.reward_components.items():
-        value = _number(raw)
+        value = number_of(raw)
         if value is not None and math.isfinite(value) and name not in found:
             found[name] = value
     return found
-
-
-def _number(raw: Raw) -> float | None:
-    """The value of a JSON number or boolean, or None for anything else."""
-    # No copy: the value may be a transcript of megabytes, and its first byte tells its type.
-    data = memoryview(raw)
-    first = data[0]
-    if first in b"-0123456789":
-        return float(bytes(data))
-    if first in b"tf":
-        # 0x74 is the t of true.
-        return float(first == 0x74)
-    return None
 
 
 def _counts(name: str, value: float) -> bool:

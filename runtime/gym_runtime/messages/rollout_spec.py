@@ -11,6 +11,9 @@ from gym_runtime.messages.fork import Fork
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.responses import NULL
 
+LONG_ROW_BYTES = 16 * 1024
+"""The input of a longer row travels only where it is needed."""
+
 
 class GroupSpan(msgspec.Struct, frozen=True):
     """The rollouts of one task that are compared with each other, by their ``rollout_index``.
@@ -71,6 +74,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return_tokens: put token ids and log-probabilities on the row's output items.
         packed_tokens: the client puts them there: the record has them packed.
         names_images: the client understands `RolloutRecord.images`.
+        has_row: the client has the row at hand, and understands `RolloutRecord.left_out`.
         max_staleness: how many versions older than the newest, at the end of the rollout, the weights may be
             that sampled any of its tokens; None for no limit.
         skip_verification: the reward of a rollout that is not judged; None for one that is.
@@ -112,6 +116,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     agent_options: dict[str, Any] = {}
     packed_tokens: bool = False
     names_images: bool = False
+    has_row: bool = False
     call_timeout_s: float | None = None
     skip_verification: float | None = None
     fork: Fork | None = None

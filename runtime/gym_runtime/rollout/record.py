@@ -25,7 +25,7 @@ from gym_runtime.messages.call_tokens import CallTokens, Tokens, chained, with_t
 from gym_runtime.messages.calls import RoleUse, role_numbers
 from gym_runtime.messages.metric_names import HOP_DURATION
 from gym_runtime.messages.names import is_own
-from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord, Waiting
+from gym_runtime.messages.outcomes import Failed, Outcome, RolloutRecord, Waiting, number_of, without_input
 from gym_runtime.messages.repeated_images import RepeatedImages
 from gym_runtime.messages.responses import NULL, CreateParams, Response
 from gym_runtime.messages.rollout_spec import RolloutSpec
@@ -194,8 +194,11 @@ def make_record(
     tokens = chained(facts.tokens)
     numbers: dict[str, float] = {}
     row: dict[str, Any] = {}
-    if facts.params is not None:
-        row["responses_create_params"] = facts.params
+    params, left_out = facts.params, None
+    if task.has_row and isinstance(params, CreateParams):
+        params, left_out = without_input(task.row, params)
+    if params is not None:
+        row["responses_create_params"] = params
     if (response := facts.response) is not None:
         # Each item carries its own tokens, unless the client writes them.
         if tokens and not task.packed_tokens:
@@ -239,6 +242,7 @@ def make_record(
         outcome=outcome,
         row=Raw(packed),
         images=packed is not encoded,
+        left_out=left_out,
         attempt=attempt,
         reward=None if verdict is None else verdict.reward,
         numbers=numbers,
@@ -326,19 +330,10 @@ def _where_known(
     return {name: value for name, value in known.items() if value}
 
 
-def _number_of(raw: Raw) -> float | None:
-    """The value of a JSON number or boolean, or None for anything else."""
-    data = bytes(raw)
-    if data in (b"true", b"false"):
-        return float(data == b"true")
-    # The first byte tells the type of a JSON value, without decoding it.
-    return float(data) if data[:1] in b"-0123456789" else None
-
-
 def _count(numbers: dict[str, float], name: str, value: object) -> None:
     """Store a field if it is a number; an earlier number under its name is removed in any case."""
     numbers.pop(name, None)
-    value = _number_of(value) if isinstance(value, Raw) else value
+    value = number_of(value) if isinstance(value, Raw) else value
     if isinstance(value, (bool, int, float)):
         # An integer of JSON may be larger than any float.
         with suppress(OverflowError):

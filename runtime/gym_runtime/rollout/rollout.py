@@ -31,7 +31,7 @@ from gym_runtime.messages.responses import (
     tool_output,
 )
 from gym_runtime.messages.rollout_settings import lay_over
-from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES, RolloutSpec
 from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.record import Facts, RolloutTimes
 from gym_runtime.rollout.remote_model import Answered, Envelope, RemoteModel
@@ -44,7 +44,6 @@ from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
 
 Options = TypeVar("Options", bound=msgspec.Struct)
-LONG_ROW_BYTES = 16 * 1024
 """From here on a row is sent to its environment without an input that it does not read."""
 
 _encode = msgspec.json.Encoder().encode

@@ -88,6 +88,10 @@ async def test_rows_larger_than_the_broker_takes_are_no_trouble(tmp_path: Path) 
     with server(tmp_path / "server", config) as (url, _, _):
         command.start(url=url)
         await command.completes()
+    asked = {one["_ng_task_index"]: one for one in command.rows("out_materialized_inputs.jsonl")}
+    for made in command.rows():
+        wanted = asked[made["_ng_task_index"]]["responses_create_params"]
+        assert made["responses_create_params"]["input"] == wanted["input"]
 
 
 async def test_a_broker_that_takes_too_small_messages_is_one_line(command: Command, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from anyio.streams.text import TextReceiveStream
 from gym_runtime import connect
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.files.rows import expand
+from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
@@ -29,12 +30,12 @@ from stubs import stub_engine
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
 ROLLOUTS = 400
-ROW = b'{"responses_create_params": {"input": "add 1"}, "initial_count": 0, "expected_count": 1, "n": %d}\n'
+ROW = b'{"responses_create_params": {"input": "%d%s"}, "initial_count": 0, "expected_count": 1, "n": %d}\n'
 
 
-def command(engine: stub_engine.StubEngine, folder: Path, *more: str) -> list[str]:
-    rows = folder / "rows.jsonl"
-    rows.write_bytes(b"".join(ROW % number for number in range(ROLLOUTS)))
+def command(engine: stub_engine.StubEngine, folder: Path, *more: str, chars: int = 0) -> list[str]:
+    rows, said = folder / "rows.jsonl", b"a" * chars
+    rows.write_bytes(b"".join(ROW % (number, said, number) for number in range(ROLLOUTS)))
     return [
         *(sys.executable, "-m", "gym_runtime.cli.main", "run", "example_session_state_mgmt"),
         *("--input", str(rows), "--output", str(folder / "out.jsonl")),
@@ -100,11 +101,16 @@ async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: i
     assert set(after.values()) == {1}
 
 
-@pytest.mark.parametrize("count", [pytest.param(0, marks=pytest.mark.soak), 40])
-async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "chars"), [pytest.param(0, 0, marks=pytest.mark.soak), (40, 2 * LONG_ROW_BYTES)]
+)
+async def test_resume_uses_what_a_dead_client_left_on_the_broker(
+    count: int, chars: int, tmp_path: Path
+) -> None:
+    """The results of long rows that it left lack their inputs."""
     more = ("--state-dir", str(tmp_path / "state"))
     with stub_engine.running("--latency-s", "0.2") as engine:
-        with started(command(engine, tmp_path, *more)) as process:
+        with started(command(engine, tmp_path, *more, chars=chars)) as process:
             if count:
                 await some_rows(tmp_path, count)
             else:
@@ -116,13 +122,16 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(count: int, tmp
             with anyio.fail_after(15):
                 await gone(family)
         run = json.loads((tmp_path / "out_run.json").read_bytes())["run"]
-        with started(command(engine, tmp_path, *more, "--resume")) as process:
+        with started(command(engine, tmp_path, *more, "--resume", chars=chars)) as process:
             assert await anyio.to_thread.run_sync(process.wait) == 0
         asked = engine.stats().requests
     assert json.loads((tmp_path / "out_run.json").read_bytes())["run"] == run
     after = keys(tmp_path)
     assert len(after) == ROLLOUTS
     assert set(after.values()) == {1}
+    for line in (tmp_path / "out.jsonl").read_bytes().splitlines():
+        row = json.loads(line)
+        assert row["responses_create_params"]["input"] == f"{row['n']}{'a' * chars}"
     # Two turns each; only what the engine was at work on, or the worker had not stored, is asked for again.
     assert asked <= 2 * ROLLOUTS + 32
     state = Broker(tmp_path / "state")
@@ -155,7 +164,7 @@ async def test_a_resumed_run_waits_for_its_broker_to_come_back(broker: Broker, t
 async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
-    lines = [ROW % number for number in range(10)]
+    lines = [ROW % (number, b"", number) for number in range(10)]
     tasks = list(expand(lines, run="r", environment="example_session_state_mgmt"))
     broker = Broker(tmp_path / "state")
     url = broker.start()
@@ -186,7 +195,11 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
 async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(tmp_path: Path) -> None:
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
-    tasks = expand([ROW % number for number in range(10)], run="r", environment="example_session_state_mgmt")
+    tasks = expand(
+        [ROW % (number, b"", number) for number in range(10)],
+        run="r",
+        environment="example_session_state_mgmt",
+    )
     broker = Broker(tmp_path / "state")
     url = broker.start()
     collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]

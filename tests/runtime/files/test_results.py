@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.results import InputWriter, OutputFiles, ResultWriter, count_lines, failure_class
 from gym_runtime.files.rows import expand, materialize
-from gym_runtime.messages.outcomes import Cancelled, RolloutRecord, Truncated
+from gym_runtime.messages.outcomes import Cancelled, Completed, LeftOut, RolloutRecord, Truncated
+from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
+from gym_testing.small_system import rollout_spec
+from msgspec import Raw
 
 Record = Callable[..., RolloutRecord]
 
@@ -114,6 +118,43 @@ def test_materialized_inputs_go_on_where_they_stopped(tmp_path: Path, line: Call
     with InputWriter(path) as writer:
         writer.add(tasks[0])
     assert count_lines(path) == 1
+
+
+@pytest.mark.parametrize(("start", "size"), [(-1, 1), (5, -3), (0, 2**70), (2**70, 1), (30_000, 20_000)])
+def test_a_place_outside_of_the_row_is_not_read(tmp_path: Path, start: int, size: int) -> None:
+    line = msgspec.json.encode({"responses_create_params": {"input": "a" * 40_000}})
+    made = RolloutRecord(
+        run="run",
+        task_index=0,
+        rollout_index=0,
+        environment="sample",
+        outcome=Completed(),
+        row=Raw(b'{"responses_create_params":{"input":"gym-input"}}'),
+        left_out=LeftOut(start=start, size=size, crc32=0),
+    )
+    with InputWriter(tmp_path / "in.jsonl") as writer:
+        assert writer.add(rollout_spec(line)).has_row
+        writer.add(rollout_spec(line, task=1))
+        with pytest.raises(msgspec.DecodeError, match="lacks its row's input"):
+            writer.restored(made)
+
+
+def test_a_long_row_is_in_the_file_before_its_task_is_published(tmp_path: Path) -> None:
+    long, short = (msgspec.json.encode({"x": "a" * size}) for size in (LONG_ROW_BYTES, 10))
+    written = b""
+    with InputWriter(path := tmp_path / "in.jsonl") as writer:
+        for task, line in enumerate([long, long, short, long]):
+            spec = rollout_spec(line, task=task)
+            assert writer.add(spec).has_row is (line is long)
+            written += materialize(spec) + b"\n"
+            assert line is short or path.read_bytes() == written
+
+
+def test_a_row_that_is_not_in_the_file_as_it_is_travels_whole(tmp_path: Path) -> None:
+    text = msgspec.json.encode({"x": "a" * LONG_ROW_BYTES})
+    with InputWriter(tmp_path / "in.jsonl") as writer:
+        for line in (b" " + text, text.replace(b":", b":\n")):
+            assert not writer.add(rollout_spec(line)).has_row
 
 
 def test_a_whole_file_is_written_or_left_alone(tmp_path: Path) -> None:

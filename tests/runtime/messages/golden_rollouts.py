@@ -83,6 +83,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             agent_options={"max_time_s": 9},
             packed_tokens=True,
             names_images=True,
+            has_row=True,
             call_timeout_s=9.0,
             skip_verification=0.5,
             reads_input=False,
@@ -91,7 +92,7 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"mcqa","agent":"tool_loop","row":{},'
         b'"roles":{"judge":"policy"},"role_sampling":{"judge":{"temperature":0}},"max_staleness":0,'
         b'"taken_up":true,"attended":true,"opens_first":true,"agent_options":{"max_time_s":9},'
-        b'"packed_tokens":true,"names_images":true,"call_timeout_s":9.0,"skip_verification":0.5,'
+        b'"packed_tokens":true,"names_images":true,"has_row":true,"call_timeout_s":9.0,"skip_verification":0.5,'
         b'"reads_input":false,"steps":true}',
     ),
     (
@@ -195,6 +196,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         b'"row":{},"group":{"first":0,"size":4},"waiting":{"features":1,"task":{"run":"r","task_index":0,'
         b'"rollout_index":1,"environment":"e","agent":"a","row":null}},"comparison":{"verdicts":[]}}',
     ),
+    (
+        decoder(outcomes.LeftOut),
+        outcomes.LeftOut(start=2, size=9, crc32=7),
+        b'{"start":2,"size":9,"crc32":7}',
+    ),
     (decoder(outcomes.Outcome), Completed(), b'{"type":"completed"}'),
     (
         decoder(outcomes.Outcome),
@@ -248,9 +254,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
             seat="first",
             rewards={"first": 1.0, "second": -1.0},
             images=True,
+            left_out=outcomes.LeftOut(start=2, size=9, crc32=7),
         ),
         b'{"run":"r","task_index":0,"rollout_index":1,"environment":"e","outcome":{"type":"completed"},'
-        b'"row":{},"reward":1.0,"seat":"first","rewards":{"first":1.0,"second":-1.0},"images":true}',
+        b'"row":{},"reward":1.0,"seat":"first","rewards":{"first":1.0,"second":-1.0},"images":true,'
+        b'"left_out":{"start":2,"size":9,"crc32":7}}',
     ),
     (
         decoder(BranchCall),

@@ -14,8 +14,8 @@ from gym_runtime.adapters import Rollout
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall, decode_params, decode_response, user_message
+from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
 from gym_runtime.rollout.journal import Journal
-from gym_runtime.rollout.rollout import LONG_ROW_BYTES
 from gym_runtime.rollout.turn import Turn
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.retry_budget import RetryBudget

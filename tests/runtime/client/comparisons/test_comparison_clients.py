@@ -19,6 +19,7 @@ from gym_runtime.files.results import OutputFiles, ResultWriter
 from gym_runtime.files.resume import Progress
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
+from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
 from gym_runtime.rollout.journal import journal_subject
 from gym_testing.background import settled
 from gym_testing.small_system import (
@@ -58,6 +59,23 @@ async def test_several_collectors_get_everything_and_each_group_is_compared_once
         assert rewards(records) == {(task, index): index for task in range(5) for index in range(4)}
         assert len(records) == 20
     assert len(here.contest.groups) == 5
+
+
+async def test_long_rows_whose_results_lack_the_input_are_compared_with_it(
+    here: Here, tmp_path: Path
+) -> None:
+    await here.start()
+    said = "word " * LONG_ROW_BYTES
+    given = [{**one, "responses_create_params": {"input": said}} for one in here.rows(2)]
+    output = tmp_path / "out.jsonl"
+    made = here.gym.rollouts(given, environment="contest", repeats=4, output=output)
+    with anyio.fail_after(3600):
+        records = [record async for record in made]
+    assert rewards(records) == {(task, index): index for task in range(2) for index in range(4)}
+    lines = output.read_bytes().splitlines()
+    assert sorted(lines) == sorted(bytes(record.row) for record in records)
+    assert [msgspec.json.decode(line)["responses_create_params"]["input"] for line in lines] == [said] * 8
+    assert len(here.contest.groups) == 2
 
 
 async def test_who_collects_later_has_no_comparison_made_again(here: Here) -> None:
