@@ -20,6 +20,7 @@ from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.conversations import CONVERSATION_IDLE_S
 from gym_sandbox.pool import Pool
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio]
 
@@ -119,7 +120,7 @@ async def test_after_many_runs_nothing_is_left_and_no_process_has_grown(runs: in
         # A template of the environments that run programs, too.
         most = SANDBOXED_EACH * (Pool().slots + 3)
         # One that has just ended its work may still be there.
-        with anyio.move_on_after(10):
+        with anyio.move_on_after(10 * busy()):
             while len([one for one in processes().values() if is_sandboxed(one)]) > most:
                 await anyio.sleep(0.05)
         assert len([one for one in processes().values() if is_sandboxed(one)]) <= most

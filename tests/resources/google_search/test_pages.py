@@ -9,6 +9,7 @@ from aiohttp import web
 from gym_runtime.environment.blocked_loop import watching
 from resources.google_search.searches import browse
 from resources.web import World
+from time_limits import busy
 
 pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search]'")
 pytestmark = pytest.mark.anyio
@@ -92,6 +93,6 @@ async def test_no_page_blocks_the_loop_or_fails_the_rollout(out: World, name: st
     out.pages["/hostile"] = HOSTILE[name]
     blocked: list[str] = []
     gc.collect()  # sandboxes of the event loops of other tests end now, and not below
-    async with watching(0.2, lambda place, _: blocked.append(place)):
+    async with watching(0.2 * busy(), lambda place, _: blocked.append(place)):
         assert await browse(f"{out.url}/hostile")
     assert blocked == []
