@@ -361,7 +361,14 @@ class Client:
         asked = _asked(settings, keywords, Client.groups)
         specs, info = await self.new_runs.of_rows(sources, asked, environment)
         groups = run_groups(
-            self.driver, specs, info, sources, on_failure=on_failure, in_flight=in_flight, ordered=ordered
+            self.driver,
+            specs,
+            info,
+            sources,
+            on_failure=on_failure,
+            in_flight=in_flight,
+            ordered=ordered,
+            seeded=asked.seed_repeats,
         )
         if progress:
             groups = shown(groups, lambda group: group.records, info.total)
@@ -451,7 +458,7 @@ class Client:
 
         Args:
             environment: for rows without an ``agent_ref``.
-            keywords: as in `rollouts`, except ``repeats``.
+            keywords: as in `rollouts`, except ``repeats`` and ``seed_repeats``.
 
         Raises:
             UsageError: a name or a value is wrong.
@@ -459,6 +466,11 @@ class Client:
         chosen = await self.new_runs.settings(_asked(settings, keywords, Client.standing_run))
         if chosen.repeats not in (None, 1):
             raise UsageError(f"repeats is {chosen.repeats}; a standing run makes one rollout for each row")
+        if chosen.seed_repeats:
+            raise UsageError(
+                "seed_repeats would give all rollouts of a standing run, and all forks of a tree, "
+                "the seed 0: leave the seed to the engine"
+            )
         chosen = replace(chosen, repeats=1)
         declared = await self._declared(environment)
         numbering = Numbering(apart=True)

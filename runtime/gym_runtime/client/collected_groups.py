@@ -30,13 +30,18 @@ async def run_groups(
     on_failure: GroupPolicy,
     in_flight: int,
     ordered: bool,
+    seeded: bool,
 ) -> AsyncGenerator[Group]:
     """Run rollouts; yields each row's rollouts together, as soon as all of them are settled.
+
+    Args:
+        seeded: as for `Groups`.
 
     Raises:
         UsageError: there is no such policy.
     """
-    groups, order, window = Groups(on_failure), InputOrder[Group](), Window(in_flight)
+    groups = Groups(on_failure, seeded=seeded)
+    order, window = InputOrder[Group](), Window(in_flight)
     specs = groups.noting(specs)
     if ordered:
         specs = order.expecting(specs, lambda spec: spec.task_index)

@@ -312,6 +312,16 @@ def _seeded(row: bytes, seed: int) -> bytes:
     return overridden(row, {"extra_body": {"seed": seed}})
 
 
+def renumbered(spec: RolloutSpec, rollout_index: int, *, seeded: bool) -> RolloutSpec:
+    """A rollout of the same task with another index.
+
+    Args:
+        seeded: each repeat has a seed, its index: with the old one the engine would sample the same again.
+    """
+    row = Raw(_seeded(bytes(spec.row), rollout_index)) if seeded else spec.row
+    return msgspec.structs.replace(spec, rollout_index=rollout_index, row=row)
+
+
 def overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:
     """A row whose ``responses_create_params`` carries ``sampling`` on top; the other bytes are kept.
 
