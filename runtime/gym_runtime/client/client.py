@@ -345,7 +345,8 @@ class Client:
         Args:
             on_failure: what happens to a group in which a rollout fails for good; see
                 `gym_runtime.rollout.groups`.
-            in_flight: rollouts published and not yet settled, at most.
+            in_flight: rollouts published and not yet yielded, at most. Those of a group that is not whole yet
+                count until they have ended.
             ordered: yield in the order of the rows instead; a group that overtook others waits in memory.
             keys: your name for each row, of any type: each row is its own group, whatever its text, and
                 its `Group.key` is this name.
