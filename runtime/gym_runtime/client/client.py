@@ -809,5 +809,5 @@ def _refuse(rows: object, in_flight: int) -> None:
         UsageError: these are not rows, or no rollout may run.
     """
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable | Dataset):
-        raise UsageError("rows must be rows in a list or another iterable: [row]")
+        raise UsageError("rows must be rows in a list or another iterable, which is not async: [row]")
     require_at_least(1, in_flight=in_flight)
