@@ -470,7 +470,7 @@ class Client:
         if chosen.seed_repeats:
             raise UsageError(
                 "seed_repeats would give all rollouts of a standing run, and all forks of a tree, "
-                "the seed 0: leave the seed to the engine"
+                "one seed: leave the seed to the engine"
             )
         chosen = replace(chosen, repeats=1)
         declared = await self._declared(environment)

@@ -127,7 +127,7 @@ def test_no_two_rollouts_of_a_group_have_one_seed() -> None:
     """An engine that keeps to seeds would answer twice the same."""
     groups = Groups("replace", seeded=True)
     line = b'{"responses_create_params":{"input":"hi"},"initial_count":3,"expected_count":4}'
-    settings = RolloutSettings(repeats=2, seed_repeats=True)
+    settings = RolloutSettings(repeats=2, seed_repeats=True, sampling={"seed": 10})
     lines = [line, line.replace(b"hi", b"ho"), line]
     stream = groups.noting(expand(lines, settings, run="r", environment="example_session_state_mgmt"))
     first, second, *_ = (next(stream) for _ in range(3))
@@ -140,7 +140,7 @@ def test_no_two_rollouts_of_a_group_have_one_seed() -> None:
     # The last two are those of the first row, which comes again: its indices follow the replacements'.
     found = [first, second, make.task, again.task, *list(stream)[-2:]]
     assert [one.rollout_index for one in found] == [0, 1, 2, 3, 4, 5]
-    assert [seed(one) for one in found] == [0, 1, 2, 3, 4, 5]
+    assert [seed(one) for one in found] == [10, 11, 12, 13, 14, 15]
 
 
 def seed(spec: RolloutSpec) -> int:
