@@ -7,7 +7,7 @@ plan ──orders──▶ rollouts of a standing run ──records──▶ pla
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Sequence, Sized
 from contextlib import asynccontextmanager
 from typing import Unpack
 
@@ -88,6 +88,8 @@ async def signal_batches(
         TaskError, UsageError: a row, a name or a value is wrong.
     """
     require_keywords(keywords, signal_batches)
+    if not isinstance(rows, Sized):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError("groups with signal need all rows at once, as they draw from them: rows=list(rows)")
     sizes = {f"waves[{n}]": size for n, size in enumerate(waves)}
     require_at_least(1, repeats=repeats, oversampling=1 if oversampling is None else oversampling, **sizes)
     if keywords.get("seed_repeats") or (settings is not None and settings.seed_repeats):
@@ -164,6 +166,7 @@ class SignalBatches:
         self._last_failure = ""
         self._most, self._since_batch = most, 0
         self._chosen: list[Drawn] = []
+        self._asking = anyio.Lock()
 
     @property
     def useful(self) -> Useful:
@@ -173,12 +176,17 @@ class SignalBatches:
     async def next(self) -> list[Group]:
         """The next batch, oldest groups first. If it is cancelled, the batch stays for the next call.
 
-        The weights trained on all batches before are taken as installed; `installed` says so earlier.
+        Calls at the same time are answered one after the other. The weights trained on all batches before are
+        taken as installed; `installed` says so earlier.
 
         Raises:
-            GymError: the run is over; all groups failed, and the message says why; or too few groups have
-                signal (``oversampling``).
+            GymError: the run is over; all groups failed, and the message says why; too few groups have
+                signal (``oversampling``); or the curriculum draws nothing more.
         """
+        async with self._asking:
+            return await self._next()
+
+    async def _next(self) -> list[Group]:
         if not self._chosen:
             self._plan.installed()
             await self._go_on()
@@ -209,6 +217,12 @@ class SignalBatches:
                     "signal: mix in tasks of other difficulty, give signal=False, or a larger oversampling"
                 )
             self._require_open()
+            self.start_due()
+            if not self._plan.running:
+                raise GymError(
+                    f"{len(self._plan.ready)} of the {self._want} groups of a batch are there, none is in "
+                    "progress, and the curriculum draws no task"
+                )
             self._changed = anyio.Event()
             await self._changed.wait()
         return chosen
@@ -276,6 +290,11 @@ class SignalBatches:
     def _start(self, order: Order) -> None:
         rollouts = self._rollouts.get(order.group)
         if rollouts is None:
+            if not 0 <= order.group.task < len(self._rows) or order.group.size < 1:
+                raise UsageError(
+                    f"the curriculum drew task {order.group.task} with {order.group.size} rollouts: tasks "
+                    f"are 0 to {len(self._rows) - 1}, with at least 1"
+                )
             rollouts = self._rollouts[order.group] = _Rollouts(self._run, self._rows[order.group.task])
         for member in order.members:
             self._tasks.start_soon(self._member, order.group, rollouts, member)

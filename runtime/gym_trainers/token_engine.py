@@ -130,7 +130,7 @@ class TokenEngine:
         # One thread at a time: a fast tokenizer that two threads use raises "Already borrowed".
         self._one = anyio.CapacityLimiter(1)
         self._in_progress = 0
-        self._idle = self._opened = anyio.Event()
+        self._idle, self._opened = anyio.Event(), anyio.Event()
         self._paused = False
 
     async def __aenter__(self) -> Self:
@@ -183,9 +183,12 @@ class TokenEngine:
 
     async def pause(self) -> None:
         """Begin no more calls until `go_on`; return when those that have begun are answered."""
-        self._paused, self._opened = True, anyio.Event()
+        # A second pause, such as of an evaluation beside the training, must not replace what is waited for.
+        if not self._paused:
+            self._paused, self._opened = True, anyio.Event()
         while self._in_progress:
-            self._idle = anyio.Event()
+            if self._idle.is_set():
+                self._idle = anyio.Event()
             await self._idle.wait()
 
     def go_on(self) -> None:

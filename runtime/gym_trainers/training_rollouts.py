@@ -40,9 +40,9 @@ class Piece(NamedTuple):
     Attributes:
         prompt_ids: the first prompt.
         response_ids: everything after it, also tools' outputs; the next two have the same length.
-        mask: 1 where the policy sampled the token, else 0.
-        log_probs: the engine's, 0.0 where the mask is 0; None if it did not give all of them.
-        turns: ``(start, end)`` of each turn's sampled tokens in ``response_ids``.
+        mask: 1 where the token is trained on, else 0.
+        log_probs: the engine's, 0.0 where nothing was sampled; None if it did not give all of them.
+        turns: ``(start, end)`` of each turn's sampled tokens in ``response_ids``, if they are trained on.
         cut: a limit ended it.
         kind: what its calls are to the rollout.
         experts: as `TokenSequence.experts`.
@@ -115,7 +115,7 @@ def pieces(record: RolloutRecord, credit: Credit = "accepted", seat: str | None 
             one.completion_ids.tolist(),
             one.mask.astype(int).tolist(),
             None if any(map(math.isnan, one.log_probs.tolist())) else one.log_probs.tolist(),
-            one.turns,
+            tuple((start, end) for start, end in one.turns if one.mask[start:end].any()),
             one.truncated,
             one.kind,
             one.experts,

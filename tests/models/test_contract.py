@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.errors import ModelRefused, TaskError, UsageError
 from gym_runtime.workers.adapter import Adapter, ModelSettings
 from models.model_calls import TOOL, USER, context, decoded, model_call, output
 from stubs.stub_engine import StubEngine
@@ -144,7 +144,10 @@ async def test_many_at_once(adapter: Adapter, kind: str) -> None:
 
 async def test_tokens(adapter: Adapter, kind: str) -> None:
     if kind == "openai-responses":
-        pytest.skip("no engine gives tokens in the Responses API")
+        # No engine gives them there, and a trainer would learn it after all rollouts.
+        with pytest.raises(ModelRefused, match="Responses API, which has no token ids"):
+            await adapter.respond(model_call(return_tokens=True), context())
+        return
     call = model_call(return_tokens=True, max_output_tokens=8)
     answer = await adapter.respond(call, context(limit_s=60.0))
     usage = decoded(answer).usage

@@ -92,6 +92,52 @@ async def running() -> AsyncGenerator[Running]:
         yield Running(system, policy)
 
 
+class Drawing:
+    """A curriculum that draws what it is given, and then nothing."""
+
+    def __init__(self, *tasks: tuple[int, int]) -> None:
+        self.tasks = list(tasks)
+
+    def next(self, count: int) -> list[tuple[int, int]]:
+        drawn, self.tasks = self.tasks[:count], self.tasks[count:]
+        return drawn
+
+    def observe(self, seen: Seen) -> None: ...
+
+    def state(self) -> bytes:
+        return b""
+
+    def restore(self, state: bytes) -> None: ...
+
+
+async def test_a_curriculum_that_draws_nothing_more_ends_the_waiting() -> None:
+    async with running() as here, here.batches(curriculum=Drawing((10, 4), (11, 4))) as batches:
+        with anyio.fail_after(60), pytest.raises(GymError, match=r"2 of the 4 groups .* draws no task"):
+            await batches.next()
+
+
+@pytest.mark.parametrize("drawn", [(40, 4), (-1, 4), (3, 0)])
+async def test_a_task_that_there_is_not_is_named(drawn: tuple[int, int]) -> None:
+    async with running() as here:
+        with anyio.fail_after(60), pytest.raises(UsageError, match="tasks are 0 to 39, with at least 1"):
+            async with here.batches(curriculum=Drawing(drawn)) as batches:
+                await batches.next()
+
+
+async def test_batches_that_are_asked_for_at_the_same_time_come_one_after_the_other() -> None:
+    found: list[int] = []
+    async with running() as here, here.batches() as batches:
+
+        async def ask() -> None:
+            found.extend(group.task_index for group in await batches.next())
+
+        with anyio.fail_after(600):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(ask)
+    assert len(set(found)) == len(found) == 12
+
+
 @pytest.mark.slow
 async def test_each_batch_has_as_many_groups_with_signal() -> None:
     async with running() as here, here.batches(curriculum="uniform") as batches:
@@ -242,6 +288,7 @@ async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> N
         for wrong, error, message in (
             ({"rows": [{"responses_create_params": {"input": "1"}}]}, TaskError, "number"),
             ({"rows": []}, UsageError, "rows is empty"),
+            ({"rows": iter(rows())}, UsageError, "need all rows at once"),
             ({"rows": rows(1)[0]}, UsageError, "must be rows in a list"),
             (
                 {"rows": [*rows(30), {"responses_create_params": {"input": "1"}}]},

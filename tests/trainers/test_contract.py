@@ -125,6 +125,25 @@ async def test_rewards_are_the_verifiers_and_a_failure_is_none(system: SyncClien
     assert failed is None or (set(failed.ids), set(failed.log_probs)) == ({END_ID}, {0.0})
 
 
+@each()
+async def test_turns_before_a_change_of_a_fork_are_not_trained_on(row: Row) -> None:
+    def turn(prompt: list[int], ids: list[int]) -> dict[str, Any]:
+        logs = [-0.5] * len(ids)
+        tokens = {"generation_token_ids": ids, "generation_log_probs": logs}
+        return {**message("x"), "prompt_token_ids": prompt, **tokens}
+
+    rollout = {
+        "responses_create_params": {"input": "hi"},
+        "response": {
+            "output": [turn([1], [2, 3]), {**message("y"), "role": "user"}, turn([1, 2, 3, 4], [5])]
+        },
+        "_gym": {"fork": {"items": 1, "changed": ["tool_output"]}},
+    }
+    made = replace(record([]), row=Raw(json.dumps(rollout).encode()), reward=1.0)
+    _, (taken,) = await row.take([made])
+    assert (taken.ids, taken.trained) == ([1, 2, 3, 4, 5], [5])
+
+
 # -- branches -----------------------------------------------------------------------------------------------
 
 KINDS: list[tuple[Any, int, int]] = [

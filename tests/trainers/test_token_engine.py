@@ -156,6 +156,34 @@ async def test_an_engine_that_raises_is_asked_again() -> None:
     assert record.reward == 1.0
 
 
+async def test_two_pauses_at_once_both_end_and_hold_no_call_for_ever() -> None:
+    """Of a training's batch and of an evaluation."""
+    asked, answering = anyio.Event(), anyio.Event()
+
+    async def generate(prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:
+        asked.set()
+        await answering.wait()
+        return Sampled([END_ID], [-0.1])
+
+    engine = TokenEngine(ByteTokenizer(), generate, context=1000)
+    params = Raw(b'{"input":[]}')
+    call = ModelCall(params=params, input=[Raw(b'{"role":"user","content":"Hi."}')])
+    context = CallContext(rollout="r", attempt=1, deadline_s=1e9)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.respond, call, context)
+            await asked.wait()
+            tasks.start_soon(engine.pause)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(engine.respond, call, context)  # it waits for the pause to end
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(engine.pause)
+            await anyio.wait_all_tasks_blocked()
+            answering.set()
+            await anyio.wait_all_tasks_blocked()
+            engine.go_on()
+
+
 @pytest.mark.slow
 async def test_a_pause_waits_for_calls_whose_prompts_are_rendered() -> None:
     rendering, go_on = threading.Event(), threading.Event()

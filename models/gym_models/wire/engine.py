@@ -90,6 +90,12 @@ class Engine:
             f"{self.endpoint.url} is called by the Responses API ('api: chat' selects the other one), which",
         )
         if self.api == "responses":
+            if call.return_tokens:
+                raise ModelRefused(
+                    f"{self.endpoint.url} is called by the Responses API, which has no token ids: leave the "
+                    "api out, or select 'chat'",
+                    stage="model",
+                )
             return await self._responses(call, context)
         return await self._whichever(call, context)
 

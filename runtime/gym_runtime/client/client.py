@@ -345,7 +345,8 @@ class Client:
         Args:
             on_failure: what happens to a group in which a rollout fails for good; see
                 `gym_runtime.rollout.groups`.
-            in_flight: rollouts published and not yet settled, at most.
+            in_flight: rollouts published and not yet yielded, at most. Those of a group that is not whole yet
+                count until they have ended.
             ordered: yield in the order of the rows instead; a group that overtook others waits in memory.
             keys: your name for each row, of any type: each row is its own group, whatever its text, and
                 its `Group.key` is this name.
@@ -361,7 +362,14 @@ class Client:
         asked = _asked(settings, keywords, Client.groups)
         specs, info = await self.new_runs.of_rows(sources, asked, environment)
         groups = run_groups(
-            self.driver, specs, info, sources, on_failure=on_failure, in_flight=in_flight, ordered=ordered
+            self.driver,
+            specs,
+            info,
+            sources,
+            on_failure=on_failure,
+            in_flight=in_flight,
+            ordered=ordered,
+            seeded=asked.seed_repeats,
         )
         if progress:
             groups = shown(groups, lambda group: group.records, info.total)
@@ -451,7 +459,7 @@ class Client:
 
         Args:
             environment: for rows without an ``agent_ref``.
-            keywords: as in `rollouts`, except ``repeats``.
+            keywords: as in `rollouts`, except ``repeats`` and ``seed_repeats``.
 
         Raises:
             UsageError: a name or a value is wrong.
@@ -459,6 +467,11 @@ class Client:
         chosen = await self.new_runs.settings(_asked(settings, keywords, Client.standing_run))
         if chosen.repeats not in (None, 1):
             raise UsageError(f"repeats is {chosen.repeats}; a standing run makes one rollout for each row")
+        if chosen.seed_repeats:
+            raise UsageError(
+                "seed_repeats would give all rollouts of a standing run, and all forks of a tree, "
+                "one seed: leave the seed to the engine"
+            )
         chosen = replace(chosen, repeats=1)
         declared = await self._declared(environment)
         numbering = Numbering(apart=True)
@@ -796,5 +809,5 @@ def _refuse(rows: object, in_flight: int) -> None:
         UsageError: these are not rows, or no rollout may run.
     """
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable | Dataset):
-        raise UsageError("rows must be rows in a list or another iterable: [row]")
+        raise UsageError("rows must be rows in a list or another iterable, which is not async: [row]")
     require_at_least(1, in_flight=in_flight)

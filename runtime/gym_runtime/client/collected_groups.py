@@ -30,13 +30,18 @@ async def run_groups(
     on_failure: GroupPolicy,
     in_flight: int,
     ordered: bool,
+    seeded: bool,
 ) -> AsyncGenerator[Group]:
     """Run rollouts; yields each row's rollouts together, as soon as all of them are settled.
+
+    Args:
+        seeded: as for `Groups`.
 
     Raises:
         UsageError: there is no such policy.
     """
-    groups, order, window = Groups(on_failure), InputOrder[Group](), Window(in_flight)
+    groups = Groups(on_failure, seeded=seeded)
+    order, window = InputOrder[Group](), Window(in_flight)
     specs = groups.noting(specs)
     if ordered:
         specs = order.expecting(specs, lambda spec: spec.task_index)
@@ -58,16 +63,27 @@ async def run_groups(
                     row, key = sources.take(command.task_index)
                     group = msgspec.structs.replace(command, row=row, key=key)
                     for due in order.arrived(group.task_index, group) if ordered else (group,):
-                        await stream.send(due)
+                        await hand_over(due)
+
+    async def hand_over(group: Group) -> None:
+        # Until it is yielded a whole group takes places, so that a slow reader gets none that is long over.
+        # One that waits for its order takes none: what it waits for may need them.
+        for record in group.rollouts:
+            window.take_again(record.task_index, record.rollout_index)
+        await stream.send(group)
+
+    def yielded(group: Group) -> None:
+        for record in group.rollouts:
+            window.release(record)
 
     run = Run(runs, info, take, window=window)
 
     async def work() -> None:
         await run.drive(specs)
         for due in order.rest():
-            await stream.send(due)
+            await hand_over(due)
 
-    async with aclosing(stream.results(runs.tasks, work)) as complete:
+    async with aclosing(stream.results(runs.tasks, work, yielded)) as complete:
         async for group in complete:
             yield group
 

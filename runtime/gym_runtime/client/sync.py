@@ -81,10 +81,15 @@ class _Connection:
         """The result of a coroutine function; if the waiting is interrupted, the coroutine is cancelled.
 
         Raises:
-            UsageError: the client is closed.
+            UsageError: the client is closed; or the caller is in its own thread, which would wait for itself.
         """
         if self._closed:
             raise UsageError("the client is closed")
+        if threading.get_ident() == self._loop_thread:
+            raise UsageError(
+                "rows that are no list are read in the client's own thread, where its methods cannot be "
+                "called: make these rows with another client, or before"
+            )
         future = self._portal.start_task_soon(work, *arguments)
         try:
             return future.result()

@@ -72,7 +72,7 @@ async def grown(
     Args:
         open_run: the run of the forks.
         tasks: outlives the reader of the groups.
-        in_flight: so many forks, and so many trees, grow at once.
+        in_flight: so many forks grow at once, and so many trees are not yet yielded.
         ordered: the groups stay in their order.
         masked: a fork that failed for good stays in its group; otherwise it is only among its failures.
 
@@ -119,8 +119,7 @@ async def grown(
         async with sending:
             await stream.send(whole)
         sent.set()
-        trees.release()
 
-    async with aclosing(stream.results(tasks, work)) as complete:
+    async with aclosing(stream.results(tasks, work, lambda _: trees.release())) as complete:
         async for group in complete:
             yield group

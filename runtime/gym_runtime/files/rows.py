@@ -31,7 +31,7 @@ from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.messages.fork import FIELD, Fork, decode_fork
 from gym_runtime.messages.names import is_mark, token
 from gym_runtime.messages.responses import CreateParams
-from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling, lay_over
+from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling, lay_over, seed_of
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 
 _PARAMS = "responses_create_params"
@@ -308,8 +308,23 @@ def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
     return row.line if row.plain else _encode(fields)
 
 
-def _seeded(row: bytes, seed: int) -> bytes:
-    return overridden(row, {"extra_body": {"seed": seed}})
+def _seeded(row: bytes, by: int) -> bytes:
+    """A row whose seed is larger by so much; one that has none has 0."""
+    try:
+        seed = seed_of(_decode_fields(_decode_fields(row)[_PARAMS]))
+    except UNREADABLE as error:
+        raise TaskError(f"{_PARAMS}.metadata: {error}") from error
+    return overridden(row, {"extra_body": {"seed": seed + by}})
+
+
+def renumbered(spec: RolloutSpec, rollout_index: int, *, seeded: bool) -> RolloutSpec:
+    """A rollout of the same task with another index.
+
+    Args:
+        seeded: each repeat has a seed, by its index: with the old one the engine would sample the same again.
+    """
+    row = Raw(_seeded(bytes(spec.row), rollout_index - spec.rollout_index)) if seeded else spec.row
+    return msgspec.structs.replace(spec, rollout_index=rollout_index, row=row)
 
 
 def overridden(row: bytes, sampling: Mapping[str, Any]) -> bytes:

@@ -190,6 +190,16 @@ def lay_over(params: Mapping[str, Raw], sampling: Mapping[str, Any]) -> dict[str
     return result
 
 
+def seed_of(params: Mapping[str, Raw]) -> int:
+    """The seed that a row's ``responses_create_params`` ask the engine for; 0 without one.
+
+    Raises:
+        msgspec.DecodeError: as `lay_over`.
+    """
+    seed = _decode_object(_metadata(params).get("extra_body", "{}")).get("seed")
+    return seed if isinstance(seed, int) else 0
+
+
 def fold(params: Mapping[str, Raw]) -> dict[str, Any]:
     """A row's ``responses_create_params`` whose ``extra_body`` object, if there is one, is in ``metadata``.
 
@@ -261,7 +271,8 @@ class RolloutSettings:
             ``responses_create_params``, which replace the environment's settings.
         repeats: Rollouts per row, one number, or one for some of the environments by their names; by default
             1, or as many as a benchmark's authors use.
-        seed_repeats: Give each repeat of a row a different seed (NeMo Gym's num_repeats_add_seed).
+        seed_repeats: Give each repeat of a row a different seed, from the seed that is given, or 0, on (NeMo
+            Gym's num_repeats_add_seed).
         max_turns: Model calls per attempt; by default the environment's.
         timeout_s: Seconds that all attempts of a rollout together may take; by default the environment's.
         call_timeout_s: Seconds that one call of an engine may take; a longer call is aborted as hanging and

@@ -88,7 +88,10 @@ _decode_beside = msgspec.json.Decoder(_Beside).decode
 NAN = pack_logprobs([math.nan])
 PROMPT_BYTES = 2**28
 """Of all sequences of a rollout. A few bytes of a row can say that a call repeats a megabyte of ids."""
-NO_TOKENS = "the row has no token ids: make its rollout with return_token_ids=True"
+NO_TOKENS = (
+    "the row has no token ids: make its rollout with return_token_ids=True, on an engine that gives them, "
+    "such as vLLM"
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -317,7 +320,7 @@ def _packed(item: int, tokens: Tokens, prompt: bytes, *, trained: bool = True) -
     where = f"output item {item}" if item >= 0 else "a call of _gym.calls"
     if (len(prompt) | len(ids)) % ID_BYTES:
         raise TaskError(f"{where} has token ids that are not of 32 bits")
-    _check(where, ids, log_probs)
+    _check(where, prompt, ids, log_probs)
     experts = tokens.experts and tokens.experts.checked((len(prompt) + len(ids)) // ID_BYTES)
     return _Call(item, prompt, ids, log_probs, tokens.weights, trained, experts) if ids else None
 
@@ -418,15 +421,13 @@ def _read(number: int, item: _Item, ids: list[int], *, trained: bool) -> _Call:
     Raises:
         TaskError: there is no prompt, or not one log-probability per token.
     """
-    if item.prompt_token_ids is None:
-        raise TaskError(f"output item {number} has generation_token_ids and no prompt_token_ids")
     said: list[Any] = item.generation_log_probs or [None] * len(ids)
     log_probs = pack_logprobs([math.nan if one is None else one for one in said])
     try:
-        sampled, prompt = pack_ids(ids), pack_ids(item.prompt_token_ids)
+        sampled, prompt = pack_ids(ids), pack_ids(item.prompt_token_ids or [])
     except struct.error as error:
         raise TaskError(f"output item {number}: a token id is not of 32 bits: {error}") from error
-    _check(f"output item {number}", sampled, log_probs)
+    _check(f"output item {number}", prompt, sampled, log_probs)
     experts = read(item.routed_experts, item.routed_experts_start)
     if experts is not None:
         tokens = (len(prompt) + len(sampled)) // ID_BYTES
@@ -435,7 +436,12 @@ def _read(number: int, item: _Item, ids: list[int], *, trained: bool) -> _Call:
     return _Call(number, prompt, sampled, log_probs, item.weight_versions, trained, experts)
 
 
-def _check(where: str, ids: bytes, log_probs: bytes) -> None:
+def _check(where: str, prompt: bytes, ids: bytes, log_probs: bytes) -> None:
+    if ids and not prompt:
+        raise TaskError(
+            f"{where} has generation_token_ids and no prompt_token_ids, without which it would be trained on "
+            "as the answer to nothing: its engine does not give them; vLLM does"
+        )
     if len(ids) != len(log_probs):
         raise TaskError(
             f"{where} has {len(ids) // ID_BYTES} generated tokens and "

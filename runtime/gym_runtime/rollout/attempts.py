@@ -312,14 +312,16 @@ _NUMBER = re.compile(r"(\d+)$")
 def staleness(used: Sequence[str], current: Sequence[str]) -> int:
     """How many versions older the oldest of ``used`` is than the newest of ``current`` and ``used``.
 
+    Beside names with numbers a name without one counts as 0: an engine starts with such weights.
+
     >>> staleness(["step-7", "step-9"], ["step-10"]), staleness(["a"], ["a"]), staleness(["a"], ["b"])
     (3, 0, 1)
-    >>> staleness(["3"], [])
-    0
+    >>> staleness(["3"], []), staleness(["default", "step-4"], ["step-5"])
+    (0, 5)
     """
     known = [version for version in (*used, *current) if version]
-    numbers = [int(found[1]) for version in known if (found := _NUMBER.search(version))]
-    if used and len(numbers) == len(known):
-        oldest = min(int(found[1]) for version in used if version and (found := _NUMBER.search(version)))
-        return max(numbers) - oldest
+    numbers = {version: int(found[1]) for version in known if (found := _NUMBER.search(version))}
+    if numbers:
+        newest = max(numbers.values())
+        return newest - min((numbers.get(version, 0) for version in used if version), default=newest)
     return int(len(set(known)) > 1)

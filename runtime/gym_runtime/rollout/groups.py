@@ -33,6 +33,7 @@ from msgspec.structs import replace
 
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import TaskError, UsageError
+from gym_runtime.files.rows import renumbered
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.messages.transcripts import MOST_ROWS, html_table, html_transcript
@@ -146,11 +147,14 @@ class Groups:
 
     The specs of a group must be noted before its first record comes; `noting` ensures that.
 
+    Args:
+        seeded: each rollout of a group has a seed, its index (``seed_repeats``).
+
     Attributes:
         replacements: how many rollouts replaced failed ones.
     """
 
-    def __init__(self, policy: GroupPolicy) -> None:
+    def __init__(self, policy: GroupPolicy, *, seeded: bool = False) -> None:
         if policy not in get_args(GroupPolicy):
             known = list(get_args(GroupPolicy))
             raise UsageError(
@@ -159,7 +163,7 @@ class Groups:
         self.replacements = 0
         self._open: dict[int, _Open] = {}
         self._replaced = Counter[int]()
-        self._policy = policy
+        self._policy, self._seeded = policy, seeded
 
     def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
         """The specs, noted before they are passed on.
@@ -186,7 +190,8 @@ class Groups:
         if not by:
             return spec
         span = spec.group and GroupSpan(spec.group.first + by, spec.group.size)
-        return replace(spec, rollout_index=spec.rollout_index + by, group=span)
+        moved = renumbered(spec, spec.rollout_index + by, seeded=self._seeded)
+        return replace(moved, group=span)
 
     def _note(self, spec: RolloutSpec) -> None:
         group = self._open.setdefault(spec.task_index, _Open(tasks={}, left=0, next_index=0))
@@ -222,8 +227,8 @@ class Groups:
         return not hopeless and group.replacements < REPLACEMENTS * len(group.tasks)
 
     def _replacement(self, group: _Open) -> RolloutSpec:
-        # Any of the group's specs will do: they differ in their index only.
-        again = replace(next(iter(group.tasks.values())), rollout_index=group.next_index)
+        # Any of the group's specs will do: they differ in their index only, and in the seed made of it.
+        again = renumbered(next(iter(group.tasks.values())), group.next_index, seeded=self._seeded)
         group.next_index += 1
         group.replacements += 1
         group.left += 1

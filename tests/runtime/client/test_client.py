@@ -175,6 +175,34 @@ async def test_no_more_are_on_their_way_than_asked_for() -> None:
     assert 1 <= most <= 5
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_slow_reader_of_groups_gets_none_that_is_long_over(ordered: bool) -> None:
+    """Weights change between two reads, and a group that waited for many of them would be of old ones."""
+    most = read = 0
+    async with running_client() as here:
+        given = iter(rows(30))
+        made = here.gym.groups(given, environment=NAME, repeats=4, in_flight=8, ordered=ordered)
+        async with aclosing(made) as groups:
+            async for group in groups:
+                assert len(group.rollouts) == 4
+                read += 4
+                await anyio.sleep(1)
+                begun = len({context.rollout for _, context in here.engine.calls.items})
+                most = max(most, begun - read)
+    assert read == 120
+    assert 1 <= most <= 8 + 4  # the places of a whole group may be taken before it takes them again
+
+
+async def test_groups_in_order_that_wait_for_a_row_at_the_end_take_no_places() -> None:
+    async with running_client() as here:
+        given = [*rows(6), rows(1)[0]]
+        found = [
+            (group.task_index, len(group.rollouts))
+            async for group in here.gym.groups(given, environment=NAME, repeats=3, in_flight=2, ordered=True)
+        ]
+    assert found == [(0, 6), *((number, 3) for number in range(1, 6))]
+
+
 @pytest.mark.slow
 async def test_a_slow_reader_loses_nothing() -> None:
     async with running_client() as here:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from gym_runtime.errors import GymError, ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Failed, RolloutRecord
+from gym_runtime.training import TreePlan
 from gym_testing.background import background, settled
 from gym_testing.small_system import Hang, answer
 from gym_testing.virtual_clock import BACKEND
@@ -103,6 +104,17 @@ async def test_a_run_that_somebody_cancels_ends_its_waiting() -> None:
         await settled(lambda: run.over)
         with pytest.raises(GymError, match="is over"):
             await run.rollout(rows(1)[0])
+
+
+async def test_seeds_of_repeats_are_refused() -> None:
+    """All rollouts would have one seed, and so could be one answer."""
+    async with running_client() as here:
+        with pytest.raises(UsageError, match="one seed"):
+            async with here.gym.standing_run(environment=NAME, seed_repeats=True):
+                raise AssertionError
+        with pytest.raises(UsageError, match="forks of a tree"):
+            async for _ in here.gym.groups(rows(1), environment=NAME, tree=TreePlan(), seed_repeats=True):
+                raise AssertionError
 
 
 async def test_repeats_are_refused() -> None:

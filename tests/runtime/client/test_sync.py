@@ -85,6 +85,17 @@ def test_errors_are_raised_where_the_call_stands(gym: SyncClient) -> None:
         gym.rollouts(row(0), environment=NAME)  # pyright: ignore[reportArgumentType]
 
 
+def test_rows_that_ask_their_own_client_are_told(gym: SyncClient) -> None:
+    """A curriculum, such as one that verifies an answer before it gives the next row."""
+
+    def asking() -> Iterator[dict[str, Any]]:
+        yield row(0)
+        gym.verify(row(0), "4", environment=NAME)
+
+    with pytest.raises(UsageError, match="in the client's own thread, where its methods cannot be called"):
+        list(gym.rollouts(asking(), environment=NAME))
+
+
 def test_several_threads_share_a_client_and_a_standing_run(gym: SyncClient) -> None:
     with gym.standing_run(environment=NAME) as run, ThreadPoolExecutor(8) as threads:
         records = list(threads.map(lambda n: run.rollout(row(n)), range(40)))

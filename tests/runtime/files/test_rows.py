@@ -98,6 +98,22 @@ def test_seeds_join_what_extra_body_holds(line: Line) -> None:
         assert params(task)["metadata"] == {"extra_body": '{"seed":0}'}
 
 
+def test_seeds_count_from_the_one_that_is_given(line: Line) -> None:
+    """A trainer gives each step its own: with the same ones a row would be answered as in the step before."""
+    settings = {"run": "r", "environment": "counting", "repeats": 2, "seed_repeats": True}
+    own = line(responses_create_params={"input": "hi", "metadata": {"extra_body": '{"seed":40}'}})
+    for row, sampling, seeds in (
+        (line(), {"seed": 7}, [7, 8]),
+        (own, {}, [40, 41]),
+        (own, {"seed": 7}, [7, 8]),
+    ):
+        found = [
+            msgspec.json.decode(params(task)["metadata"]["extra_body"])["seed"]
+            for task in expand([row], sampling=sampling, **settings)
+        ]
+        assert found == seeds
+
+
 @pytest.mark.parametrize("escaped", [False, True])
 def test_the_row_loses_what_the_rollout_carries(line: Line, escaped: bool) -> None:
     marks = {name: {} for name in ("_ng_failure", "_ng_failure_class", "_ng_tomorrow", "_gym", "_gym_x")}

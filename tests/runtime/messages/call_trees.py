@@ -42,7 +42,9 @@ def call(
 ) -> Drawn:
     """A call that continues another one, whose last ``cut`` ids it has not."""
     old = calls[parent].whole if parent >= 0 else []
-    prompt = old[: len(old) - cut] + [chance.randrange(50_000) for _ in range(chance.randint(0, size))]
+    kept = old[: len(old) - cut]
+    # No prompt is empty: a template or the tokenizer begins it.
+    prompt = kept + [chance.randrange(50_000) for _ in range(chance.randint(not kept, size))]
     ids = [chance.randrange(50_000) for _ in range(chance.randint(parent < 0, size))]
     # Exact in 32 bits, so that they can be compared.
     log_probs = [-chance.randrange(1000) / 64 for _ in ids]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gym_runtime.errors import ModelUnavailable, UsageError
+from gym_runtime.errors import ModelUnavailable, TaskError, UsageError
 from gym_runtime.messages.call_tokens import (
     CallTokens,
     Tokens,
@@ -36,7 +36,7 @@ def calls_of(transcript: list[tuple[bool, list[int], list[int]]]) -> dict[int, T
     calls: dict[int, Tokens] = {}
     before: list[int] = []
     for number, (continues, prompt, sampled) in enumerate(transcript):
-        prompt = before + prompt if continues else prompt
+        prompt = before + prompt if before and continues else [1, *prompt]
         calls[2 * number] = Tokens(
             prompt_ids=pack_ids(prompt),
             generation_ids=pack_ids(sampled),
@@ -126,6 +126,13 @@ def test_a_record_of_an_earlier_version_is_read_as_it_is() -> None:
     read = read_record(old)
     assert bytes(read.row) == row
     assert read.sequences()[0].prompt_ids.tolist() == [1]
+
+
+def test_a_call_without_its_prompt_is_not_trained_on() -> None:
+    """llama.cpp gives the sampled ids alone: they would be trained on as the answer to nothing."""
+    tokens = Tokens(generation_ids=pack_ids([5]), log_probs=pack_logprobs([-0.5]))
+    with pytest.raises(TaskError, match="output item 0 has generation_token_ids and no prompt_token_ids"):
+        packed_sequences([CallTokens(item=0, tokens=tokens)])
 
 
 def test_calls_without_ids_have_no_sequences() -> None:

@@ -85,7 +85,8 @@ def test_a_prompt_that_does_not_begin_with_all_ids_before_it_starts_a_segment() 
     assert (second.segment, second.segments, second.truncated) == (1, 2, True)
 
 
-TURNS = st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=3), st.lists(st.integers(0, 9), min_size=1)))
+SOME = st.lists(st.integers(0, 9), min_size=1, max_size=3)
+TURNS = st.lists(st.tuples(SOME, SOME))
 
 
 @given(TURNS)
@@ -127,6 +128,7 @@ def test_a_record_without_token_ids_says_how_to_have_them() -> None:
     ("item", "words"),
     [
         ({**message("x"), "generation_token_ids": [1]}, "output item 0 has generation_token_ids and no"),
+        (turn(message("x"), [], [1]), "output item 0 has generation_token_ids and no prompt_token_ids"),
         (turn(message("x"), [1], [2, 3], generation_log_probs=[-1.0]), "2 generated tokens and 1 log-prob"),
         (turn(message("x"), ["a"], [1]), "not a result row"),  # pyright: ignore[reportArgumentType]
     ],
