@@ -43,7 +43,7 @@ from gym_runtime.environment.tools import (
     place,
     refused,
 )
-from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
+from gym_runtime.environment.verdict import Pending, Reply, Verdict
 from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import ComparedVerdict, StepAnswer
 from gym_runtime.messages.images import Content
@@ -53,6 +53,7 @@ from gym_runtime.messages.responses import (
     tool_output,
 )
 from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.messages.transcripts import whole
 
 
 def task_type(shape: type[Session[Any]] | VerifyFunction) -> type[Task]:
@@ -280,7 +281,14 @@ class Resource:
             raise ResourceError(f"what save returned is not JSON: {error}", stage="save") from error
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> Content:
-        """Call a tool; return what the model reads, also if the call is wrong or the tool raised."""
+        """Call a tool; return what the model reads, also if the call is wrong or the tool raised.
+
+        Half a surrogate pair is U+FFFD there: `json` reads such halves out of what a model wrote, and names
+        of files have them.
+        """
+        return whole(await self._called(session, name, arguments))
+
+    async def _called(self, session: Session[Any], name: str, arguments: str) -> Content:
         known = self._own.get(name)
         if known is not None:
             return await known.call(session, arguments)
@@ -395,15 +403,11 @@ class Resource:
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
         session.begun = True
         reply = response if isinstance(response, Reply) else Reply(response)
-        step = returned(await guarded("step", session.step, reply), Step, "step")
-        if not is_reward(step.reward):
-            raise ResourceError(
-                f"step returned reward = {step.reward!r}; it must be a finite number", stage="step"
-            )
+        step = returned(await guarded("step", session.step, reply), Step, "step").checked()
         session.total_reward += step.reward
         session.last_info = step.info
         outputs = [
-            tool_output(call_id, output if isinstance(output, str) else parts_of(output))
+            tool_output(call_id, whole(output if isinstance(output, str) else parts_of(output)))
             for call_id, output in step.tool_outputs.items()
         ]
         return StepAnswer(

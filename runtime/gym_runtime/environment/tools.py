@@ -25,8 +25,9 @@ from gym_sandbox.sandbox_errors import SandboxError
 
 from gym_runtime.cancellation import contained, raised_at
 from gym_runtime.environment.author_code import ToolError, translated
-from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
+from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError, described
 from gym_runtime.messages.images import Content, Image, text_part
+from gym_runtime.messages.transcripts import encoded
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -152,14 +153,15 @@ class Tool:
             raise translated(error) from error
         except GymError:
             raise
-        except Exception as error:  # noqa: BLE001 - the model observes a tool's bug, and the log reports it
+        # The model observes a tool's bug, and the log reports it. `sys.exit` would end the worker.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             import structlog  # heavy, and a listing of all environments needs no log
 
             structlog.get_logger().exception("a tool raised", tool=self.name)
             heard = _heard.get()
             if heard is not None:
                 heard.raised.append(
-                    f"{self.name} raised {type(error).__name__}: {error} ({raised_at(error.__traceback__)})"
+                    f"{self.name} raised {described(error)} ({raised_at(error.__traceback__)})"
                 )
             return SERVER_ERROR
 
@@ -239,12 +241,12 @@ def refused(name: str, arguments: str, reason: str) -> str:
 def validation_answer(reason: str) -> str:
     """The text that the model reads when its arguments are wrong."""
     detail = [{"type": "validation_error", "loc": ["body"], "msg": reason}]
-    return msgspec.json.encode({"detail": detail}).decode()
+    return encoded({"detail": detail}).decode()
 
 
 def render(answer: object) -> str:
     """A tool's return value as the text that the model reads: compact JSON, or `Text` as it is."""
-    return str(answer) if isinstance(answer, Text) else msgspec.json.encode(answer).decode()
+    return str(answer) if isinstance(answer, Text) else encoded(answer).decode()
 
 
 def shown(answer: object) -> Content:
@@ -262,7 +264,7 @@ def parts_of(answer: Sequence[object]) -> list[dict[str, Any]]:
     return [
         one.part()
         if isinstance(one, Image)
-        else text_part(one if isinstance(one, str) else msgspec.json.encode(one).decode())
+        else text_part(one if isinstance(one, str) else encoded(one).decode())
         for one in answer
     ]
 

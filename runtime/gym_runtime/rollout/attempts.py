@@ -26,7 +26,7 @@ import anyio
 
 from gym_runtime import clock, logs
 from gym_runtime.bus.interface import Bus
-from gym_runtime.cancellation import contained
+from gym_runtime.cancellation import contained, raised_at
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.errors import (
     DeadlineExceeded,
@@ -36,6 +36,7 @@ from gym_runtime.errors import (
     RuntimeFault,
     SessionLost,
     StaleWeights,
+    described,
     leaf,
 )
 from gym_runtime.logs import logger
@@ -151,9 +152,12 @@ class Attempts:
                     )
                     if restart:
                         self._lost.append(f"{type(error).__name__}: {error.message}")
-                except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
+                # The handler boundary: an agent's bug, or its `sys.exit`, fails its rollout and no other.
+                except (Exception, SystemExit) as error:  # noqa: BLE001
                     logger().exception("an agent raised")
-                    fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
+                    fault = RuntimeFault(
+                        f"{described(error)} ({raised_at(error.__traceback__)})", stage="agent"
+                    )
                     return self.failed(fault)
                 if restart:
                     # Before the journal is discarded, because the journal names the session to close.

@@ -33,6 +33,7 @@ from gym_runtime.errors import (
     ModelError,
     ResourceError,
     RuntimeFault,
+    described,
 )
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, encode, receive_request
@@ -309,9 +310,10 @@ class Service:
             )
         except GymError as error:
             return self._failure(error, budget)
-        except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
+        # A worker's handler boundary: one bad call ends no worker, nor does `sys.exit` in an adapter.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             logger().exception("a handler raised", kind=self.kind, pool=pool)
-            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget)
+            return self._failure(RuntimeFault(described(error)), budget)
 
     def _continued_span(
         self, pool: str, request: Request[Any], headers: Headers | None
