@@ -194,7 +194,7 @@ def _hints(subject: Subject, before: dict[tuple[type, str], str]) -> Iterator[Fi
         tool.name for tool in subject.resource.tools.values() if not tool.definition()["description"]
     ]
     if undescribed:
-        detail = f"{', '.join(undescribed)}: the model reads the first line of a tool's docstring"
+        detail = f"{', '.join(undescribed)}: the model reads the first paragraph of a tool's docstring"
         yield Finding("every tool has a docstring", True, detail, warning=True)
     domain = subject.environment.definition.domain
     near = difflib.get_close_matches(domain, DOMAINS, n=1, cutoff=0.85)
