@@ -178,7 +178,13 @@ class Resource:
             raise UsageError(f"{self.session_type.__name__} and one of its tool packs have a tool '{name}'")
         self.tools: dict[str, Tool] = {**self._own, **packed}
         self._needs_files = self.task_type.check_assets is not Task.check_assets
-        self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
+        try:
+            self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
+        except TypeError as error:
+            what = (
+                f"{place(self.task_type)}{self.task_type.__name__} has a field that no JSON can be: {error}"
+            )
+            raise UsageError(what) from error
         fields = msgspec.structs.fields(self.task_type)
         self._defaulted = {field.encode_name for field in fields if not field.required}
 
@@ -253,6 +259,9 @@ class Resource:
             ResourceError: its class could not be made.
         """
         session = await guarded("open", self.session_type, self.task(row))
+        if not hasattr(session, "packs"):
+            what = f"{type(session).__name__}.__init__ does not call super().__init__(task)"
+            raise ResourceError(what, stage="open")
         session.row = bytes(row)
         session.models = models or session.models
         return session
