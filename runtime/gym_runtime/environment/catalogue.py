@@ -163,11 +163,27 @@ def environment(name: str) -> LoadedEnvironment:
     return known_environment(found)
 
 
+def environments(names: Iterable[str]) -> list[LoadedEnvironment]:
+    """What `environment` finds under several names.
+
+    Raises:
+        UsageError: as `environment`; or two files have the same name: one would judge the other's rows.
+    """
+    found = [environment(name) for name in names]
+    sources: dict[str, Path] = {}
+    for one in found:
+        other = sources.setdefault(one.name, one.source)
+        if other != one.source:
+            both = f"{other} and {one.source} are both the environment '{one.name}'"
+            raise UsageError(f"{both}: rename a file, or run one of them")
+    return found
+
+
 def several(texts: Iterable[str]) -> tuple[str, ...]:
     """The environments that the user has named, one a text or several separated by commas, for `environment`.
 
     Each is an installed name, the path of a module, or a guest's ``SCHEME:ADDRESS``. A part that names
-    nothing belongs to the address before it.
+    nothing belongs to the address before it. A warning says where an installed name goes before a file.
     """
     found: list[str] = []
     for text in texts:
@@ -178,6 +194,12 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
                 found[-1] = f"{found[-1]},{part}"
             elif part.strip():
                 found.append(part.strip())
+    for name in found:
+        if name in _modules("environments") and name not in _files["environments"] and (file := _file(name)):
+            import structlog  # heavy, and a listing of all environments needs no log
+
+            what = f"'{name}' is an installed environment; for {file} write ./{file.name}"
+            structlog.get_logger().warning(what)
     return tuple(found)
 
 

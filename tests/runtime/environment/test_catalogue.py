@@ -61,6 +61,26 @@ def test_environments_are_named_one_by_one_or_in_a_list(workdir: Path) -> None:
     assert several([f"mcqa,{url},mcqa,nosuch"]) == ("mcqa", url, "mcqa", "nosuch")
 
 
+def test_two_files_of_one_name_are_refused(workdir: Path) -> None:
+    for folder in ("one", "two"):
+        (workdir / folder).mkdir()
+        (workdir / folder / "twin.py").write_text(OWN)
+    with pytest.raises(UsageError, match="both the environment 'twin': rename a file"):
+        catalogue.environments(["one/twin.py", "mcqa", "two/twin.py"])
+    twice = catalogue.environments(["one/twin.py", "./one/twin.py", "mcqa"])
+    assert [one.name for one in twice] == ["twin", "twin", "mcqa"]
+
+
+def test_an_installed_environment_before_a_file_is_said(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "xstest.py").write_text(OWN)
+    assert catalogue.several(["xstest"]) == ("xstest",)
+    assert "'xstest' is an installed environment; for " in "".join(capsys.readouterr())
+    assert catalogue.several(["./xstest.py"]) == ("./xstest.py",)
+    assert "is an installed" not in "".join(capsys.readouterr())
+
+
 def test_an_environment_comes_with_its_name_its_resource_and_its_rows() -> None:
     mcqa = catalogue.environment("mcqa")
     assert mcqa.name == "mcqa"
