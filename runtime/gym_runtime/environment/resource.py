@@ -44,7 +44,7 @@ from gym_runtime.environment.tools import (
     refused,
 )
 from gym_runtime.environment.verdict import Pending, Reply, Verdict
-from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
+from gym_runtime.errors import NOT_JSON, UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import ComparedVerdict, StepAnswer
 from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import (
@@ -53,7 +53,7 @@ from gym_runtime.messages.responses import (
     tool_output,
 )
 from gym_runtime.messages.rollout_spec import Candidate
-from gym_runtime.messages.transcripts import whole
+from gym_runtime.messages.transcripts import encoded, whole
 
 
 def task_type(shape: type[Session[Any]] | VerifyFunction) -> type[Task]:
@@ -285,8 +285,8 @@ class Resource:
         if isinstance(session, Episode) and saved is not None:
             saved = _with_rewards(session, saved)
         try:
-            return Raw(_encode(saved))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return Raw(encoded(saved))
+        except NOT_JSON as error:
             raise ResourceError(f"what save returned is not JSON: {error}", stage="save") from error
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> Content:

@@ -43,6 +43,7 @@ from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAn
 from gym_runtime.messages import Candidate
 
 from gym_testing.checks.stored_row import without_input
+from gym_testing.memory.memory_store import MemoryStore
 
 CHECK_BLOCKED_S = 0.5
 """What a step of the event loop may take: ten times the 50 ms of a worker, as the machine may be busy."""
@@ -172,6 +173,7 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     findings: list[Finding] = []
     before = _on_the_class(subject.resource.session_type)
     rules = {**RULES, **(ROLE_RULES if subject.resource.roles else {})}
+    rules |= SAVE_RULES if subject.resource.saves else {}
     for rule, problems in rules.items():
         blocked: list[str] = []
         async with watching(CHECK_BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
@@ -293,6 +295,18 @@ async def _gold(subject: Subject, example: Example) -> list[str]:
         verdict = await subject.judge(example, await examples.play(subject.resource, example))
     wrong = _scored(verdict, subject.environment.definition.gold_reward)
     return ["; ".join(dict.fromkeys([*wrong, *heard.raised, *heard.refused]))] if wrong else []
+
+
+@each_row
+async def _goes_on(subject: Subject, example: Example) -> list[str]:
+    """What a session has saved is all that another worker gets."""
+    played = await examples.play(subject.resource, example)
+    told, verdict = await examples.play_with_losses(subject.resource, example, MemoryStore())
+    again = "" if told == played else "; its answers differ, too"
+    if isinstance(verdict, Pending):
+        return ["its answers differ after on_restore"] if again else []
+    wrong = _scored(verdict, (await subject.judge(example, played)).reward)
+    return [f"{one} after save and on_restore{again}" for one in wrong]
 
 
 @each_row
@@ -498,3 +512,6 @@ RULES: dict[str, Rule] = {
 }
 ROLE_RULES: dict[str, Rule] = {"a role that fails is no reward": _roles_that_misbehave}
 """For environments that ask models in roles."""
+
+SAVE_RULES: dict[str, Rule] = {"a saved session goes on": _goes_on}
+"""For environments whose sessions save their state."""
