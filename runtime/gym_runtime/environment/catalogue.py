@@ -41,7 +41,7 @@ from gym_runtime.environment.environment import Environment, LoadedEnvironment, 
 from gym_runtime.environment.tools import ToolPack
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import MAX_CHARS, token
-from gym_runtime.plugins import plugins
+from gym_runtime.plugins import packages
 
 Kind = Literal["environments", "agents", "models", "guests", "tools"]
 
@@ -53,9 +53,15 @@ _SUFFIXES = frozenset(all_suffixes())
 @cache
 def _modules(kind: Kind) -> dict[str, str]:
     """Names to importable modules, over all packages that offer this kind."""
-    found: dict[str, str] = {}
-    for entry in plugins(kind).values():
-        spec = importlib.util.find_spec(entry.value)
+    return {name: modules[0] for name, modules in _offers(kind).items()}
+
+
+@cache
+def _offers(kind: Kind) -> dict[str, list[str]]:
+    """All modules of each name; of several, none may be loaded by it."""
+    found: dict[str, list[str]] = {}
+    for package in packages(kind):
+        spec = importlib.util.find_spec(package)
         for place in (spec.submodule_search_locations if spec else None) or ():
             files = set(os.listdir(place)) if os.path.isdir(place) else set[str]()
             for file in sorted(files):
@@ -66,7 +72,7 @@ def _modules(kind: Kind) -> dict[str, str]:
                 table = f"{module}.toml"
                 served = list(tomllib.loads(Path(place, table).read_text())) if table in files else [module]
                 for name in served:
-                    found.setdefault(name, f"{entry.value}.{module}")
+                    found.setdefault(name, []).append(f"{package}.{module}")
     return found
 
 
@@ -138,8 +144,18 @@ def _load_known(kind: Kind, name: str) -> ModuleType:
     if path is None and target is None:
         known = sorted({*names(kind), *_files[kind]})
         raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, known, kind)}")
-    with importing(kind[:-1], name, installed=path is None):
+    if path is None and len(modules := _offers(kind)[name]) > 1:
+        both = " and ".join(modules)
+        raise UsageError(
+            f"{both} are both the {kind[:-1]} '{name}': rename or uninstall one, or name its file"
+        )
+    with importing(kind[:-1], name, installed=path is None and _is_ours(target)):
         return load_file(path) if path else importlib.import_module(target or "")
+
+
+def _is_ours(module: str | None) -> bool:
+    """Whether an extra of gym-runtime brings what a module needs."""
+    return bool(module) and module.startswith("gym_")
 
 
 def environment(name: str) -> LoadedEnvironment:
@@ -236,7 +252,7 @@ def _guest(name: str) -> LoadedEnvironment:
         if _guests[own][0] != name:
             raise UsageError(f"{_guests[own][0]} and {name} would both be named '{own}': use one of them")
         return _guests[own][1]
-    with importing("guest", scheme.replace("-", "_"), installed=True):
+    with importing("guest", scheme.replace("-", "_"), installed=_is_ours(_guest_module(name))):
         module = importlib.import_module(_guest_module(name))
     definition = module.environment(address)
     source = Path(module.__file__ or "")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -69,6 +70,45 @@ def test_two_files_of_one_name_are_refused(workdir: Path) -> None:
         catalogue.environments(["one/twin.py", "mcqa", "two/twin.py"])
     twice = catalogue.environments(["one/twin.py", "./one/twin.py", "mcqa"])
     assert [one.name for one in twice] == ["twin", "twin", "mcqa"]
+
+
+OTHERS = """
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+
+for name in ("mcqa", "greeting", "lacking"):
+    try:
+        print(catalogue.environment(name).name)
+    except UsageError as error:
+        print(error)
+"""
+
+
+def test_a_name_that_two_packages_offer_is_refused(workdir: Path) -> None:
+    package, metadata = workdir / "greetings", workdir / "greetings-1.0.dist-info"
+    for folder in (package, metadata):
+        folder.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
+    # The key is that of the project's own package, too.
+    offered = "[gym_runtime.environments]\ngym_resources = greetings\n"
+    (metadata / "entry_points.txt").write_text(offered)
+    for name, text in {
+        "__init__": "",
+        "mcqa": OWN,
+        "greeting": OWN,
+        "lacking": "import nowhere_to_be_found",
+    }.items():
+        (package / f"{name}.py").write_text(text)
+    command = [sys.executable, "-c", OTHERS]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(workdir)}
+    )
+    twice, once, lacking = done.stdout.splitlines()
+    assert "greetings.mcqa" in twice
+    assert "gym_resources.mcqa" in twice
+    assert "are both the environment 'mcqa': rename or uninstall one, or name its file" in twice
+    assert once == "greeting"
+    assert lacking.endswith("'nowhere_to_be_found', which is not installed: pip install nowhere_to_be_found")
 
 
 def test_an_installed_environment_before_a_file_is_said(
