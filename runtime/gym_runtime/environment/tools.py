@@ -285,7 +285,7 @@ def render(answer: object) -> str:
 
 def shown(answer: object) -> Content:
     """A tool's return value as the model gets it: as `render`, or as parts where there is an image."""
-    several = cast("list[object]", answer if isinstance(answer, list) else [answer])
+    several = cast("Sequence[object]", answer if isinstance(answer, list | tuple) else [answer])
     return (
         parts_of(several)
         if any(isinstance(one, Image) for one in several)

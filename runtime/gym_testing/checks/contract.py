@@ -38,7 +38,7 @@ from gym_runtime.environment import (
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError, from_fault
 from gym_runtime.messages import Candidate
 
-from gym_testing.checks.hints import hints, on_the_class
+from gym_testing.checks.hints import hints, on_the_class, unawaited
 from gym_testing.checks.stored_row import without_input
 from gym_testing.memory.memory_store import MemoryStore
 
@@ -167,12 +167,15 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     before = on_the_class(subject.resource.session_type)
     rules = {**RULES, **(ROLE_RULES if subject.resource.roles else {})}
     rules |= SAVE_RULES if subject.resource.saves else {}
-    for rule, problems in rules.items():
-        blocked: list[str] = []
-        async with watching(CHECK_BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
-            findings.append(await _finding(rule, problems, subject))
-        if blocked:
-            findings.append(_blocking(rule, blocked[0]))
+    with unawaited() as forgotten:
+        for rule, problems in rules.items():
+            blocked: list[str] = []
+            async with watching(CHECK_BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
+                findings.append(await _finding(rule, problems, subject))
+            if blocked:
+                findings.append(_blocking(rule, blocked[0]))
+    if forgotten:
+        findings.append(Finding("what is asynchronous is awaited", False, "; ".join(forgotten)))
     findings += [
         Finding(rule, True, detail, warning=True)
         for rule, detail in hints(environment, subject.resource, before)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import gc
+import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from gym_runtime.environment import DOMAINS, LoadedEnvironment, Resource, place
@@ -41,6 +44,24 @@ def hints(
                 f"share it{moved}; give each session its own: self.{name} = … in open"
             )
             yield "no state is kept on the class", detail
+
+
+@contextmanager
+def unawaited() -> Generator[list[str]]:
+    """Collect what an author's code forgets to await within the block: it has no answer, and no error."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        try:
+            yield found
+        finally:
+            gc.collect()  # Python warns when the coroutine is freed
+    for one in caught:
+        said = str(one.message)
+        if "was never awaited" in said:
+            found += [said] if said not in found else []
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def on_the_class(session: type) -> dict[tuple[type, str], str]:

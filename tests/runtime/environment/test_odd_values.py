@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gym_runtime import Episode, Reply, Session, Step, Task, Text, ToolError, Verdict, connect, tool
+from gym_runtime import Episode, Image, Reply, Session, Step, Task, Text, ToolError, Verdict, connect, tool
 from gym_runtime.environment.resource import Resource
+from gym_runtime.environment.roles import Role, ScriptedAnswers
 from gym_runtime.environment.tools import SERVER_ERROR
 from gym_runtime.errors import MOST_MESSAGE_CHARACTERS, ResourceError, described
 from gym_runtime.messages.outcomes import Completed, Failed
+from runtime.environment.image_samples import png
 from runtime.environment.resources import ROW, SILENCE
 
 HALF = json.loads('"\\ud800"')
@@ -104,6 +106,11 @@ class Desk(Session[Task]):
         """Leave."""
         sys.exit(2)
 
+    @tool
+    def show(self) -> tuple[object, ...]:
+        """Show."""
+        return "a pixel", Image(png(1, 1))
+
     def call_unknown_tool(self, name: str, arguments: str) -> str | None:  # type: ignore[override]
         return HALF
 
@@ -122,6 +129,21 @@ class Desk(Session[Task]):
 async def test_what_a_model_reads_of_a_tool_is_text(name: str, answer: str) -> None:
     resource = Resource(Desk)
     assert await resource.call_tool(await resource.open(ROW), name, "{}") == answer
+
+
+@pytest.mark.anyio
+async def test_a_tuple_with_an_image_is_parts_as_a_list_is() -> None:
+    resource = Resource(Desk)
+    answer = await resource.call_tool(await resource.open(ROW), "show", "{}")
+    assert [part["type"] for part in answer if isinstance(part, dict)] == ["input_text", "input_image"]
+
+
+@pytest.mark.anyio
+async def test_a_role_may_be_asked_about_a_broken_text() -> None:
+    models = ScriptedAnswers({"judge": ["yes", "no"]}).models([Role(name="judge")])
+    for prompt in (HALF, [{"role": "user", "content": HALF}]):
+        answer = await models.judge.ask(prompt, system=HALF)
+        assert answer.text in ("yes", "no")
 
 
 async def stepped(step: Any) -> Any:

@@ -313,6 +313,14 @@ async def test_a_tool_without_a_docstring_is_a_warning(tmp_path: Path) -> None:
     assert found["every tool has a docstring"].startswith("look: ")
 
 
+async def test_a_question_that_is_not_awaited_is_found(tmp_path: Path) -> None:
+    body = VERIFY.replace("def verify", "async def look() -> None: ...\n\nasync def verify").replace(
+        "    return", "    look()\n    return"
+    )
+    found = await broken(tmp_path, body, rows())
+    assert found == {"what is asynchronous is awaited": "coroutine 'look' was never awaited"}
+
+
 async def test_a_task_that_takes_anything_is_found(tmp_path: Path) -> None:
     head = HEAD.replace("goal: str", "goal: dict | list | str | float | bool")
     found = await broken(tmp_path, VERIFY, rows(), head=head)
