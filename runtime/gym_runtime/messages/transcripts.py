@@ -307,13 +307,18 @@ class _Array(Protocol):
     def tolist(self) -> object: ...
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A number or an array of numpy as plain values: for JSON encoders, which ask what they do not know.
+
+    Raises:
+        TypeError: it is something else.
+    """
     if isinstance(value, _Array):
         return value.tolist()
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
-_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_encode = msgspec.json.Encoder(enc_hook=plain).encode
 
 
 def whole(value: Any) -> Any:
