@@ -80,6 +80,7 @@ class Attempts:
     _rollout: Rollout | None = None
     _started_s: float = field(default_factory=clock.monotonic)
     _lost: list[str] = field(default_factory=list[str])
+    _failed: str = ""
     stopped: bool = False
 
     def stop(self) -> None:
@@ -145,6 +146,7 @@ class Attempts:
                     if not error.retryable or tries >= self.task.max_attempts:
                         return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
+                    self._failed = f"; attempt {self.number} had failed: {error}"
                     self._actors.meter.add(RETRIES, "agent", type(error).__name__)
                     # The next attempt must not follow a journal that this one contradicts, or stale answers.
                     restart = self.task.durability == "result" or isinstance(
@@ -218,7 +220,8 @@ class Attempts:
         slowest = self.account.budget.waited_for
         return DeadlineExceeded(
             f"the rollout took longer than {self.task.timeout_s:.0f} s"
-            + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else ""),
+            + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else "")
+            + self._failed,
             stage=slowest.kind if slowest else "agent",
         )
 
