@@ -220,8 +220,7 @@ class Attempts:
         slowest = self.account.budget.waited_for
         return DeadlineExceeded(
             f"the rollout took longer than {self.task.timeout_s:.0f} s"
-            + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else "")
-            + self._failed,
+            + (f"; it had waited {slowest.waited_s():.0f} s for {slowest.name}" if slowest else ""),
             stage=slowest.kind if slowest else "agent",
         )
 
@@ -246,6 +245,9 @@ class Attempts:
 
     def failed(self, error: GymError) -> RolloutRecord:
         """The record of a rollout that failed for good."""
+        if isinstance(error, DeadlineExceeded) and self._failed:
+            # Its time may have gone by while it was tried again for another reason.
+            error = DeadlineExceeded(f"{error}{self._failed}", stage=error.stage)
         return self._record(Failed(fault=error.fault()), None)
 
     def leave(self) -> None:

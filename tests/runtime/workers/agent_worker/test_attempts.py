@@ -61,7 +61,7 @@ async def test_a_rollout_that_runs_out_of_time_says_what_its_last_attempt_failed
 ) -> None:
     await system.add_model(Engine(by_attempt={1: [ModelUnavailable("a page in HTML")], 2: [Hang()]}))
     await system.add_agent()
-    (record,) = await system.make(rollout_spec(row(), timeout_s=3600))
+    (record,) = await system.make(rollout_spec(row(), timeout_s=200))
     assert fault_of(record) == ("deadline", "model", False)
     assert message_of(record).endswith("; attempt 1 had failed: a page in HTML")
 
