@@ -45,6 +45,11 @@ NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError)
 """What msgspec raises for a value that it cannot encode: of another type, too large, or within itself."""
 
 
+MOST_MESSAGE_CHARACTERS = 4000
+"""Of a fault: an exception may quote all that a model wrote, and what is too large is not delivered."""
+MESSAGE_END_CHARACTERS = 300
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as it is sent between workers and written to a failure row."""
 
@@ -78,11 +83,19 @@ class GymError(Exception):
         self.stage = stage
 
     def fault(self) -> Fault:
-        """This error in its wire form. A class of another module goes by the nearest one of this module."""
+        """This error in its wire form. A class of another module goes by the nearest one of this module.
+
+        Of a long message `MOST_MESSAGE_CHARACTERS` are kept, with its end, where the place or the remedy is.
+        Half a surrogate pair in it, which UTF-8 cannot hold, becomes a question mark.
+        """
+        said = self.message
+        if len(said) > MOST_MESSAGE_CHARACTERS:
+            beginning = said[: MOST_MESSAGE_CHARACTERS - MESSAGE_END_CHARACTERS]
+            said = f"{beginning} … {said[-MESSAGE_END_CHARACTERS:]}"
         return Fault(
             kind=self.kind,
             name=next(cls.__name__ for cls in type(self).__mro__ if _BY_NAME.get(cls.__name__) is cls),
-            message=self.message,
+            message=said.encode(errors="replace").decode(),
             stage=self.stage,
             retryable=self.retryable,
         )
@@ -287,6 +300,18 @@ def from_fault(fault: Fault) -> GymError:
     error = cls(fault.message, stage=fault.stage)
     error.retryable = fault.retryable
     return error
+
+
+def described(error: BaseException) -> str:
+    """A foreign exception by class and text, also if it cannot make its text.
+
+    >>> described(ValueError("boom"))
+    'ValueError: boom'
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - foreign code
+        return f"{type(error).__name__}, whose text cannot be made"
 
 
 def leaf(error: BaseException) -> BaseException:

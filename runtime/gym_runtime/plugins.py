@@ -6,18 +6,24 @@ The engine knows these packages by name only. Listing imports nothing; a plugin 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import metadata
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from gym_runtime.errors import UsageError
 
-_entry_points = cache(entry_points)
+_entry_points = cache(metadata.entry_points)
 """They are read from all distributions, once for all kinds."""
 
 
 def plugins(kind: str) -> dict[str, EntryPoint]:
     """The entry points of the group ``gym_runtime.KIND``, by name."""
     return {entry.name: entry for entry in _entry_points().select(group=f"gym_runtime.{kind}")}
+
+
+def packages(kind: str) -> list[str]:
+    """The packages that distributions offer under ``gym_runtime.KIND``, each once."""
+    return list(dict.fromkeys(entry.value for entry in _entry_points().select(group=f"gym_runtime.{kind}")))
 
 
 def load_plugin(kind: str, name: str) -> Any:

@@ -3,6 +3,7 @@ from .memory.faults import Chances as Chances
 from .memory.faults import Faults as Faults
 from .memory.memory_bus import MemoryBroker as MemoryBroker
 from .memory.memory_bus import MemoryBus as MemoryBus
+from .memory.memory_store import MemoryStore as MemoryStore
 from .proxy import Proxy as Proxy
 from .small_system import Engine as Engine
 from .small_system import Hang as Hang

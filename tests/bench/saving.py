@@ -22,8 +22,8 @@ import anyio
 import psutil
 from gym_sandbox import Container, Limits, saved_files, seen_files
 from gym_sandbox.saved_files import SavedFiles
+from gym_testing.memory.memory_store import MemoryStore
 from measure import print_table
-from stubs.memory_store import MemoryStore
 
 LIMITS = Limits(memory_bytes=4 << 30, disk_bytes=1 << 30, file_bytes=1 << 30, output_bytes=1 << 20)
 TREE = "for d in $(seq 200); do mkdir -p t/$d; for f in $(seq 100); do echo $d $f >t/$d/$f; done; done"

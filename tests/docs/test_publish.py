@@ -38,13 +38,17 @@ def test_the_package_of_the_page_appears_by_itself(tmp_path: Path) -> None:
     listed = (tmp_path / "greeting_environments.egg-info" / "SOURCES.txt").read_text()
     assert "greeting_environments/polite.jsonl" in listed
     (tmp_path / "elsewhere").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "gym_runtime.cli.main", "test", "polite"],
-        cwd=tmp_path / "elsewhere",
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert "polite: keeps the contract" in done.stdout, done.stdout + done.stderr
+    for command, said in (
+        ("test polite", "polite: keeps the contract"),
+        ("run say:done --limit 2 --model scripted/message", "2 completed"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "gym_runtime.cli.main", *command.split()],
+            cwd=tmp_path / "elsewhere",
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert said in done.stdout, done.stdout + done.stderr

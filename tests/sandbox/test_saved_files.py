@@ -14,8 +14,8 @@ import pytest
 from gym_sandbox import Container, Limits, bubblewrap, container_engines, saved_files, seen_files
 from gym_sandbox.sandbox_errors import SetupError, StartError
 from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, PART_BYTES, TURN, SavedFiles
+from gym_testing.memory.memory_store import MemoryStore
 from sandbox import images
-from stubs.memory_store import MemoryStore
 
 try:
     bubblewrap.check(os.getpid())

@@ -15,8 +15,9 @@ import msgspec
 from gym_runtime import DatasetSource
 from gym_runtime.assets import Asset, cached, digest_of, find, folder
 from gym_runtime.environment import LoadedEnvironment, Split, catalogue, requirements
-from gym_runtime.errors import UNREADABLE, AssetMissing, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, AssetMissing, UsageError, described
 from gym_runtime.files import write_whole
+from gym_runtime.messages import plain
 
 from gym_data.prepare import hub
 from gym_data.prepare.asset_files import fetch
@@ -258,14 +259,17 @@ def generate(wanted: Wanted, count: int, seed: int, path: Path) -> dict[str, Any
     def lines() -> Iterator[bytes]:
         nonlocal made
         for row in make(count, seed, **settings):
-            yield json.dumps(row).encode() + b"\n"
+            yield json.dumps(row, default=plain).encode() + b"\n"
             made += 1
 
     try:
         with redirect_stdout(sys.stderr):  # libraries that make rows may talk
             write_whole(path, lines())
-    except (TypeError, ValueError, AssertionError, TaskError) as error:
-        raise UsageError(f"'{wanted.name}' generated no row {made + 1} of {count}: {error}") from error
+    except (UsageError, OSError):
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"'{wanted.name}' generated no row {made + 1} of {count}: {described(error)}"
+        raise UsageError(what) from error
     if made != count:
         raise UsageError(f"'{wanted.name}' generated {made} rows instead of {count}")
     return {

@@ -163,6 +163,7 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
     if options.call_timeout_s is not None and not any(pool.kind == "model" for pool in chosen):
         raise UsageError("--call-timeout: no model pool is to be started; add 'model'")
     pools = together(_complete(pool, options, roles) for pool in chosen)
+    catalogue.environments(name for pool in pools if pool.kind == "resource" for name in pool.names)
     if options.concurrency is None and any(
         pool.model and pool.model.provider == "embedded" for pool in pools
     ):

@@ -114,7 +114,7 @@ class WholeRun:
             raise UsageError("--overwrite begins a new run, --resume continues one: leave one of them out")
         if options.dry_run and options.resume:
             raise UsageError("--dry-run is of a new run: leave --resume out")
-        environments = [catalogue.environment(name) for name in self._names]
+        environments = catalogue.environments(self._names)
         self._weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
         for environment in environments:
             requirements.require(environment)

@@ -155,7 +155,7 @@ def make_pools(
         roles: models that are asked besides the policy, by the names under which they are served.
     """
     # Every environment, even if the agents are given: rows may name it from now on.
-    loaded = [catalogue.environment(name) for name in environments]
+    loaded = catalogue.environments(environments)
     asked = {agent for environment in loaded for agent in environment.definition.agent_names}
     chosen = {catalogue.address(catalogue.known_name("agents", name), "agents") for name in agents}
     further = {catalogue.address(name, "agents") for name in further_agents}

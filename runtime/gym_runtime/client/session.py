@@ -18,7 +18,7 @@ from gym_runtime import clock
 from gym_runtime.client.row_sources import AnyRow, Declared, line
 from gym_runtime.client.runs import Runs
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.catalogue import from_declaration as loaded
+from gym_runtime.environment.declared import from_declaration as loaded
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replaying import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict

@@ -29,8 +29,17 @@ from gym_sandbox.sandbox_errors import (
 from msgspec import Raw
 
 from gym_runtime.cancellation import contained, raised_at
-from gym_runtime.errors import Busy, GymError, ResourceError, SessionLost, TaskError, UsageError
+from gym_runtime.errors import (
+    Busy,
+    GymError,
+    ResourceError,
+    SessionLost,
+    TaskError,
+    UsageError,
+    described,
+)
 from gym_runtime.messages.responses import user_message
+from gym_runtime.messages.transcripts import encoded, whole
 
 R = TypeVar("R")
 
@@ -97,11 +106,12 @@ async def guarded(stage: str, method: Callable[..., Awaitable[R] | R], *args: ob
     except GymError as error:
         error.stage = error.stage or stage
         raise
-    except Exception as error:
+    # `sys.exit` too, as parsers of command lines do: it would end the worker, with all its other rollouts.
+    except (Exception, SystemExit) as error:
         # The first frame is this function; the place to report is in the author's code.
         place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
         where = f" ({place})" if place and not isinstance(error, ToolError) else ""
-        raise ResourceError(f"{type(error).__name__}: {error}{where}", stage=stage) from error
+        raise ResourceError(f"{described(error)}{where}", stage=stage) from error
 
 
 def returned(value: object, kind: type[R], stage: str) -> R:
@@ -124,7 +134,7 @@ def observed(observation: object, stage: str) -> list[Raw]:
     if observation is None:
         return []
     if isinstance(observation, str):
-        return [user_message(observation)]
+        return [user_message(whole(observation))]
     try:
         items = msgspec.convert(observation, list[dict[str, Any]])
     except msgspec.ValidationError as error:
@@ -133,7 +143,7 @@ def observed(observation: object, stage: str) -> list[Raw]:
             "it must be a text, a list of items (each a dict), or None",
             stage=stage,
         ) from error
-    return [Raw(msgspec.json.encode(item)) for item in items]
+    return [Raw(encoded(item)) for item in items]
 
 
 @contextmanager

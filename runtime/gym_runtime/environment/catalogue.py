@@ -15,7 +15,7 @@ There are two kinds of names, with separate functions:
   `known_environment`. Such a name is looked up among the installed modules and the files that the user has
   named before. It is never used as a path, because data must not choose which code runs.
 
-An environment whose code is elsewhere is known by its declaration (`declaration`, `from_declaration`).
+An environment whose code is elsewhere is known by its declaration (`gym_runtime.environment.declared`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import importlib.util
 import os
 import re
 import tomllib
-import types
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.machinery import all_suffixes
@@ -36,19 +35,13 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 import msgspec
-from msgspec import Raw
 
-from gym_runtime.assets import Asset
 from gym_runtime.environment.author_code import importing, load_file
-from gym_runtime.environment.environment import AgentChoice, Environment, LoadedEnvironment, with_settings
-from gym_runtime.environment.roles import Role
-from gym_runtime.environment.shapes import Candidates, Episode, Session, Task, VerifyFunction
-from gym_runtime.environment.tools import Tool, ToolPack
-from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import RuntimeFault, UsageError
-from gym_runtime.messages.calls import Declaration, DeclaredRole
+from gym_runtime.environment.environment import Environment, LoadedEnvironment, with_settings
+from gym_runtime.environment.tools import ToolPack
+from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import MAX_CHARS, token
-from gym_runtime.plugins import plugins
+from gym_runtime.plugins import packages
 
 Kind = Literal["environments", "agents", "models", "guests", "tools"]
 
@@ -60,9 +53,15 @@ _SUFFIXES = frozenset(all_suffixes())
 @cache
 def _modules(kind: Kind) -> dict[str, str]:
     """Names to importable modules, over all packages that offer this kind."""
-    found: dict[str, str] = {}
-    for entry in plugins(kind).values():
-        spec = importlib.util.find_spec(entry.value)
+    return {name: modules[0] for name, modules in _offers(kind).items()}
+
+
+@cache
+def _offers(kind: Kind) -> dict[str, list[str]]:
+    """All modules of each name; of several, none may be loaded by it."""
+    found: dict[str, list[str]] = {}
+    for package in packages(kind):
+        spec = importlib.util.find_spec(package)
         for place in (spec.submodule_search_locations if spec else None) or ():
             files = set(os.listdir(place)) if os.path.isdir(place) else set[str]()
             for file in sorted(files):
@@ -73,7 +72,7 @@ def _modules(kind: Kind) -> dict[str, str]:
                 table = f"{module}.toml"
                 served = list(tomllib.loads(Path(place, table).read_text())) if table in files else [module]
                 for name in served:
-                    found.setdefault(name, f"{entry.value}.{module}")
+                    found.setdefault(name, []).append(f"{package}.{module}")
     return found
 
 
@@ -145,8 +144,18 @@ def _load_known(kind: Kind, name: str) -> ModuleType:
     if path is None and target is None:
         known = sorted({*names(kind), *_files[kind]})
         raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, known, kind)}")
-    with importing(kind[:-1], name, installed=path is None):
+    if path is None and len(modules := _offers(kind)[name]) > 1:
+        both = " and ".join(modules)
+        raise UsageError(
+            f"{both} are both the {kind[:-1]} '{name}': rename or uninstall one, or name its file"
+        )
+    with importing(kind[:-1], name, installed=path is None and _is_ours(target)):
         return load_file(path) if path else importlib.import_module(target or "")
+
+
+def _is_ours(module: str | None) -> bool:
+    """Whether an extra of gym-runtime brings what a module needs."""
+    return bool(module) and module.startswith("gym_")
 
 
 def environment(name: str) -> LoadedEnvironment:
@@ -163,11 +172,27 @@ def environment(name: str) -> LoadedEnvironment:
     return known_environment(found)
 
 
+def environments(names: Iterable[str]) -> list[LoadedEnvironment]:
+    """What `environment` finds under several names.
+
+    Raises:
+        UsageError: as `environment`; or two files have the same name: one would judge the other's rows.
+    """
+    found = [environment(name) for name in names]
+    sources: dict[str, Path] = {}
+    for one in found:
+        other = sources.setdefault(one.name, one.source)
+        if other != one.source:
+            both = f"{other} and {one.source} are both the environment '{one.name}'"
+            raise UsageError(f"{both}: rename a file, or run one of them")
+    return found
+
+
 def several(texts: Iterable[str]) -> tuple[str, ...]:
     """The environments that the user has named, one a text or several separated by commas, for `environment`.
 
     Each is an installed name, the path of a module, or a guest's ``SCHEME:ADDRESS``. A part that names
-    nothing belongs to the address before it.
+    nothing belongs to the address before it. A warning says where an installed name goes before a file.
     """
     found: list[str] = []
     for text in texts:
@@ -178,6 +203,12 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
                 found[-1] = f"{found[-1]},{part}"
             elif part.strip():
                 found.append(part.strip())
+    for name in found:
+        if name in _modules("environments") and name not in _files["environments"] and (file := _file(name)):
+            import structlog  # heavy, and a listing of all environments needs no log
+
+            what = f"'{name}' is an installed environment; for {file} write ./{file.name}"
+            structlog.get_logger().warning(what)
     return tuple(found)
 
 
@@ -221,7 +252,7 @@ def _guest(name: str) -> LoadedEnvironment:
         if _guests[own][0] != name:
             raise UsageError(f"{_guests[own][0]} and {name} would both be named '{own}': use one of them")
         return _guests[own][1]
-    with importing("guest", scheme.replace("-", "_"), installed=True):
+    with importing("guest", scheme.replace("-", "_"), installed=_is_ours(_guest_module(name))):
         module = importlib.import_module(_guest_module(name))
     definition = module.environment(address)
     source = Path(module.__file__ or "")
@@ -404,95 +435,8 @@ def load_class(kind: Kind, name: str) -> type[object]:
     return found
 
 
-# -- an environment by its declaration alone -----------------------------------------------------------------
-# Rows can be read for it, and rollouts of them be asked for. Its code is on the resource workers that serve
-# it, so rows are checked for missing fields here, and for the fields' types by the workers.
-
-_SAME = (
-    *("agent", "agent_options", "max_turns", "timeout_s", "parallel_tools", "replayable", "opens_first"),
-    *("agent_sampling", "repeats", "reads_input"),
-)
-"""What an environment and its declaration say under the same name, as values of the same type."""
-
-
-def declaration(environment: LoadedEnvironment) -> Declaration:
-    """The declaration of a loaded environment."""
-    definition, resource = environment.definition, environment.resource
-    fields = msgspec.structs.fields(resource.task_type)
-    return Declaration(
-        **{name: getattr(definition, name) for name in _SAME},
-        name=environment.name,
-        agents={ref: (choice.name, choice.options) for ref, choice in definition.agents.items()},
-        shape=definition.shape,
-        roles=[DeclaredRole(name=role.name, optional=role.optional) for role in definition.declared_roles],
-        fields={one.encode_name: one.required for one in fields if one.name != "responses_create_params"},
-        tools=[Raw(msgspec.json.encode(tool.definition())) for tool in resource.tools.values()],
-        assets=[asset.name for asset in definition.assets],
-        agent_refs=list(definition.agent_refs),
-        settings=definition.agent_settings,
-        defaults=environment.settings,
-        compares=definition.compare is not None,
-    )
-
-
-def from_declaration(declared: Declaration) -> LoadedEnvironment:
-    """A declared environment. It opens no sessions here."""
-    definition = Environment(
-        **{name: getattr(declared, name) for name in _SAME},
-        resource=_resource(declared),
-        description="",
-        agents={ref: AgentChoice(name, options) for ref, (name, options) in declared.agents.items()},
-        roles=tuple(Role(name=role.name, optional=role.optional) for role in declared.roles),
-        assets=tuple(Asset(name=name, description="", licence="") for name in declared.assets),
-        agent_refs=tuple(declared.agent_refs),
-        agent_settings=declared.settings,
-        compare=_compared_elsewhere if declared.compares else None,
-    )
-    resource = definition.build()
-    resource.tools = {tool.name: tool for tool in map(_DeclaredTool, declared.tools)}
-    return LoadedEnvironment(
-        name=declared.name,
-        definition=definition,
-        resource=resource,
-        source=Path(f"{declared.name}.py"),
-        settings=declared.defaults,
-    )
-
-
 def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironment | None:
     """The environment that a row's ``agent_ref.name`` means, as `resolve_agent_ref` says."""
     known = {one.name: one for one in environments}
     found = meant(ref, known, lambda name: known[name].definition.agent_refs)
     return known[found[0]] if found else None
-
-
-def _compared_elsewhere(candidates: Candidates[Task]) -> list[Verdict]:
-    raise RuntimeFault("the rollouts of a row are compared by the environment's workers")
-
-
-class _DeclaredTool(Tool):
-    """A tool whose schema is known; the worker calls it."""
-
-    def __init__(self, definition: Raw) -> None:
-        self._definition: dict[str, Any] = msgspec.json.decode(definition)
-        self.name = self._definition["name"]
-
-    def definition(self) -> dict[str, Any]:
-        return self._definition
-
-    async def call(self, session: object, arguments: str) -> str:
-        raise RuntimeFault(f"tool '{self.name}' is called by the worker that holds the session")
-
-
-def _resource(declared: Declaration) -> type[Session[Any]] | VerifyFunction:
-    fields = [(name, Any) if required else (name, Any, None) for name, required in declared.fields.items()]
-    task = msgspec.defstruct("DeclaredTask", fields, bases=(Task,), kw_only=True)
-    if declared.shape == "verify":
-
-        def verify(task: Task, reply: object) -> Verdict:
-            raise RuntimeFault(f"'{declared.name}' is verified by its workers")
-
-        verify.__annotations__["task"] = task
-        return verify
-    base: Any = Episode if declared.shape == "episode" else Session
-    return types.new_class("DeclaredSession", (base[task],))

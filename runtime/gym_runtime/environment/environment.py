@@ -6,6 +6,7 @@ beside it with the same stem. The module's name is the environment's name.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import traceback
@@ -360,7 +361,7 @@ def _checked_types() -> dict[str, Any]:
 def _problem(environment: Environment) -> str:
     """The first wrong value, as ``field=value): expectation``; empty if all are right."""
     resource = environment.resource
-    if not (issubclass(resource, Session) if isinstance(resource, type) else callable(resource)):
+    if not (issubclass(resource, Session) if isinstance(resource, type) else inspect.isroutine(resource)):
         wanted = "a function verify(task, reply), or a class that derives from Session or Episode"
         return f"resource={resource!r}): it must be {wanted}"
     for name, parameters in (("generate", "size, seed"), ("compare", "candidates")):

@@ -21,10 +21,16 @@ from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.settings import filled
-from gym_runtime.environment.shapes import Episode, Session
-from gym_runtime.environment.verdict import make_response
+from gym_runtime.environment.shapes import Episode, Session, Store
+from gym_runtime.environment.verdict import Pending, Verdict, make_response
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.messages.responses import FunctionCall, decode_items, decode_response, tool_output
+from gym_runtime.messages.responses import (
+    NULL,
+    FunctionCall,
+    decode_items,
+    decode_response,
+    tool_output,
+)
 
 GoldTurn = list[Any]
 Scripts = dict[str, list[str | dict[str, Any]]]
@@ -143,6 +149,36 @@ async def play(resource: Resource, example: Example, answers: ScriptedAnswers | 
             output += decode_response(response).output
             output += await _answers(resource, session, response)
     return _encode({"id": "gold", "status": "completed", "output": output})
+
+
+async def play_with_losses(
+    resource: Resource, example: Example, store: Store
+) -> tuple[bytes, Verdict | Pending]:
+    """Play the perfect rollout, whose session is lost after each turn that it has saved, and restored.
+
+    Returns the response with the whole transcript, and the verdict of the last session.
+
+    Args:
+        store: what the session saves its larger parts in.
+    """
+    output: list[Raw] = []
+    models = example.answers().models(resource.roles)
+    session = await resource.open(example.row, models, store=store)
+    try:
+        if isinstance(session, Episode):
+            await resource.reset(session)
+        for turn in example.turns:
+            response = make_response(*turn)
+            output += decode_response(response).output
+            output += await _answers(resource, session, response)
+            saved = await resource.saved(session)
+            if saved != NULL:
+                await resource.close(session)
+                session = await resource.open(example.row, models, store=store, restore=saved)
+        response = _encode({"id": "gold", "status": "completed", "output": output})
+        return response, await resource.verify(session, response)
+    finally:
+        await resource.close(session)
 
 
 async def _answers(resource: Resource, session: Session[Any], response: bytes) -> list[Raw]:

@@ -43,8 +43,8 @@ from gym_runtime.environment.tools import (
     place,
     refused,
 )
-from gym_runtime.environment.verdict import Pending, Reply, Verdict, is_reward
-from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
+from gym_runtime.environment.verdict import Pending, Reply, Verdict
+from gym_runtime.errors import NOT_JSON, UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages.calls import ComparedVerdict, StepAnswer
 from gym_runtime.messages.images import Content
 from gym_runtime.messages.responses import (
@@ -53,6 +53,7 @@ from gym_runtime.messages.responses import (
     tool_output,
 )
 from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.messages.transcripts import encoded, whole
 
 
 def task_type(shape: type[Session[Any]] | VerifyFunction) -> type[Task]:
@@ -177,7 +178,13 @@ class Resource:
             raise UsageError(f"{self.session_type.__name__} and one of its tool packs have a tool '{name}'")
         self.tools: dict[str, Tool] = {**self._own, **packed}
         self._needs_files = self.task_type.check_assets is not Task.check_assets
-        self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
+        try:
+            self._decode = msgspec.json.Decoder(self.task_type, strict=False).decode
+        except TypeError as error:
+            what = (
+                f"{place(self.task_type)}{self.task_type.__name__} has a field that no JSON can be: {error}"
+            )
+            raise UsageError(what) from error
         fields = msgspec.structs.fields(self.task_type)
         self._defaulted = {field.encode_name for field in fields if not field.required}
 
@@ -252,6 +259,9 @@ class Resource:
             ResourceError: its class could not be made.
         """
         session = await guarded("open", self.session_type, self.task(row))
+        if not hasattr(session, "packs"):
+            what = f"{type(session).__name__}.__init__ does not call super().__init__(task)"
+            raise ResourceError(what, stage="open")
         session.row = bytes(row)
         session.models = models or session.models
         return session
@@ -275,12 +285,19 @@ class Resource:
         if isinstance(session, Episode) and saved is not None:
             saved = _with_rewards(session, saved)
         try:
-            return Raw(_encode(saved))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return Raw(encoded(saved))
+        except NOT_JSON as error:
             raise ResourceError(f"what save returned is not JSON: {error}", stage="save") from error
 
     async def call_tool(self, session: Session[Any], name: str, arguments: str) -> Content:
-        """Call a tool; return what the model reads, also if the call is wrong or the tool raised."""
+        """Call a tool; return what the model reads, also if the call is wrong or the tool raised.
+
+        Half a surrogate pair is U+FFFD there: `json` reads such halves out of what a model wrote, and names
+        of files have them.
+        """
+        return whole(await self._called(session, name, arguments))
+
+    async def _called(self, session: Session[Any], name: str, arguments: str) -> Content:
         known = self._own.get(name)
         if known is not None:
             return await known.call(session, arguments)
@@ -395,15 +412,11 @@ class Resource:
             raise ResourceError(f"{type(session).__name__} is not an Episode: it has no steps", stage="step")
         session.begun = True
         reply = response if isinstance(response, Reply) else Reply(response)
-        step = returned(await guarded("step", session.step, reply), Step, "step")
-        if not is_reward(step.reward):
-            raise ResourceError(
-                f"step returned reward = {step.reward!r}; it must be a finite number", stage="step"
-            )
+        step = returned(await guarded("step", session.step, reply), Step, "step").checked()
         session.total_reward += step.reward
         session.last_info = step.info
         outputs = [
-            tool_output(call_id, output if isinstance(output, str) else parts_of(output))
+            tool_output(call_id, whole(output if isinstance(output, str) else parts_of(output)))
             for call_id, output in step.tool_outputs.items()
         ]
         return StepAnswer(

@@ -30,8 +30,8 @@ from gym_runtime.errors import (
     UnusableAnswer,
 )
 from gym_runtime.messages.calls import RoleAnswer, RoleUse, add_use
-from gym_runtime.messages.responses import CreateParams, Usage, user_message
-from gym_runtime.messages.transcripts import content_text
+from gym_runtime.messages.responses import CreateParams, Usage
+from gym_runtime.messages.transcripts import content_text, encoded
 
 DIGEST_BYTES = 12
 QUESTION_CHARACTERS = 8000
@@ -168,9 +168,9 @@ class Model:
             params = create_params(said)
         except msgspec.ValidationError as error:
             raise ResourceError(f"the sampling of role '{self.role.name}': {error}") from error
-        encoded = [_encode({"role": "system", "content": system})] if system else []
-        encoded += [user_message(prompt)] if isinstance(prompt, str) else map(_encode, prompt)
-        items = [Raw(_told(bytes(item))) for item in encoded]
+        asked: list[Any] = [{"role": "system", "content": system}] if system else []
+        asked += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        items = [Raw(_told(encoded(item))) for item in asked]
         try:
             response = await self._ask(self.role, params, items)
         except GymError as error:

@@ -13,19 +13,20 @@ verdicts. `gym_runtime.environment.resource` runs any of these.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.roles import Models
 from gym_runtime.environment.tools import ToolPacks
-from gym_runtime.environment.verdict import Pending, Reply, Verdict
-from gym_runtime.errors import UNREADABLE, GymError, ResourceError
+from gym_runtime.environment.verdict import Pending, Reply, Verdict, finite
+from gym_runtime.errors import NOT_JSON, UNREADABLE, GymError, ResourceError
 from gym_runtime.messages.calls import ComparedVerdict
 from gym_runtime.messages.images import Image
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_spec import Candidate
+from gym_runtime.messages.transcripts import encoded
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -158,6 +159,51 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[dict[str, Any]] = []
     info: dict[str, Any] = {}
 
+    def checked(self) -> Step:
+        """This step with plain values: those of numpy are taken, too.
+
+        Raises:
+            ResourceError: a field has another type, or the reward is not a finite number.
+        """
+        outputs = cast("object", self.tool_outputs)
+        if not isinstance(outputs, Mapping) or not all(
+            isinstance(one, Sequence) for one in cast("Mapping[str, object]", outputs).values()
+        ):
+            what = f"step returned tool_outputs = {outputs!r}; it must be a dict of texts or lists by call_id"
+            raise ResourceError(what, stage="step")
+        try:
+            plain = _decode_plain(
+                encoded(
+                    {
+                        "terminated": self.terminated,
+                        "truncated": self.truncated,
+                        "tools": self.tools,
+                        "info": self.info,
+                    }
+                )
+            )
+        except (msgspec.ValidationError, *NOT_JSON) as error:
+            what = f"what step returned must be JSON: bools, a list of tools, a dict as info; {error}"
+            raise ResourceError(what, stage="step") from error
+        return msgspec.structs.replace(
+            self,
+            reward=finite("reward", self.reward, "step"),
+            terminated=plain.terminated,
+            truncated=plain.truncated,
+            tools=plain.tools,
+            info=plain.info,
+        )
+
+
+class _Plain(msgspec.Struct, frozen=True):
+    terminated: bool
+    truncated: bool
+    tools: list[dict[str, Any]]
+    info: dict[str, Any]
+
+
+_decode_plain = msgspec.json.Decoder(_Plain).decode
+
 
 class Episode(Session[T]):
     """A step-by-step environment. Its verdict is the sum of its steps' rewards, unless overridden.
@@ -245,7 +291,7 @@ def as_features(features: Any) -> msgspec.Raw:
         ResourceError: they are not JSON.
     """
     try:
-        return msgspec.Raw(msgspec.json.encode(features))
+        return msgspec.Raw(encoded(features))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ResourceError(f"the features of Pending are not JSON: {error}", stage="verify") from error
 
@@ -262,7 +308,7 @@ def compared(verdict: object, rollout_index: int) -> ComparedVerdict:
     if not isinstance(verdict, Verdict):
         raise no_verdicts(f"{verdict!r} for a candidate; it must be a Verdict")
     try:
-        verdict.checked()
+        verdict = verdict.checked()
         fields = {name: Raw(msgspec.json.encode(value)) for name, value in verdict.fields.items()}
     except ResourceError as error:
         raise ResourceError(error.message, stage="compare") from error

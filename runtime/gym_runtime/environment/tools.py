@@ -13,6 +13,8 @@ rollout is verified again.
 from __future__ import annotations
 
 import inspect
+import math
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,8 +27,9 @@ from gym_sandbox.sandbox_errors import SandboxError
 
 from gym_runtime.cancellation import contained, raised_at
 from gym_runtime.environment.author_code import ToolError, translated
-from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError
+from gym_runtime.errors import UNREADABLE, GymError, ResourceError, UsageError, described
 from gym_runtime.messages.images import Content, Image, text_part
+from gym_runtime.messages.transcripts import encoded
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -37,6 +40,9 @@ VALIDATION = '{"detail":[{"type":"validation_error"'
 """How the answer to wrong arguments begins."""
 
 SHOWN_CHARS = 200
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_INFINITE = re.compile(r'"[+-]?(nan|inf|infinity)"', re.IGNORECASE)
 
 
 class Heard(NamedTuple):
@@ -74,16 +80,22 @@ def tool(
     annotated.
 
     The arguments are checked against the annotations before the call; ``Annotated`` with
-    `msgspec.Meta` describes and limits them. The docstring's first line is the tool's description.
+    `msgspec.Meta` describes and limits them. The docstring's first paragraph is the tool's description.
 
     Args:
-        name: how the model calls it, if not by the method's name.
+        name: how the model calls it, if not by the method's name: up to 64 letters, digits, ``_``, ``-`` and
+            ``.``.
         adapt: gets the tool's name, the arguments before they are checked, and the parameters' names, and
             returns the arguments to check; a `ToolError` from it answers the call. For environments that
             accept more than their schemas say.
+
+    Raises:
+        UsageError: it is no function, such as a ``staticmethod`` or a ``property``.
     """
 
     def mark(method: _F) -> _F:
+        if not inspect.isfunction(cast("object", method)):
+            raise UsageError(f"@tool marks a method, which has self, and not {method!r}")
         method.__dict__["gym_tool"] = name or method.__name__
         method.__dict__["gym_adapt"] = adapt
         return method
@@ -95,10 +107,14 @@ class Tool:
     """One tool of a session class: its schema, and how to call it.
 
     Raises:
-        UsageError: a parameter has no annotation, or its annotation has no JSON schema.
+        UsageError: a parameter has no annotation, or one without a JSON schema; or no model can call a tool
+            of this name.
     """
 
     def __init__(self, name: str, method: Callable[..., Any]) -> None:
+        if not _NAME.fullmatch(name):
+            allowed = "1 to 64 letters, digits, '_', '-' and '.'"
+            raise UsageError(f"{place(method)}the tool's name is {name!r}; it must be {allowed}")
         self.name = name
         self._method = method
         fields = _fields(name, method)
@@ -120,7 +136,7 @@ class Tool:
         return {
             "type": "function",
             "name": self.name,
-            "description": (inspect.getdoc(self._method) or "").split("\n")[0],
+            "description": " ".join((inspect.getdoc(self._method) or "").partition("\n\n")[0].split("\n")),
             "parameters": schema,
             "strict": len(schema["required"]) == len(self._names),
         }
@@ -152,22 +168,38 @@ class Tool:
             raise translated(error) from error
         except GymError:
             raise
-        except Exception as error:  # noqa: BLE001 - the model observes a tool's bug, and the log reports it
+        # The model observes a tool's bug, and the log reports it. `sys.exit` would end the worker.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             import structlog  # heavy, and a listing of all environments needs no log
 
             structlog.get_logger().exception("a tool raised", tool=self.name)
             heard = _heard.get()
             if heard is not None:
                 heard.raised.append(
-                    f"{self.name} raised {type(error).__name__}: {error} ({raised_at(error.__traceback__)})"
+                    f"{self.name} raised {described(error)} ({raised_at(error.__traceback__)})"
                 )
             return SERVER_ERROR
 
     def _decode(self, arguments: str) -> Any:
         if self._adapt is None:
-            return self._decode_strictly(arguments)
-        given = _decode_object(arguments)
-        return msgspec.convert(self._adapt(self.name, given, self._names), self._arguments, strict=False)
+            decoded = self._decode_strictly(arguments)
+        else:
+            given = self._adapt(self.name, _decode_object(arguments), self._names)
+            decoded = msgspec.convert(given, self._arguments, strict=False)
+        # A text is taken for a number, and "nan" is one: no comparison with it holds, say of an amount with a
+        # balance.
+        if _INFINITE.search(arguments) and not _is_finite(msgspec.to_builtins(decoded)):
+            raise msgspec.ValidationError("Expected a finite number")
+        return decoded
+
+
+def _is_finite(value: object) -> bool:
+    """Whether all numbers within a value of JSON are finite."""
+    if isinstance(value, dict):
+        return all(map(_is_finite, cast("dict[Any, object]", value).values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_finite, cast("Sequence[object]", value)))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 _Fields = list[tuple[str, Any] | tuple[str, Any, Any]]
@@ -184,7 +216,10 @@ def _fields(name: str, method: Callable[..., Any]) -> _Fields:
     except NameError as error:
         raise refused(f"has an annotation that cannot be resolved: {error}") from error
     fields: _Fields = []
-    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+    parameters = list(inspect.signature(method).parameters.values())
+    if not parameters:
+        raise refused("has no parameter self; it must be a method")
+    for parameter in parameters[1:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise refused(f"takes '{parameter}', but a model passes arguments by name; name each one")
         if parameter.name not in hints:
@@ -197,7 +232,8 @@ def _fields(name: str, method: Callable[..., Any]) -> _Fields:
     for field in fields if fields and _without_schema(name, fields) else ():  # one by one, to name it
         if reason := _without_schema(name, [field]):
             shown = inspect.formatannotation(field[1])
-            raise refused(f"takes '{field[0]}: {shown}', which has no JSON schema: {reason}")
+            remedy = "take a dataclass, a TypedDict, a msgspec.Struct or a plain type"
+            raise refused(f"takes '{field[0]}: {shown}', which has no JSON schema: {reason}; {remedy}")
     return fields
 
 
@@ -239,17 +275,17 @@ def refused(name: str, arguments: str, reason: str) -> str:
 def validation_answer(reason: str) -> str:
     """The text that the model reads when its arguments are wrong."""
     detail = [{"type": "validation_error", "loc": ["body"], "msg": reason}]
-    return msgspec.json.encode({"detail": detail}).decode()
+    return encoded({"detail": detail}).decode()
 
 
 def render(answer: object) -> str:
     """A tool's return value as the text that the model reads: compact JSON, or `Text` as it is."""
-    return str(answer) if isinstance(answer, Text) else msgspec.json.encode(answer).decode()
+    return str(answer) if isinstance(answer, Text) else encoded(answer).decode()
 
 
 def shown(answer: object) -> Content:
     """A tool's return value as the model gets it: as `render`, or as parts where there is an image."""
-    several = cast("list[object]", answer if isinstance(answer, list) else [answer])
+    several = cast("Sequence[object]", answer if isinstance(answer, list | tuple) else [answer])
     return (
         parts_of(several)
         if any(isinstance(one, Image) for one in several)
@@ -262,18 +298,43 @@ def parts_of(answer: Sequence[object]) -> list[dict[str, Any]]:
     return [
         one.part()
         if isinstance(one, Image)
-        else text_part(one if isinstance(one, str) else msgspec.json.encode(one).decode())
+        else text_part(one if isinstance(one, str) else encoded(one).decode())
         for one in answer
     ]
 
 
 def collect_tools(cls: type) -> dict[str, Tool]:
-    """The tools of a class, by name, in the order of their definition."""
+    """The tools of a class, by name, in the order of their definition.
+
+    Raises:
+        UsageError: two methods have the same name for the model, or one is no method of an instance.
+    """
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        found |= {name: one for name, one in vars(base).items() if callable(one) and hasattr(one, "gym_tool")}
-    kept = [one for name, one in found.items() if getattr(cls, name, None) is not None]
-    return {name: Tool(name, one) for one in kept for name in [one.gym_tool]}
+        for name, one in cast("Mapping[str, Any]", vars(base)).items():
+            if not _is_marked(one):
+                continue
+            if not inspect.isfunction(one):
+                kind = type(one).__name__
+                raise UsageError(
+                    f"{cls.__name__}.{name} is a {kind}; a tool must be a method, which has self"
+                )
+            found[name] = one
+    tools: dict[str, Tool] = {}
+    for name, one in found.items():
+        if getattr(cls, name, None) is None:
+            continue
+        if one.gym_tool in tools:
+            raise UsageError(f"{place(one)}{cls.__name__} has two tools with the name '{one.gym_tool}'")
+        tools[one.gym_tool] = Tool(one.gym_tool, one)
+    return tools
+
+
+def _is_marked(one: object) -> bool:
+    inner = one.fget if isinstance(one, property) else one
+    if isinstance(one, staticmethod | classmethod):
+        inner = cast("Any", one).__func__
+    return hasattr(inner, "gym_tool")
 
 
 class ToolPack:

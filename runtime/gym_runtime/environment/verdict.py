@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from gym_runtime.errors import ResourceError
+from gym_runtime.errors import NOT_JSON, ResourceError
 from gym_runtime.messages.responses import (
     FunctionCall,
     FunctionCallOutput,
@@ -31,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         reward: any finite number; most verifiers stay within 0 and 1.
         components: named parts of a composed reward.
         fields: further top-level fields of the result row, such as ``extracted_answer``; metrics are computed
-            of numeric ones. Values must be JSON-serialisable.
+            of numeric ones. Values must be JSON-serialisable; numpy's are, too.
         rewards: with several trained seats, the reward of each, by its name; ``reward`` is the main seat's.
     """
 
@@ -41,18 +43,31 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     rewards: dict[str, float] = {}
 
     def checked(self) -> Verdict:
-        """This verdict.
+        """This verdict with plain numbers: those of numpy are taken, too.
 
         Raises:
-            ResourceError: a reward or a component is not a finite number.
+            ResourceError: a reward or a component is not a finite number, or the fields are not JSON.
         """
-        for name, value in [("reward", self.reward), *self.components.items(), *self.rewards.items()]:
-            if not is_reward(value):
-                raise ResourceError(
-                    f"the verifier returned {name} = {value!r}; it must be a finite number: float(...)",
-                    stage="verify",
-                )
-        return self
+        given: dict[str, Any] = {
+            "components": self.components,
+            "fields": self.fields,
+            "rewards": self.rewards,
+        }
+        for name, value in given.items():
+            if not isinstance(value, dict):
+                what = f"the verifier returned {name} = {value!r}; it must be a dict"
+                raise ResourceError(what, stage="verify")
+        fields = self.fields
+        try:
+            msgspec.json.encode(fields)
+        except NOT_JSON:
+            fields = _as_json(fields)
+        return Verdict(
+            finite("reward", self.reward),
+            {name: finite(name, value) for name, value in self.components.items()},
+            fields,
+            {name: finite(name, value) for name, value in self.rewards.items()},
+        )
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -65,12 +80,29 @@ class Pending(msgspec.Struct, frozen=True):
     features: Any
 
 
-def is_reward(value: object) -> bool:
-    """Whether a value is a finite number: not a bool, nor an integer too large for a float."""
-    try:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:
-        return False
+def finite(name: str, value: object, stage: str = "verify") -> float:
+    """A reward, or a part of it, as a float.
+
+    Raises:
+        ResourceError: it is not a finite number; a bool is none, nor is an integer too large for a float.
+    """
+    with suppress(OverflowError):
+        if value is not True and value is not False and isinstance(value, Real) and math.isfinite(value):
+            return float(value)
+    who = "the verifier" if stage == "verify" else stage
+    what = f"{who} returned {name} = {value!r}; it must be a finite number: float(...)"
+    raise ResourceError(what, stage=stage)
+
+
+def _as_json(fields: Mapping[str, object]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in fields.items():
+        try:
+            made |= msgspec.json.decode(encoded({name: value}))
+        except NOT_JSON as error:
+            what = f"the verdict's field {name!r} is not JSON: {error}"
+            raise ResourceError(what, stage="verify") from error
+    return made
 
 
 class Reply:

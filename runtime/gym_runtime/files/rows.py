@@ -21,10 +21,11 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.assets import cache_folder
+from gym_runtime.cancellation import raised_at
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import Environment, LoadedEnvironment, fitting
 from gym_runtime.environment.settings import agent_for, check_role_sampling
-from gym_runtime.errors import UNREADABLE, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError, described
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.complaints import bad_value
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
@@ -33,6 +34,7 @@ from gym_runtime.messages.names import is_mark, token
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_settings import RolloutSettings, Sampling, lay_over, seed_of
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
+from gym_runtime.messages.transcripts import plain
 
 _PARAMS = "responses_create_params"
 
@@ -385,7 +387,7 @@ def generated_rows(environment: LoadedEnvironment, name: str, limit: int | None)
 
     def lines() -> Iterator[bytes]:
         for row in make(limit, SEED):
-            yield msgspec.json.encode(row) + b"\n"
+            yield msgspec.json.encode(row, enc_hook=plain) + b"\n"
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -393,6 +395,9 @@ def generated_rows(environment: LoadedEnvironment, name: str, limit: int | None)
             write_whole(path, lines())
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror}") from error
-    except (TypeError, ValueError, AssertionError) as error:
-        raise UsageError(f"{name} cannot make its rows: {type(error).__name__}: {error}") from error
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = raised_at(error.__traceback__)
+        raise UsageError(f"{name} cannot make its rows: {described(error)} ({place})") from error
     return path

@@ -80,6 +80,7 @@ from .transcripts import as_text as as_text
 from .transcripts import chat_messages as chat_messages
 from .transcripts import content_text as content_text
 from .transcripts import conversation as conversation
+from .transcripts import plain as plain
 from .transcripts import readable_items as readable_items
 from .transcripts import response_items as response_items
 from .transcripts import split_thought as split_thought

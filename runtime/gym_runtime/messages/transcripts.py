@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 from msgspec import Raw
@@ -284,26 +284,53 @@ def response_items(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def encoded(value: Any) -> bytes:
-    """A value as JSON, where half a surrogate pair becomes U+FFFD.
+    """A value as JSON: half a surrogate pair becomes U+FFFD, and numpy's numbers and arrays become plain.
 
     Python's ``json`` reads such halves out of what a model wrote, and no JSON in UTF-8 can hold them.
+
+    Raises:
+        TypeError, ValueError, OverflowError, RecursionError: it cannot be JSON (`errors.NOT_JSON`).
 
     >>> encoded({"a": "\\ud83d", "b": "\\ud83d\\ude00"})
     b'{"a":"\\xef\\xbf\\xbd","b":"\\xf0\\x9f\\x98\\x80"}'
     """
     try:
-        return msgspec.json.encode(value)
+        return _encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_whole(value))
+        return _encode(whole(value))
 
 
-def _whole(value: Any) -> Any:
+@runtime_checkable
+class _Array(Protocol):
+    """An array or a scalar of numpy, torch or pandas; none of them is imported here."""
+
+    def tolist(self) -> object: ...
+
+
+def plain(value: object) -> object:
+    """A number or an array of numpy as plain values: for JSON encoders, which ask what they do not know.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(value, _Array):
+        return value.tolist()
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+_encode = msgspec.json.Encoder(enc_hook=plain).encode
+
+
+def whole(value: Any) -> Any:
+    """A value in whose texts half a surrogate pair is U+FFFD."""
+    if isinstance(value, str) and value.isascii():
+        return value
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
-        return {_whole(name): _whole(one) for name, one in cast("Mapping[Any, Any]", value).items()}
+        return {whole(name): whole(one) for name, one in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_whole(one) for one in cast("Sequence[Any]", value)]
+        return [whole(one) for one in cast("Sequence[Any]", value)]
     return value
 
 

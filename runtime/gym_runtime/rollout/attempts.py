@@ -26,7 +26,7 @@ import anyio
 
 from gym_runtime import clock, logs
 from gym_runtime.bus.interface import Bus
-from gym_runtime.cancellation import contained
+from gym_runtime.cancellation import contained, raised_at
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict
 from gym_runtime.errors import (
     DeadlineExceeded,
@@ -36,6 +36,7 @@ from gym_runtime.errors import (
     RuntimeFault,
     SessionLost,
     StaleWeights,
+    described,
     leaf,
 )
 from gym_runtime.logs import logger
@@ -79,6 +80,7 @@ class Attempts:
     _rollout: Rollout | None = None
     _started_s: float = field(default_factory=clock.monotonic)
     _lost: list[str] = field(default_factory=list[str])
+    _failed: str = ""
     stopped: bool = False
 
     def stop(self) -> None:
@@ -144,6 +146,7 @@ class Attempts:
                     if not error.retryable or tries >= self.task.max_attempts:
                         return self.failed(error)
                     logger().warning("an attempt failed and is repeated", error=str(error))
+                    self._failed = f"; attempt {self.number} had failed: {error}"
                     self._actors.meter.add(RETRIES, "agent", type(error).__name__)
                     # The next attempt must not follow a journal that this one contradicts, or stale answers.
                     restart = self.task.durability == "result" or isinstance(
@@ -151,9 +154,12 @@ class Attempts:
                     )
                     if restart:
                         self._lost.append(f"{type(error).__name__}: {error.message}")
-                except Exception as error:  # noqa: BLE001 - the handler boundary: an agent's bug fails its rollout
+                # The handler boundary: an agent's bug, or its `sys.exit`, fails its rollout and no other.
+                except (Exception, SystemExit) as error:  # noqa: BLE001
                     logger().exception("an agent raised")
-                    fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="agent")
+                    fault = RuntimeFault(
+                        f"{described(error)} ({raised_at(error.__traceback__)})", stage="agent"
+                    )
                     return self.failed(fault)
                 if restart:
                     # Before the journal is discarded, because the journal names the session to close.
@@ -248,6 +254,9 @@ class Attempts:
 
     def failed(self, error: GymError) -> RolloutRecord:
         """The record of a rollout that failed for good."""
+        if isinstance(error, DeadlineExceeded) and self._failed:
+            # Its time may have gone by while it was tried again for another reason.
+            error = DeadlineExceeded(f"{error}{self._failed}", stage=error.stage)
         return self._record(Failed(fault=error.fault()), None)
 
     def leave(self) -> None:

@@ -17,7 +17,14 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gym_runtime import clock
-from gym_runtime.errors import UNREADABLE, ConversationUnknown, DeadlineExceeded, ModelUnavailable, leaf
+from gym_runtime.errors import (
+    UNREADABLE,
+    ConversationUnknown,
+    DeadlineExceeded,
+    ModelUnavailable,
+    UsageError,
+    leaf,
+)
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import ID_BYTES, Ids, Prefix, ids_after
 from gym_runtime.messages.responses import NULL, Response, decode_response
@@ -254,7 +261,11 @@ def _identity(params: Raw, items: Sequence[Raw] = (), before: blake2b | None = N
 
 def _hash(whole: blake2b, items: Sequence[Raw]) -> None:
     for item in items:
-        whole.update(item)
+        try:
+            whole.update(item)
+        except TypeError as error:
+            what = f"an item of the conversation is {item!r}; it must be JSON: user_message(TEXT), or Raw(…)"
+            raise UsageError(what, stage="agent") from error
         whole.update(b"\n")
 
 

@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Headers, Incoming
-from gym_runtime.cancellation import asked_for
+from gym_runtime.cancellation import asked_for, raised_at
 from gym_runtime.errors import (
     UNREADABLE,
     Busy,
@@ -33,6 +33,7 @@ from gym_runtime.errors import (
     ModelError,
     ResourceError,
     RuntimeFault,
+    described,
 )
 from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, encode, receive_request
@@ -309,9 +310,11 @@ class Service:
             )
         except GymError as error:
             return self._failure(error, budget)
-        except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad call ends no worker
+        # A worker's handler boundary: one bad call ends no worker, nor does `sys.exit` in an adapter.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             logger().exception("a handler raised", kind=self.kind, pool=pool)
-            return self._failure(RuntimeFault(f"{type(error).__name__}: {error}"), budget)
+            place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
+            return self._failure(RuntimeFault(f"{described(error)} ({place})"), budget)
 
     def _continued_span(
         self, pool: str, request: Request[Any], headers: Headers | None

@@ -152,7 +152,7 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str, near: Sequence[Servi
     # only be made in the main thread. What isolated verifications need, their processes import side by side.
     logs.logger().info("loading environments", environments=list(pool.names))
     started_s = time.monotonic()
-    loaded = [catalogue.environment(name) for name in pool.names]
+    loaded = catalogue.environments(pool.names)
     for environment in loaded:
         requirements.require(environment)
     logs.logger().info(

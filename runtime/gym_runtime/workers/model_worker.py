@@ -22,7 +22,15 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.cancellation import contained
-from gym_runtime.errors import UNREADABLE, GymError, ModelError, ModelRefused, ModelUnavailable, RuntimeFault
+from gym_runtime.errors import (
+    UNREADABLE,
+    GymError,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    RuntimeFault,
+    described,
+)
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import shortened
@@ -256,7 +264,7 @@ class ModelWorker:
             reply = msgspec.structs.replace(reply, fault=ModelRefused(what, stage="model").fault())
         except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad command ends no worker
             logger().exception("a control command raised")
-            fault = RuntimeFault(f"{type(error).__name__}: {error}", stage="model").fault()
+            fault = RuntimeFault(described(error), stage="model").fault()
             reply = msgspec.structs.replace(reply, fault=fault)
         if incoming.reply:
             await self._bus.publish(incoming.reply, calls.encode(reply))

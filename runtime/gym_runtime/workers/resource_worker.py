@@ -17,7 +17,7 @@ from msgspec import Raw
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment import usage
-from gym_runtime.environment.catalogue import declaration
+from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.resource import Resource

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import statistics
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +16,6 @@ from typing import Any, cast
 import msgspec
 from gym_runtime import Episode, Pending, Verdict, make_response
 from gym_runtime.environment import (
-    DOMAINS,
     SERVER_ERROR,
     Example,
     LoadedEnvironment,
@@ -33,7 +30,6 @@ from gym_runtime.environment import (
     hearing,
     judge_recorded,
     no_verdicts,
-    place,
     requirements,
     schema_problems,
     session_of,
@@ -42,7 +38,9 @@ from gym_runtime.environment import (
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError, from_fault
 from gym_runtime.messages import Candidate
 
+from gym_testing.checks.hints import hints, on_the_class, unawaited
 from gym_testing.checks.stored_row import without_input
+from gym_testing.memory.memory_store import MemoryStore
 
 CHECK_BLOCKED_S = 0.5
 """What a step of the event loop may take: ten times the 50 ms of a worker, as the machine may be busy."""
@@ -61,10 +59,6 @@ ODD_ANSWERS: tuple[Scripted, ...] = (
 """A role that says nothing, stops short, or only thinks."""
 BROKEN_ARGUMENTS = ("{}", "", "{", "[]", "null", '"text"', '{"a": "\\ud800"}', '{"a":' + 9999 * "[")
 WRONG_VALUES: tuple[Any, ...] = ({"wrong": "type"}, ["wrong type"], "wrong type", 0.5, True)
-
-MUTABLE = (list, dict, set, bytearray, deque)
-DATA = (*MUTABLE, int, float, str, bytes, tuple, frozenset, type(None))
-"""Of attributes of a class. Methods and descriptors hold no state of an author's."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -170,58 +164,25 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     if not fits.passed:  # every other rule would say the same
         return [fits]
     findings: list[Finding] = []
-    before = _on_the_class(subject.resource.session_type)
+    before = on_the_class(subject.resource.session_type)
     rules = {**RULES, **(ROLE_RULES if subject.resource.roles else {})}
-    for rule, problems in rules.items():
-        blocked: list[str] = []
-        async with watching(CHECK_BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
-            findings.append(await _finding(rule, problems, subject))
-        if blocked:
-            findings.append(_blocking(rule, blocked[0]))
-    findings += _hints(subject, before)
+    rules |= SAVE_RULES if subject.resource.saves else {}
+    with unawaited() as forgotten:
+        for rule, problems in rules.items():
+            blocked: list[str] = []
+            async with watching(CHECK_BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
+                findings.append(await _finding(rule, problems, subject))
+            if blocked:
+                findings.append(_blocking(rule, blocked[0]))
+    if forgotten:
+        findings.append(Finding("what is asynchronous is awaited", False, "; ".join(forgotten)))
+    findings += [
+        Finding(rule, True, detail, warning=True)
+        for rule, detail in hints(environment, subject.resource, before)
+    ]
     if all(finding.passed for finding in findings):
         findings.append(Finding("time to verify", True, f"{await _verify_us(subject):.0f} µs"))
     return findings
-
-
-def _hints(subject: Subject, before: dict[tuple[type, str], str]) -> Iterator[Finding]:
-    """What is probably a mistake and breaks no rule.
-
-    Args:
-        before: `_on_the_class` before the examples were played.
-    """
-    undescribed = [
-        tool.name for tool in subject.resource.tools.values() if not tool.definition()["description"]
-    ]
-    if undescribed:
-        detail = f"{', '.join(undescribed)}: the model reads the first line of a tool's docstring"
-        yield Finding("every tool has a docstring", True, detail, warning=True)
-    domain = subject.environment.definition.domain
-    near = difflib.get_close_matches(domain, DOMAINS, n=1, cutoff=0.85)
-    if near and domain not in DOMAINS:
-        detail = f"'{domain}' is a domain of your own; did you mean '{near[0]}'?"
-        yield Finding("the domain is the one that is meant", True, detail, warning=True)
-    after = _on_the_class(subject.resource.session_type)
-    for (owner, name), value in after.items():
-        changed = before.get((owner, name)) != value
-        if changed or (isinstance(vars(owner)[name], MUTABLE) and not name.isupper()):
-            moved = ", and it changed while the examples were played" if changed else ""
-            detail = (
-                f"{place(owner)}{owner.__name__}.{name} is kept on the class, so all sessions of a worker "
-                f"share it{moved}; give each session its own: self.{name} = … in open"
-            )
-            yield Finding("no state is kept on the class", True, detail, warning=True)
-
-
-def _on_the_class(session: type) -> dict[tuple[type, str], str]:
-    """The data that an author's session class and its bases have as attributes, with what each holds."""
-    return {
-        (owner, name): repr(cast("object", value))
-        for owner in session.__mro__
-        if owner.__module__.partition(".")[0] not in ("gym_runtime", "builtins", "typing")
-        for name, value in vars(owner).items()
-        if not name.startswith("__") and isinstance(value, DATA)
-    }
 
 
 def _blocking(rule: str, place: str) -> Finding:
@@ -293,6 +254,18 @@ async def _gold(subject: Subject, example: Example) -> list[str]:
         verdict = await subject.judge(example, await examples.play(subject.resource, example))
     wrong = _scored(verdict, subject.environment.definition.gold_reward)
     return ["; ".join(dict.fromkeys([*wrong, *heard.raised, *heard.refused]))] if wrong else []
+
+
+@each_row
+async def _goes_on(subject: Subject, example: Example) -> list[str]:
+    """What a session has saved is all that another worker gets."""
+    played = await examples.play(subject.resource, example)
+    told, verdict = await examples.play_with_losses(subject.resource, example, MemoryStore())
+    again = "" if told == played else "; its answers differ, too"
+    if isinstance(verdict, Pending):
+        return ["its answers differ after on_restore"] if again else []
+    wrong = _scored(verdict, (await subject.judge(example, played)).reward)
+    return [f"{one} after save and on_restore{again}" for one in wrong]
 
 
 @each_row
@@ -498,3 +471,6 @@ RULES: dict[str, Rule] = {
 }
 ROLE_RULES: dict[str, Rule] = {"a role that fails is no reward": _roles_that_misbehave}
 """For environments that ask models in roles."""
+
+SAVE_RULES: dict[str, Rule] = {"a saved session goes on": _goes_on}
+"""For environments whose sessions save their state."""

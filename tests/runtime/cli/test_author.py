@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from gym_runtime import UnusableAnswer, make_response
 from gym_runtime.cli import main
+from gym_runtime.environment import ScriptedAnswers, catalogue, examples
 
 SHAPES = {
     **dict.fromkeys(["verify", "session", "episode", "benchmark"], ""),
@@ -38,6 +40,17 @@ def test_a_new_environment_keeps_the_contract(shape: str, capsys: pytest.Capture
     assert len(report["findings"]) >= 9
     assert all(set(finding) == {"rule", "passed", "detail", "warning"} for finding in report["findings"])
     assert not any(finding["warning"] for finding in report["findings"])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("said", ["", "It is fine.", "YES and NO"])
+async def test_a_new_judges_answer_without_a_label_is_no_reward(said: str) -> None:
+    assert main.run(["new", "unlabelled", "--shape", "judge"]) == 0
+    environment = catalogue.environment("unlabelled")
+    resource, first = environment.resource, examples.read(environment)[0]
+    session = await resource.open(first.row, ScriptedAnswers({"judge": [said]}).models(resource.roles))
+    with pytest.raises(UnusableAnswer, match="neither YES nor NO"):
+        await resource.verify(session, make_response("A bird is an animal that flies."))
 
 
 def test_a_new_agent_keeps_the_contract_of_agents(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from gym_runtime import Episode, Reply, Session, Step, Task, Verdict
+from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Verdict
 from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.errors import ModelUnavailable, ResourceError, UsageError
@@ -169,6 +170,43 @@ async def test_errors_of_the_runtime_pass_through_a_verifier() -> None:
     with pytest.raises(ModelUnavailable) as caught:
         await resource.verify(await resource.open(ROW), SILENCE)
     assert failure_class(caught.value.fault()) == "judge_failed"
+
+
+class Careless(Session[Task]):
+    def __init__(self, task: Task) -> None:
+        self.count = 0
+
+
+@pytest.mark.anyio
+async def test_a_session_that_forgets_its_parent_says_so() -> None:
+    with pytest.raises(ResourceError, match=r"Careless.__init__ does not call super\(\).__init__\(task\)"):
+        await Resource(Careless).open(ROW)
+
+
+class Verifier:
+    async def __call__(self, task: Task, reply: Reply) -> Verdict:
+        return Verdict(1.0)
+
+    async def judge(self, task: Task, reply: Reply) -> Verdict:
+        return Verdict(1.0)
+
+
+class UndecodableTask(Task):
+    rule: lambda: 1  # type: ignore[valid-type]
+
+
+def judges_the_undecodable(task: UndecodableTask, reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+
+def test_what_cannot_be_read_is_one_line() -> None:
+    assert Environment(resource=Verifier().judge, description="A bound method is a function.").resource
+    for verify in (Verifier(), functools.partial(judge_as, 1)):
+        with pytest.raises(UsageError, match=r"it must be a function verify\(task, reply\)"):
+            Environment(resource=verify, description="No function.")
+    with pytest.raises(UsageError, match="UndecodableTask has a field that no JSON can be: ") as caught:
+        Resource(judges_the_undecodable)
+    assert "\n" not in str(caught.value)
 
 
 class Fragile(Session[GoalTask]):

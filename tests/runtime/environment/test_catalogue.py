@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -59,6 +60,65 @@ def test_environments_are_named_one_by_one_or_in_a_list(workdir: Path) -> None:
     setting = 'reasoning-gym:x?a=["b", "c"],,'
     assert several([setting]) == (setting,)
     assert several([f"mcqa,{url},mcqa,nosuch"]) == ("mcqa", url, "mcqa", "nosuch")
+
+
+def test_two_files_of_one_name_are_refused(workdir: Path) -> None:
+    for folder in ("one", "two"):
+        (workdir / folder).mkdir()
+        (workdir / folder / "twin.py").write_text(OWN)
+    with pytest.raises(UsageError, match="both the environment 'twin': rename a file"):
+        catalogue.environments(["one/twin.py", "mcqa", "two/twin.py"])
+    twice = catalogue.environments(["one/twin.py", "./one/twin.py", "mcqa"])
+    assert [one.name for one in twice] == ["twin", "twin", "mcqa"]
+
+
+OTHERS = """
+from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
+
+for name in ("mcqa", "greeting", "lacking"):
+    try:
+        print(catalogue.environment(name).name)
+    except UsageError as error:
+        print(error)
+"""
+
+
+def test_a_name_that_two_packages_offer_is_refused(workdir: Path) -> None:
+    package, metadata = workdir / "greetings", workdir / "greetings-1.0.dist-info"
+    for folder in (package, metadata):
+        folder.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
+    # The key is that of the project's own package, too.
+    offered = "[gym_runtime.environments]\ngym_resources = greetings\n"
+    (metadata / "entry_points.txt").write_text(offered)
+    for name, text in {
+        "__init__": "",
+        "mcqa": OWN,
+        "greeting": OWN,
+        "lacking": "import nowhere_to_be_found",
+    }.items():
+        (package / f"{name}.py").write_text(text)
+    command = [sys.executable, "-c", OTHERS]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(workdir)}
+    )
+    twice, once, lacking = done.stdout.splitlines()
+    assert "greetings.mcqa" in twice
+    assert "gym_resources.mcqa" in twice
+    assert "are both the environment 'mcqa': rename or uninstall one, or name its file" in twice
+    assert once == "greeting"
+    assert lacking.endswith("'nowhere_to_be_found', which is not installed: pip install nowhere_to_be_found")
+
+
+def test_an_installed_environment_before_a_file_is_said(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "xstest.py").write_text(OWN)
+    assert catalogue.several(["xstest"]) == ("xstest",)
+    assert "'xstest' is an installed environment; for " in "".join(capsys.readouterr())
+    assert catalogue.several(["./xstest.py"]) == ("./xstest.py",)
+    assert "is an installed" not in "".join(capsys.readouterr())
 
 
 def test_an_environment_comes_with_its_name_its_resource_and_its_rows() -> None:

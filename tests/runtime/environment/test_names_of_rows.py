@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.client import make_pools
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue, declared, requirements
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.roles import Models
@@ -89,8 +89,8 @@ def test_reasoning_is_off_for_rows_that_name_that_agent() -> None:
     own = {"sampling": {"chat_template_kwargs": {"enable_thinking": True, "x": 1}}}
     assert kwargs("genrm_simple_agent_reasoning_off", **own) == {"enable_thinking": True, "x": 1}
 
-    declared = wire.encode(catalogue.declaration(catalogue.environment("genrm_compare")))
-    elsewhere = catalogue.from_declaration(decode_declaration(declared))
+    said = wire.encode(declared.declaration(catalogue.environment("genrm_compare")))
+    elsewhere = declared.from_declaration(decode_declaration(said))
     assert list(elsewhere.definition.agent_sampling) == ["genrm_simple_agent_reasoning_off"]
 
 
@@ -152,8 +152,8 @@ async def test_one_environment_is_served_under_two_names_with_different_settings
         assert (found.environment.name, json.loads(found.line)["grading_mode"]) == ("told_mcqa", mode)
 
     # A client that lacks the file fills rows in, too.
-    declared = wire.encode(catalogue.declaration(told))
-    elsewhere = catalogue.from_declaration(decode_declaration(declared))
+    said = wire.encode(declared.declaration(told))
+    elsewhere = declared.from_declaration(decode_declaration(said))
     row = RowReader(declared={"far_mcqa": elsewhere}).read(line("far_mcqa", **QUESTION))
     assert json.loads(row.line)["grading_mode"] == "lenient_answer_colon"
     requirements.require(told)

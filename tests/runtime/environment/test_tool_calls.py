@@ -101,6 +101,31 @@ def test_no_arguments_break_a_call(arguments: str) -> None:
     anyio.run(call)
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("number", ["nan", "-inf", "Infinity", "NaN"])
+async def test_a_number_that_is_none_is_refused(number: str) -> None:
+    class Bank(Session[Task]):
+        @tool
+        def pay(self, amount: float, note: str = "", more: list[float] = []) -> str:  # noqa: B006
+            """Pay an amount,
+            and say what for.
+
+            Further lines are for readers of the code.
+            """
+            return note
+
+    resource = Resource(Bank)
+    assert resource.tools["pay"].definition()["description"] == "Pay an amount, and say what for."
+    session = await resource.open(ROW)
+    for arguments in ({"amount": number}, {"amount": 1, "more": [1, number]}):
+        assert "Expected a finite number" in str(
+            await resource.call_tool(session, "pay", json.dumps(arguments))
+        )
+    assert (
+        await resource.call_tool(session, "pay", json.dumps({"amount": 1, "note": number})) == f'"{number}"'
+    )
+
+
 class LoudDesk(Desk):
     @tool
     def text(self) -> Text:

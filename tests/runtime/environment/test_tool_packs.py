@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from gym_runtime import Environment, Reply, Session, Task, ToolPack, Verdict, tool
 from gym_runtime.environment import catalogue, examples
-from gym_runtime.environment.catalogue import declaration
+from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.isolated import Delegate
 from gym_runtime.environment.replaying import rejudge, session_of
 from gym_runtime.environment.requirements import offered_packs, require

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,80 @@ def test_a_tool_that_cannot_be_offered_is_one_line(session: type[Session[Any]], 
     assert f"the tool 'deposit' {problem}" in message
     assert message.startswith(f"{Path(__file__)}:")
     assert "\n" not in message
+
+
+def as_static() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @staticmethod
+        @tool
+        def buy(what: str) -> None: ...
+
+    return Shop
+
+
+def as_property() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @property
+        @tool
+        def buy(self) -> None: ...
+
+    return Shop
+
+
+def marked_class_method() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @tool
+        @classmethod
+        def buy(cls, what: str) -> None: ...
+
+    return Shop
+
+
+def twice() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @tool
+        def buy(self) -> None: ...
+
+        @tool(name="buy")
+        def purchase(self) -> None: ...
+
+    return Shop
+
+
+def named_badly() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @tool(name="buy a thing")
+        def buy(self) -> None: ...
+
+    return Shop
+
+
+def without_self() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @tool
+        def buy() -> None: ...  # type: ignore[misc]
+
+    return Shop
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (as_static, "Shop.buy is a staticmethod; a tool must be a method, which has self"),
+        (as_property, "Shop.buy is a property; a tool must be a method"),
+        (marked_class_method, "@tool marks a method, which has self, and not <classmethod"),
+        (twice, "Shop has two tools with the name 'buy'"),
+        (named_badly, "the tool's name is 'buy a thing'; it must be 1 to 64 letters"),
+        (without_self, "the tool 'buy' has no parameter self"),
+    ],
+)
+def test_what_would_be_no_tool_or_another_one_is_refused(
+    made: Callable[[], type[Session[Task]]], problem: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Resource(made())
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 class Bank(Session[Task]):

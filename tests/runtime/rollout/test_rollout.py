@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from gym_runtime import clock
 from gym_runtime.adapters import Rollout
-from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError
+from gym_runtime.errors import DeadlineExceeded, ModelUnavailable, ResourceError, TaskError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL, FunctionCall, decode_params, decode_response, user_message
 from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
@@ -123,6 +123,14 @@ async def test_an_answer_is_kept_and_counted(services: Services) -> None:
     (asked,) = services.requests.items
     assert calls.decode_model_call(asked.body).return_tokens
     assert (asked.rollout, asked.attempt, asked.deadline_s) == ("run.0.0", 1, rollout.deadline_s)
+
+
+@pytest.mark.parametrize("item", [{"role": "user", "content": "hi"}, "hi"])
+async def test_an_item_that_is_no_json_says_what_one_is(services: Services, item: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"an item of the conversation is .*hi.*; it must be JSON: user_message"
+    ):
+        await services.rollout().respond([item])
 
 
 @pytest.mark.parametrize("body", [b'{"output": 5}', b'{"output": [{"type": "function_call"}]}', b'"text"'])

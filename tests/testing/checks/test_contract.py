@@ -36,6 +36,31 @@ environment = Environment(resource=Goal, description="Say the goal.")
 """
 
 
+SAVING = """
+class Goal(Session[GoalTask]):
+    async def open(self) -> None:
+        self.looked = 0
+
+    @tool
+    def look(self, at: str) -> int:
+        "Look at something."
+        self.looked += 1
+        return self.looked
+
+    async def save(self) -> dict[str, int]:
+        return {"looked": self.looked}
+
+    async def on_restore(self, saved: dict[str, int]) -> None:
+        self.looked = saved["looked"]
+
+    async def verify(self, reply: Reply) -> Verdict:
+        return Verdict(float(reply.text == self.task.goal and self.looked > 1))
+
+environment = Environment(resource=Goal, description="Look twice, say the goal.")
+"""
+SAVED = "a saved session goes on"
+
+
 CRASHING = SESSION.format(look="1 / len(at)").replace("at: str", "at: str = ''")
 
 
@@ -68,9 +93,11 @@ GOLDS = [{**row, "gold": {"turns": row["goal"], "roles": {"judge": ["YES"]}}} fo
 CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "x"}'}
 
 
-def with_tool(**changes: Any) -> list[dict[str, Any]]:
+def with_tool(looks: int = 1, **changes: Any) -> list[dict[str, Any]]:
     params = {"input": "hi", "tools": [{**LOOK, **changes}]}
-    return [{**row, "responses_create_params": params, "gold": [CALL, row["goal"]]} for row in rows()]
+    return [
+        {**row, "responses_create_params": params, "gold": [*[CALL] * looks, row["goal"]]} for row in rows()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +105,7 @@ def with_tool(**changes: Any) -> list[dict[str, Any]]:
     [
         (VERIFY, rows()),
         (SESSION.format(look="at"), with_tool()),
+        (SAVING, with_tool(looks=2)),
         (EPISODE, rows()),
         (EPISODE, [{**row, "gold": ["first", [row["goal"]]]} for row in rows()]),
     ],
@@ -148,6 +176,24 @@ async def test_a_sound_environment_of_each_shape_passes(
             with_tool(parameters={"type": "object", "properties": {"where": {"type": "string"}}}),
         ),
         ("bad calls are answered", "look({}) broke the tool", CRASHING, with_tool()),
+        (
+            SAVED,
+            "own.jsonl:1: scores 0 instead of 1 after save and on_restore; its answers differ, too",
+            SAVING.replace('= saved["looked"]', "= 0"),
+            with_tool(looks=2),
+        ),
+        (
+            SAVED,
+            "own.jsonl:1: ResourceError: Goal has save but no on_restore",
+            SAVING.replace("on_restore", "restore"),
+            with_tool(looks=2),
+        ),
+        (
+            SAVED,
+            "own.jsonl:1: ResourceError: what save returned is not JSON",
+            SAVING.replace('{"looked": self.looked}', "object()"),
+            with_tool(looks=2),
+        ),
     ],
 )
 async def test_what_breaks_a_rule_is_found(
@@ -265,6 +311,14 @@ async def test_a_tool_without_a_docstring_is_a_warning(tmp_path: Path) -> None:
     found = await warnings(tmp_path, body, with_tool())
     assert found == {"every tool has a docstring": found["every tool has a docstring"]}
     assert found["every tool has a docstring"].startswith("look: ")
+
+
+async def test_a_question_that_is_not_awaited_is_found(tmp_path: Path) -> None:
+    body = VERIFY.replace("def verify", "async def look() -> None: ...\n\nasync def verify").replace(
+        "    return", "    look()\n    return"
+    )
+    found = await broken(tmp_path, body, rows())
+    assert found == {"what is asynchronous is awaited": "coroutine 'look' was never awaited"}
 
 
 async def test_a_task_that_takes_anything_is_found(tmp_path: Path) -> None:

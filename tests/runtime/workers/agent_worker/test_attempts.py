@@ -27,7 +27,7 @@ from gym_testing.small_system import (
     row,
     small_system,
 )
-from runtime.workers.agent_worker.agents import fault_of, make, row_of
+from runtime.workers.agent_worker.agents import fault_of, make, message_of, row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +54,16 @@ async def test_the_number_of_attempts_is_bounded(system: SmallSystem, max_attemp
     assert fault_of(record) == ("model", "model", True)
     assert record.attempt == max_attempts
     assert {context.attempt for _, context in engine.calls.items} == set(range(1, max_attempts + 1))
+
+
+async def test_a_rollout_that_runs_out_of_time_says_what_its_last_attempt_failed_of(
+    system: SmallSystem,
+) -> None:
+    await system.add_model(Engine(by_attempt={1: [ModelUnavailable("a page in HTML")], 2: [Hang()]}))
+    await system.add_agent()
+    (record,) = await system.make(rollout_spec(row(), timeout_s=200))
+    assert fault_of(record) == ("deadline", "model", False)
+    assert message_of(record).endswith("; attempt 1 had failed: a page in HTML")
 
 
 async def test_attempts_go_on_counting_from_where_an_interrupted_run_stopped(system: SmallSystem) -> None:

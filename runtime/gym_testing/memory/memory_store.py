@@ -1,4 +1,4 @@
-"""A store of saved parts for tests and benchmarks of a container's files."""
+"""Where a session saves its larger parts, in memory: for tests of `save` and `on_restore`."""
 
 from __future__ import annotations
 
