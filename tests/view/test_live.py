@@ -92,7 +92,11 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
     [
         ([], 5, "No worker is alive"),
         ([worker("agent", "loop"), worker("model", "policy")], 5, "No worker serves environment 'quiz'"),
-        (parts(FREE, FREE, FULL)[1:], 5, "No worker serves model 'policy', for which rollouts wait: gym-runt"),
+        (
+            parts(FREE, FREE, FULL)[1:],
+            5,
+            "No worker serves model 'policy', for which rollouts wait: gym",
+        ),
         (parts(FULL, FREE, FULL), 5, "The engines of model 'policy' are the limit, 100 of 100"),
         (parts({**FREE, "load": 1.0}, FREE, FULL), 5, "The engines of model 'policy' are the limit"),
         (parts(FREE, FULL, FULL), 5, "The workers of environment 'quiz' are the limit"),
