@@ -153,7 +153,7 @@ class Link:
                             break
                         await anyio.sleep(RECONNECT_S[0])
             if self.denied(sid) or self.denied(self._echo_sid):
-                raise handshake.unheard(self._where.shown, inbox)
+                raise handshake.unheard(self._where.shown, inbox, self._dialler.role)
             if not self._is_up.is_set():
                 raise handshake.unreachable(self._where.shown, failure)
             if self.max_payload < handshake.MIN_MAX_PAYLOAD:
