@@ -16,6 +16,7 @@ BROKER_LINGER_S = 28.0
 """How long it waits for workers to finish their work: a little longer than `DRAIN_S`, and less than
 platforms wait."""
 
+_STORE = "jetstream-"
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
 # Nodes tell each other and clients of themselves by name: their certificates do not hold the addresses.
@@ -84,7 +85,7 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def store(self) -> Path:
         """The folder of this node's streams."""
-        return self.folder.absolute() / f"jetstream-{self.name}"
+        return self.folder.absolute() / f"{_STORE}{self.name}"
 
     @property
     def monitor_address(self) -> str:
@@ -102,7 +103,7 @@ def configure(plan: BrokerPlan) -> Path:
     """Write keys, certificates, join files and the configuration; its path.
 
     Raises:
-        UsageError: the plan contradicts itself, or the folder cannot be used.
+        UsageError: the plan contradicts itself or what the folder holds, or the folder cannot be used.
     """
     host, port = plan.address
     if plan.nodes and plan.name not in plan.nodes:
@@ -115,6 +116,7 @@ def configure(plan: BrokerPlan) -> Path:
             f"--leaf-of: {plan.folder} has no site.seed; it must begin as a copy of the folder of a broker "
             "that was started with --leaves"
         )
+    _look_for_streams(plan)
     folder = plan.folder.absolute()
     here = () if host in ("0.0.0.0", "::", "[::]") else (host.strip("[]"),)
     hosts = [*plan.hosts, plan.name, socket.getfqdn(), *here, "localhost", "127.0.0.1"]
@@ -143,6 +145,18 @@ def configure(plan: BrokerPlan) -> Path:
     lines = [f"{name}: {_quoted(value)}\n" for name, value in settings.items()]
     identities.write_secret(path, "".join(lines) + 'include "identities.conf"\n' + text)
     return path
+
+
+def _look_for_streams(plan: BrokerPlan) -> None:
+    """Refuse a broker alone that would begin without the streams of its folder, under another name."""
+    if plan.nodes or plan.leaf_of or plan.store.exists():
+        return
+    others = sorted(one.name.removeprefix(_STORE) for one in plan.folder.glob(f"{_STORE}*"))
+    if others:
+        raise UsageError(
+            f"{plan.folder} has the runs of broker {' and '.join(others)}, and this one is {plan.name}: "
+            f"name it, --node {others[-1]}, or move {_STORE}{others[-1]} away to begin without them"
+        )
 
 
 def _with_sites(plan: BrokerPlan, text: str) -> str:

@@ -170,6 +170,17 @@ def test_half_of_an_authority_is_refused_and_stays(tmp_path: Path, kept: str, lo
     assert read_join(tmp_path / "join" / "agent.join").authority == (tmp_path / "ca.pem").read_text()
 
 
+def test_a_broker_does_not_begin_without_the_runs_of_its_folder_under_another_name(tmp_path: Path) -> None:
+    first = BrokerPlan(folder=tmp_path, node="one")
+    configure(first)
+    first.store.mkdir()
+    said = "has the runs of broker one, and this one is two: name it, --node one, or move jetstream-one away"
+    with pytest.raises(UsageError, match=said):
+        configure(BrokerPlan(folder=tmp_path, node="two"))
+    configure(first)
+    configure(BrokerPlan(folder=tmp_path, node="two", nodes=("one", "two", "three")))
+
+
 def own_authority(folder: Path, *extensions: str) -> None:
     """An authority that is in the folder before the broker."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", "ca.key", "-out", "ca.pem")
