@@ -148,14 +148,17 @@ def configure(plan: BrokerPlan) -> Path:
 
 
 def _look_for_streams(plan: BrokerPlan) -> None:
-    """Refuse a broker alone that would begin without the streams of its folder, under another name."""
-    if plan.nodes or plan.leaf_of or plan.store.exists():
+    """Refuse a broker that would begin without the streams of its folder, under another name."""
+    if plan.leaf_of or plan.store.exists():
         return
-    others = sorted(one.name.removeprefix(_STORE) for one in plan.folder.glob(f"{_STORE}*"))
-    if others:
+    found = {one.name.removeprefix(_STORE) for one in plan.folder.glob(f"{_STORE}*")}
+    # A new node of a cluster gets the streams of the others.
+    if found.isdisjoint(plan.nodes) and (others := sorted(found)):
+        # nats-server makes no cluster of the streams of a broker alone, nor the other way round.
+        first = "collect them as it was" if plan.nodes else f"name it, --node {others[-1]}"
         raise UsageError(
             f"{plan.folder} has the runs of broker {' and '.join(others)}, and this one is {plan.name}: "
-            f"name it, --node {others[-1]}, or move {_STORE}{others[-1]} away to begin without them"
+            f"{first}, or move {_STORE}{others[-1]} away to begin without them"
         )
 
 

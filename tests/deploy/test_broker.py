@@ -179,6 +179,8 @@ def test_a_broker_does_not_begin_without_the_runs_of_its_folder_under_another_na
         configure(BrokerPlan(folder=tmp_path, node="two"))
     configure(first)
     configure(BrokerPlan(folder=tmp_path, node="two", nodes=("one", "two", "three")))
+    with pytest.raises(UsageError, match="and this one is a: collect them as it was, or move jetstream-one"):
+        configure(BrokerPlan(folder=tmp_path, node="a", nodes=("a", "b", "c")))
 
 
 def own_authority(folder: Path, *extensions: str) -> None:
