@@ -155,10 +155,10 @@ def _look_for_streams(plan: BrokerPlan) -> None:
     # A new node of a cluster gets the streams of the others.
     if found.isdisjoint(plan.nodes) and (others := sorted(found)):
         # nats-server makes no cluster of the streams of a broker alone, nor the other way round.
-        first = "collect them as it was" if plan.nodes else f"name it, --node {others[-1]}"
+        named = "" if plan.nodes else f"name it, --node {others[-1]}, or "
         raise UsageError(
-            f"{plan.folder} has the runs of broker {' and '.join(others)}, and this one is {plan.name}: "
-            f"{first}, or move {_STORE}{others[-1]} away to begin without them"
+            f"{plan.folder} has the runs of broker {' and '.join(others)}, and this one is {plan.name}: {named}"
+            f"rename {_STORE}{others[-1]} to {plan.store.name} to go on with them, or move it away"
         )
 
 

@@ -174,12 +174,12 @@ def test_a_broker_does_not_begin_without_the_runs_of_its_folder_under_another_na
     first = BrokerPlan(folder=tmp_path, node="one")
     configure(first)
     first.store.mkdir()
-    said = "has the runs of broker one, and this one is two: name it, --node one, or move jetstream-one away"
+    said = "has the runs of broker one, and this one is two: name it, --node one, or rename jetstream-one to"
     with pytest.raises(UsageError, match=said):
         configure(BrokerPlan(folder=tmp_path, node="two"))
     configure(first)
     configure(BrokerPlan(folder=tmp_path, node="two", nodes=("one", "two", "three")))
-    with pytest.raises(UsageError, match="and this one is a: collect them as it was, or move jetstream-one"):
+    with pytest.raises(UsageError, match="this one is a: rename jetstream-one to jetstream-a to go on with"):
         configure(BrokerPlan(folder=tmp_path, node="a", nodes=("a", "b", "c")))
 
 
