@@ -154,11 +154,11 @@ def _look_for_streams(plan: BrokerPlan) -> None:
     found = {one.name.removeprefix(_STORE) for one in plan.folder.glob(f"{_STORE}*")}
     # A new node of a cluster gets the streams of the others.
     if found.isdisjoint(plan.nodes) and (others := sorted(found)):
-        # nats-server makes no cluster of the streams of a broker alone, nor the other way round.
+        # Renamed, a cluster takes over the streams of a broker alone, and the other way round.
         named = "" if plan.nodes else f"name it, --node {others[-1]}, or "
         raise UsageError(
-            f"{plan.folder} has the runs of broker {' and '.join(others)}, and this one is {plan.name}: {named}"
-            f"rename {_STORE}{others[-1]} to {plan.store.name} to go on with them, or move it away"
+            f"{plan.folder} has the runs of broker {' and '.join(others)}, and this one is {plan.name}: "
+            f"{named}rename {_STORE}{others[-1]} to {plan.store.name} to go on with them, or move it away"
         )
 
 
