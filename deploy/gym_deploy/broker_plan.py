@@ -16,6 +16,7 @@ BROKER_LINGER_S = 28.0
 """How long it waits for workers to finish their work: a little longer than `DRAIN_S`, and less than
 platforms wait."""
 
+_STORE = "jetstream-"
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
 # Nodes tell each other and clients of themselves by name: their certificates do not hold the addresses.
@@ -84,7 +85,7 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def store(self) -> Path:
         """The folder of this node's streams."""
-        return self.folder.absolute() / f"jetstream-{self.name}"
+        return self.folder.absolute() / f"{_STORE}{self.name}"
 
     @property
     def monitor_address(self) -> str:
@@ -102,7 +103,7 @@ def configure(plan: BrokerPlan) -> Path:
     """Write keys, certificates, join files and the configuration; its path.
 
     Raises:
-        UsageError: the plan contradicts itself, or the folder cannot be used.
+        UsageError: the plan contradicts itself or what the folder holds, or the folder cannot be used.
     """
     host, port = plan.address
     if plan.nodes and plan.name not in plan.nodes:
@@ -115,6 +116,7 @@ def configure(plan: BrokerPlan) -> Path:
             f"--leaf-of: {plan.folder} has no site.seed; it must begin as a copy of the folder of a broker "
             "that was started with --leaves"
         )
+    _look_for_streams(plan)
     folder = plan.folder.absolute()
     here = () if host in ("0.0.0.0", "::", "[::]") else (host.strip("[]"),)
     hosts = [*plan.hosts, plan.name, socket.getfqdn(), *here, "localhost", "127.0.0.1"]
@@ -143,6 +145,21 @@ def configure(plan: BrokerPlan) -> Path:
     lines = [f"{name}: {_quoted(value)}\n" for name, value in settings.items()]
     identities.write_secret(path, "".join(lines) + 'include "identities.conf"\n' + text)
     return path
+
+
+def _look_for_streams(plan: BrokerPlan) -> None:
+    """Refuse a broker that would begin without the streams of its folder, under another name."""
+    if plan.leaf_of or plan.store.exists():
+        return
+    found = {one.name.removeprefix(_STORE) for one in plan.folder.glob(f"{_STORE}*")}
+    # A new node of a cluster gets the streams of the others.
+    if found.isdisjoint(plan.nodes) and (others := sorted(found)):
+        # Renamed, a cluster takes over the streams of a broker alone, and the other way round.
+        named = "" if plan.nodes else f"name it, --node {others[-1]}, or "
+        raise UsageError(
+            f"{plan.folder} has the runs of broker {' and '.join(others)}, and this one is {plan.name}: "
+            f"{named}rename {_STORE}{others[-1]} to {plan.store.name} to go on with them, or move it away"
+        )
 
 
 def _with_sites(plan: BrokerPlan, text: str) -> str:

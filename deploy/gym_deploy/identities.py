@@ -54,15 +54,15 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
         leaves: there are other sites.
 
     Raises:
-        UsageError: openssl is missing or fails, or the folder cannot be written.
+        UsageError: openssl is missing or fails, the folder cannot be written, or half of the authority is
+            missing.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / "join").mkdir(mode=0o700, exist_ok=True)
         with _alone(folder):
             authority, key = folder / "ca.pem", folder / "ca.key"
-            if not key.exists():
-                _sign(authority, key, "/CN=gym-runtime", AUTHORITY)
+            _make_authority(authority, key)
             names = ",".join(f"{'IP' if is_address(host) else 'DNS'}:{host}" for host in dict.fromkeys(hosts))
             by = ["-CA", str(authority), "-CAkey", str(key)]
             # Made for each start: the names may be others.
@@ -78,6 +78,19 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
                 write_secret(folder / "join" / f"{name}.join", write_join(join))
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: {error.strerror or error}") from error
+
+
+def _make_authority(certificate: Path, key: Path) -> None:
+    # All join files out there hold the certificate: another one would lock their workers out, silently.
+    there = [path for path in (certificate, key) if path.exists()]
+    if len(there) == 1:
+        [missing] = {certificate, key} - set(there)
+        raise UsageError(
+            f"{there[0]} is there and {missing.name} is missing: restore it from a copy of the folder, "
+            f"or delete {there[0].name} for a new authority and hand out the new join files"
+        )
+    if not there:
+        _sign(certificate, key, "/CN=gym-runtime", AUTHORITY)
 
 
 @contextmanager

@@ -43,17 +43,21 @@ def start(worker: str = "", *, lines: bool = False) -> None:
     """Set logging up in this process. ``GYM_LOG_LEVEL`` is debug, info, warning (default) or error.
 
     Args:
-        lines: lines for people in pipes and files, too, as with ``GYM_LOG_FORMAT=lines``.
+        lines: lines for people in pipes and files, too, as with ``GYM_LOG_FORMAT=lines``; ``json`` is JSON on
+            a terminal, too.
 
     Raises:
-        UsageError: the variable has another value.
+        UsageError: a variable has another value.
     """
     name = os.environ.get("GYM_LOG_LEVEL") or "warning"
     level = LEVELS.get(name.lower())
     if level is None:
         raise UsageError(f"GYM_LOG_LEVEL is '{name}'; it must be one of {', '.join(LEVELS)}")
+    form = os.environ.get(FORMAT_VARIABLE, "").lower()
+    if form not in ("", "lines", "json"):
+        raise UsageError(f"{FORMAT_VARIABLE} is '{form}'; it must be lines or json")
     terminal = sys.stderr.isatty()
-    lines = lines or terminal or os.environ.get(FORMAT_VARIABLE) == "lines"
+    lines = form == "lines" or (form != "json" and (lines or terminal))
     # Plain tracebacks: rich ones show local variables, among them keys and passwords.
     renderer: Any = (
         structlog.dev.ConsoleRenderer(

@@ -20,6 +20,7 @@ from gym_view import selection
 from gym_view.atif import Tokens, from_atif, to_atif
 from gym_view.atif_reading import BadDocument
 from gym_view.drafts import draft_of
+from gym_view.index import IndexedRow
 from gym_view.index_entry import OUTCOMES
 from gym_view.once import rollouts_once
 from gym_view.training_data import NO_ROW, Exported
@@ -55,17 +56,26 @@ def export(
     left_out: dict[str, int] = {}
     written: list[str] = []
 
+    def leave_out() -> None:
+        left_out[NO_ROW] = left_out.get(NO_ROW, 0) + 1
+
+    def readable(path: Path) -> Iterator[IndexedRow]:
+        for row in rollouts_once(path):
+            if OUTCOMES[row.entry.outcome] == "unreadable":
+                leave_out()
+            else:
+                yield row
+
     def documents() -> Iterator[tuple[str, bytes]]:
         for path in files:
-            rows = (row for row in rollouts_once(path) if OUTCOMES[row.entry.outcome] != "unreadable")
-            places = selection.judged(rows, best_of=best_of, min_reward=min_reward)
+            places = selection.judged(readable(path), best_of=best_of, min_reward=min_reward)
             with path.open("rb") as file:
                 for place in places:
                     file.seek(place.offset)
                     try:
                         row = _decode(with_images(file.read(place.size), path.parent))
                     except UNREADABLE:
-                        left_out[NO_ROW] = left_out.get(NO_ROW, 0) + 1
+                        leave_out()
                         continue
                     name = ".".join(str(_index(row.get(f"_ng_{one}_index"))) for one in ("task", "rollout"))
                     yield (name if len(files) == 1 else f"{path.stem}-{name}"), _encode(to_atif(row, tokens))

@@ -7,6 +7,7 @@ slice each, so a small file does not wait for a large one.
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -106,7 +107,15 @@ def _torn(line: bytes) -> bool:
 
 
 def main() -> None:
-    """Serve one parent until it closes our standard input."""
+    """Serve one parent until it closes our standard input, or has ended."""
+    try:
+        _serve()
+    except BrokenPipeError:
+        # An ordinary end says that what is buffered has no reader, and aborts where `listen` still reads.
+        os._exit(0)
+
+
+def _serve() -> None:
     asked: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def listen() -> None:

@@ -36,7 +36,8 @@ def limit(view: View) -> str:
     if view.unserved:
         kind, name = view.unserved[0]
         noun = {"resource": "environment"}.get(kind, kind)
-        return f"No worker serves {noun} '{name}', for which rollouts wait: gym-runtime start {kind}:{name}."
+        remedy = "model --model PROVIDER/NAME" if (kind, name) == ("model", "policy") else f"{kind}:{name}"
+        return f"No worker serves {noun} '{name}', for which rollouts wait: gym-runtime start {remedy}."
     paused = [one for one in view.workers if one.state == "paused" and one.pools]
     if paused:
         return f"Model '{paused[0].pools[0]}' is paused: rollouts wait until its weights are resumed."

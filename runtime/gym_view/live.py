@@ -117,7 +117,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         queues: rollouts that wait for an agent, and that agents have, by agent.
         shares: which part of their rollouts' time agents waited for each hop, 0 to 1, since the last reading.
         rollouts_per_s: of all agents.
-        unserved: agents and environments that active runs ask for and no worker serves.
+        unserved: agents, environments and models that active runs ask for and no worker serves.
     """
 
     at_s: float
@@ -294,4 +294,5 @@ def _unserved(status: Status) -> list[tuple[str, str]]:
     ]
     wanted = {("agent", name) for run in active for name in run.agents}
     wanted |= {("resource", name) for run in active for name in run.environments}
+    wanted |= {("model", name) for run in active for name in run.models}
     return sorted(wanted - served)

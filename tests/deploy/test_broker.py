@@ -154,6 +154,35 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
 
 
+@pytest.mark.parametrize(("kept", "lost"), [("ca.pem", "ca.key"), ("ca.key", "ca.pem")])
+def test_half_of_an_authority_is_refused_and_stays(tmp_path: Path, kept: str, lost: str) -> None:
+    plan = BrokerPlan(folder=tmp_path)
+    configure(plan)
+    before, joined = (tmp_path / kept).read_bytes(), (tmp_path / "join" / "agent.join").read_bytes()
+    (tmp_path / lost).unlink()
+    said = f"{kept} is there and {lost} is missing: restore it .*, or delete {kept}"
+    with pytest.raises(UsageError, match=said):
+        configure(plan)
+    assert (tmp_path / kept).read_bytes() == before
+    assert (tmp_path / "join" / "agent.join").read_bytes() == joined
+    (tmp_path / kept).unlink()
+    configure(plan)
+    assert read_join(tmp_path / "join" / "agent.join").authority == (tmp_path / "ca.pem").read_text()
+
+
+def test_a_broker_does_not_begin_without_the_runs_of_its_folder_under_another_name(tmp_path: Path) -> None:
+    first = BrokerPlan(folder=tmp_path, node="one")
+    configure(first)
+    first.store.mkdir()
+    said = "has the runs of broker one, and this one is two: name it, --node one, or rename jetstream-one to"
+    with pytest.raises(UsageError, match=said):
+        configure(BrokerPlan(folder=tmp_path, node="two"))
+    configure(first)
+    configure(BrokerPlan(folder=tmp_path, node="two", nodes=("one", "two", "three")))
+    with pytest.raises(UsageError, match="this one is a: rename jetstream-one to jetstream-a to go on with"):
+        configure(BrokerPlan(folder=tmp_path, node="a", nodes=("a", "b", "c")))
+
+
 def own_authority(folder: Path, *extensions: str) -> None:
     """An authority that is in the folder before the broker."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", "ca.key", "-out", "ca.pem")

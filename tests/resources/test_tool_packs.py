@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from gym_resources.packs import stateful_python
+from gym_resources.web_search.outside import replays
 from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.tools import SERVER_ERROR, ToolPacks, example, schema_problems, tools_of
 from gym_runtime.errors import UsageError
@@ -134,6 +135,12 @@ async def test_calls_of_one_python_session_wait_for_each_other(packs: ToolPacks)
         for _ in range(4):
             tasks.start_soon(count)
     assert sorted(answers) == ["1", "2", "3", "4"]
+
+
+def test_a_replay_that_is_misspelt_asks_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYM_REPLAY", "true")
+    with pytest.raises(UsageError, match="GYM_REPLAY=true: it must be 1, or 0 to ask outside"):
+        replays()
 
 
 @pytest.mark.timeout(120)

@@ -326,9 +326,11 @@ def test_files(tmp_path: Path) -> None:
     ]
     other = {**RICH, "agent_ref": {"name": "other"}}
     source = tmp_path / "rows.jsonl"
-    source.write_text("".join(json.dumps(one) + "\n" for one in [*rows, other]))
+    unreadable = '{"reward": 1, "text": "\\ud83d"}\n'
+    source.write_text("".join(json.dumps(one) + "\n" for one in [*rows, other]) + unreadable)
     done = atif_files.export([source], tmp_path / "all", tokens="all")
     assert sorted(Path(one).name for one in done.files) == ["3.1-2.json", "3.1.json", "3.2.json"]
+    assert done.left_out == {"the row is no JSON object in UTF-8": 1}
     assert atif_files.export([source], tmp_path / "best.jsonl", tokens="all", min_reward=0.5).rows == 2
     for names, expected in ((["all"], [RICH, other, rows[1]]), (["best.jsonl"], [RICH, other])):
         target = tmp_path / f"back-{len(expected)}.jsonl"

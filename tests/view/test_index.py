@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -297,3 +299,19 @@ def test_a_duration_of_any_size_fits_its_record(tmp_path: Path) -> None:
     rows = tmp_path / "out.jsonl"
     rows.write_bytes(b"".join(line(_gym={"duration_s": one}) + b"\n" for one in (1e300, -1e300, 2)))
     assert [row.entry.duration_s for row in index(rows)][1:] == [0.0, 2.0]
+
+
+def test_a_process_that_indexes_ends_in_silence_when_its_parent_is_gone(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes((line() + b"\n") * 20_000)
+    command = [sys.executable, "-m", "gym_view.indexing"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(str(rows)).encode() + b"\n")
+        process.stdin.flush()
+        assert not json.loads(process.stdout.readline())["done"]
+        process.stdout.close()
+        assert (process.wait(20), process.stderr.read()) == (0, b"")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from gym_runtime import clock
 from gym_runtime.bus.interface import QueueDepth
-from gym_runtime.client.status import RunProgress, Status
+from gym_runtime.client.status import RunProgress, Status, look
 from gym_runtime.messages import metric_names as names
+from gym_runtime.messages.run_control import RunControl, control_subject
 from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.meter import Meter
+from gym_testing.memory import MemoryBroker
 from gym_view.limit import limit
 from gym_view.live import Reading, View, view
 from gym_view.system_tables import engines
@@ -91,7 +95,12 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
     ("workers", "waiting", "expected"),
     [
         ([], 5, "No worker is alive"),
-        ([worker("agent", "loop")], 5, "No worker serves environment 'quiz'"),
+        ([worker("agent", "loop"), worker("model", "policy")], 5, "No worker serves environment 'quiz'"),
+        (
+            parts(FREE, FREE, FULL)[1:],
+            5,
+            "No worker serves model 'policy', for which rollouts wait: gym",
+        ),
         (parts(FULL, FREE, FULL), 5, "The engines of model 'policy' are the limit, 100 of 100"),
         (parts({**FREE, "load": 1.0}, FREE, FULL), 5, "The engines of model 'policy' are the limit"),
         (parts(FREE, FULL, FULL), 5, "The workers of environment 'quiz' are the limit"),
@@ -159,3 +168,16 @@ def test_a_worker_behind_a_slow_link_is_named() -> None:
     (model,) = [one for one in shown.workers if one.kind == "model"]
     (row,) = engines(shown)
     assert (model.state, model.about, row.bad) == ("slow link", "1.2 s to the broker and back", True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("paused", "left_s"), [(True, None), (False, pytest.approx(90, abs=30))])
+async def test_nothing_is_said_of_the_time_that_a_paused_run_takes(paused: bool, left_s: object) -> None:
+    run = RunInfo(run="r", total=100, created_s=clock.now() - 10.0)
+    async with MemoryBroker().connect() as bus:
+        for number in range(10):
+            await bus.commit(f"rollout.r.{number}.0", b"")
+        control = RunControl(run="r", paused=paused)
+        await bus.append(control_subject("r"), msgspec.json.encode(control))
+        found = (await look(bus, [run]))["r"]
+    assert (found.done, found.left_s) == (10, left_s)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from gym_data.web import Fetcher, Guard, Recording, Service
 from gym_runtime import ServiceUnavailable
-from gym_runtime.errors import UNREADABLE
+from gym_runtime.errors import UNREADABLE, UsageError
 
 RECORDING = "GYM_RECORDING"
 EXCLUDED = "GYM_EXCLUDED_DOMAINS"
@@ -58,8 +58,15 @@ def fetcher(
 
 
 def replays() -> bool:
-    """Whether tool packs play the recording that ``GYM_RECORDING`` names: if ``GYM_REPLAY`` is 1."""
-    return os.environ.get(REPLAY) == "1"
+    """Whether tool packs play the recording that ``GYM_RECORDING`` names: if ``GYM_REPLAY`` is 1.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    said = os.environ.get(REPLAY, "")
+    if said not in ("", "0", "1"):
+        raise UsageError(f"{REPLAY}={said}: it must be 1, or 0 to ask outside")
+    return said == "1"
 
 
 class _Property(msgspec.Struct):

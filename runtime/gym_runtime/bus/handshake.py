@@ -315,9 +315,9 @@ def too_small(where: str, max_payload: int) -> BrokerError:
     )
 
 
-def unheard(where: str, inbox: str) -> BrokerError:
+def unheard(where: str, inbox: str, role: str) -> BrokerError:
     """We may not listen where we are answered."""
     return BrokerError(
         f"the broker at {where} does not let these credentials listen on {inbox}: "
-        "they are for another kind of worker, or for another prefix"
+        f"they are not those of a {role}, or they are for another prefix"
     )

@@ -103,6 +103,7 @@ class Link:
         self._max_payload = 1024 * 1024  # asked for with each message, so not through nats-py's property
         self._client: Client | None = None
         self._lost = asyncio.Event()
+        self._denied = ""
         self._is_up = asyncio.Event()
         self._finished = False
         self._running = anyio.CancelScope()
@@ -152,7 +153,7 @@ class Link:
                             break
                         await anyio.sleep(RECONNECT_S[0])
             if self.denied(sid) or self.denied(self._echo_sid):
-                raise handshake.unheard(self._where.shown, inbox)
+                raise handshake.unheard(self._where.shown, inbox, self._dialler.role)
             if not self._is_up.is_set():
                 raise handshake.unreachable(self._where.shown, failure)
             if self.max_payload < handshake.MIN_MAX_PAYLOAD:
@@ -351,7 +352,9 @@ class Link:
         if kind == "publish" and subject == self._echo.lower():  # its refusal is an answer, too
             self._sending.echoed()
             return
-        log.warning("broker error", error=text)
+        if text != self._denied:  # once: what is denied may be asked again and again
+            self._denied = text
+            log.warning("broker error", error=text)
         # nats-py hands over the text in small letters.
         if kind == "publish":
             self._requests.deny(subject, f"the broker does not let these credentials publish to {subject!r}")

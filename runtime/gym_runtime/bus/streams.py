@@ -35,6 +35,9 @@ PAUSES = Pauses(0.05, 1.0)
 """Between tries of a request that was not answered."""
 STORE_PAUSES = Pauses(1.0, 8.0)
 """Between tries to store a message that the broker refuses."""
+RESTORED_AGAIN_S, REFUSED_AGAIN_S = 1.0, 10.0
+"""How long all requests of a process leave missing streams alone after one has tried to create them; the
+second, after the broker has refused it. Hundreds that wait would ask hundreds of times a second."""
 CREATED_S = 2.0
 """How long a stream is tried that the broker fails to store."""
 STORE_ANSWER_S = 10.0
@@ -64,7 +67,8 @@ NO_JETSTREAM = (
 )
 FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
 FULL_REMEDY = (
-    "make room at the broker, then go on with --resume (restart a nats-server that gym-runtime did not start)"
+    "make room at the broker (restart a nats-server that gym-runtime did not start), "
+    "then repeat the command; 'run' goes on with --resume"
 )
 
 
@@ -178,6 +182,8 @@ class StreamSetup:
     def __init__(self, link: Link, names: Names, replicas: int | None) -> None:
         self._link, self._names, self._replicas = link, names, replicas
         self._missing = ""
+        self._restoring = anyio.Lock()
+        self._exist, self._again_s = False, 0.0
 
     async def open(self, *, create: bool = True, needed: bool = False) -> None:
         """Create the streams that are missing. Without ``create`` only if no system has its streams there.
@@ -268,16 +274,24 @@ class StreamSetup:
 
         Why they are not is logged once, unless ``quiet``: this is tried again and again.
         """
-        # We are the first here, or a broker that lost its state directory has lost the streams as well.
-        try:
-            await self.open()
-        except (BrokerError, ConnectionLost) as error:
-            if not quiet and str(error) != self._missing:
-                self._missing = str(error)
-                log.warning("streams not created", error=str(error))
-            return False
-        self._missing = ""
-        return True
+        async with self._restoring:
+            if time.monotonic() < self._again_s:
+                return self._exist
+            self._exist, pause_s = True, RESTORED_AGAIN_S
+            # We are the first here, or a broker that lost its state directory has lost the streams as well.
+            try:
+                await self.open()
+            except (BrokerError, ConnectionLost) as error:
+                self._exist = False
+                if isinstance(error, BrokerError) and not error.silent:
+                    pause_s = REFUSED_AGAIN_S
+                if not quiet and str(error) != self._missing:
+                    self._missing = str(error)
+                    log.warning("streams not created", error=str(error))
+            else:
+                self._missing = ""
+            self._again_s = time.monotonic() + pause_s
+            return self._exist
 
 
 class Streams:

@@ -84,7 +84,9 @@ def collect(
                     display.add(record)
 
                 if workers is not None:
-                    for line in unserved(workers, agents=info.agents, environments=info.environments):
+                    for line in unserved(
+                        workers, agents=info.agents, environments=info.environments, models=info.models
+                    ):
                         display.note(line)
 
                 async with background() as tasks:

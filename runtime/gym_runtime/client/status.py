@@ -233,7 +233,13 @@ async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
     answers = {answer.worker: answer for answer in await fresh(bus, asked)}
     controls = await read_controls(bus) if asked else {}
     found = {run.run: await _progress(bus, run, answers.get(run.run)) for run in runs}
-    return {run: replace(one, control=controls.get(run)) for run, one in found.items()}
+    return {run: _controlled(one, controls.get(run)) for run, one in found.items()}
+
+
+def _controlled(found: RunProgress, control: RunControl | None) -> RunProgress:
+    # When a paused run ends is not known.
+    paused = control is not None and control.paused
+    return replace(found, control=control, left_s=None if paused else found.left_s)
 
 
 async def read_controls(bus: Bus) -> dict[str, RunControl]:

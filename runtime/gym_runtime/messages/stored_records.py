@@ -127,6 +127,12 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int | None = None
     alarms: list[Alarm] = []
 
+    @property
+    def models(self) -> list[str]:
+        """The pool of models that rollouts ask, as ``agents`` are pools; none if it is not known."""
+        # A run names PROVIDER/NAME where the pool with the usual name served that when it began.
+        return ["policy"] if "/" in self.model else [self.model] if self.model else []
+
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who asked to cancel something or to drain, by their own account: nothing proves it.

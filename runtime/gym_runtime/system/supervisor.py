@@ -312,7 +312,7 @@ def main() -> int:
         return 2
     setproctitle("gym-runtime supervisor")
     if system.log_lines:
-        os.environ[logs.FORMAT_VARIABLE] = "lines"
+        os.environ[logs.FORMAT_VARIABLE] = os.environ.get(logs.FORMAT_VARIABLE) or "lines"
     if system.weak_sandbox:
         from gym_sandbox import bubblewrap
 

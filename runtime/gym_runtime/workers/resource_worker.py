@@ -113,7 +113,12 @@ class ResourceWorker:
         self.meter = self.service.meter
 
     async def run(self, *, ready: Callable[[], None]) -> None:
-        """Serve until cancelled; then every session is closed."""
+        """Serve until cancelled; then every session is closed.
+
+        Raises:
+            UsageError: see `kept_s`; not for each rollout that saves something.
+        """
+        kept_s()
         async with AsyncExitStack() as stack:
             for name in plugins(BESIDE):
                 await stack.enter_async_context(load_plugin(BESIDE, name)(self._bus))

@@ -78,9 +78,12 @@ def kept_s() -> float:
     """
     said = os.environ.get(KEPT, "0")
     try:
-        return max(0.0, float(said))
+        seconds = float(said)
     except ValueError:
-        raise UsageError(f"{KEPT}={said} is no number of seconds") from None
+        seconds = -1.0
+    if not seconds >= 0:
+        raise UsageError(f"{KEPT}={said}: it must be a number of seconds, 0 or more")
+    return seconds
 
 
 async def keep_state(store: Store, saved: Raw) -> Raw:

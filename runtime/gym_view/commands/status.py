@@ -90,7 +90,8 @@ def _show_status(reading: Reading, before: Reading | None) -> None:
         waiting = [run for run in active if not has_all(run, found.progress.get(run.run))]
         agents = sorted({name for run in waiting for name in run.agents})
         environments = sorted({name for run in waiting for name in run.environments})
-        for line in unserved(found.workers, agents=agents, environments=environments):
+        models = sorted({name for run in waiting for name in run.models})
+        for line in unserved(found.workers, agents=agents, environments=environments, models=models):
             console.print(line, soft_wrap=True)
     else:
         console.print("no run is active")

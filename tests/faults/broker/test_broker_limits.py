@@ -72,7 +72,7 @@ async def test_a_full_disk_stops_a_run_with_one_line_and_resume_completes_it(
         command.start("--state-dir", str(small_disk / "broker"))
         assert await command.status() == 1, command.log
         (complaint,) = complaints(command)
-        assert "make room at the broker, then go on with --resume" in complaint
+        assert "then repeat the command; 'run' goes on with --resume" in complaint
         assert 0 < len(command.rows()) < ROLLOUTS
         enlarge = ["mount", "-o", "remount,size=400m", str(small_disk)]
         await anyio.run_process(enlarge)

@@ -40,7 +40,7 @@ from runtime.cli.started import SCRIPT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 
-REMEDY = "make room at the broker, then go on with --resume"
+REMEDY = "then repeat the command; 'run' goes on with --resume"
 SLOTS = 4
 TASKS = 12
 

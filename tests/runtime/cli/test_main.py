@@ -182,14 +182,36 @@ def test_a_password_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hunter2" not in err
 
 
-def test_a_level_of_logs_that_there_is_none_of(
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("GYM_LOG_LEVEL", "infoo", "is 'infoo'; it must be one of debug, info, warning, error"),
+        ("GYM_LOG_FORMAT", "xml", "is 'xml'; it must be lines or json"),
+    ],
+)
+def test_a_setting_of_logs_that_there_is_none_of(
+    variable: str,
+    value: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(variable, value)
+    assert main.run(["run", "mcqa", "--model", "scripted/echo"]) == 2
+    assert capsys.readouterr().err == f"gym-runtime: {variable} {said}\n"
+
+
+@pytest.mark.slow
+def test_a_setting_of_workers_that_is_no_number_is_refused_before_a_rollout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GYM_LOG_LEVEL", "infoo")
-    assert main.run(["run", "mcqa", "--model", "scripted/echo"]) == 2
-    expected = "gym-runtime: GYM_LOG_LEVEL is 'infoo'; it must be one of debug, info, warning, error\n"
-    assert capsys.readouterr().err == expected
+    monkeypatch.setenv("GYM_SAVED_KEPT_S", "1 day")
+    assert main.run(["run", "mcqa", "--limit", "1", "--model", "scripted/echo"]) == 2
+    said = "gym-runtime: GYM_SAVED_KEPT_S=1 day: it must be a number of seconds, 0 or more\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_an_error_in_a_task_group_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

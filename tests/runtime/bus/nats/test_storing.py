@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -17,7 +18,7 @@ from gym_runtime.bus.wire import NO_HEADERS
 from gym_runtime.errors import BrokerError, ConnectionLost
 from gym_runtime.retrying import Pauses
 from gym_runtime.system.private_broker import Broker
-from runtime.bus.conftest import linked
+from runtime.bus.conftest import StartServer, linked
 from runtime.bus.nats.links import link_of
 
 
@@ -310,3 +311,42 @@ async def test_an_election_of_a_leader_is_waited_out(
         await bus.forget("rollout.>")
         assert await bus.counts("rollout.>") == {}
         assert told >= {"CONSUMER.CREATE", "STREAM.INFO", "STREAM.PURGE"}
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_hundreds_that_wait_for_missing_streams_do_not_each_ask_for_them(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = 'publish: { allow: ">", deny: "$JS.API.STREAM.CREATE.>" }'
+    users = f"users: [{{ user: agent, password: x, permissions: {{ {denied} }} }}]"
+    url, _ = start_server(f'jetstream {{ store_dir: "{tmp_path / "store"}" }}\nauthorization {{ {users} }}')
+    url = url.replace("nats://", "nats://agent:x@")
+    asked: list[str] = []
+    once = streams.StreamSetup._once
+
+    async def counted(
+        setup: streams.StreamSetup, verb: str, body: dict[str, Any] | None = None
+    ) -> streams.Answer:
+        asked.append(verb)
+        return await once(setup, verb, body)
+
+    monkeypatch.setattr(streams.StreamSetup, "_once", counted)
+    tried = 0
+    async with connect(url, role="agent") as bus:
+        ask = link_of(bus).ask
+
+        async def tries(subject: str, payload: bytes, **more: Any) -> RawAnswer:
+            nonlocal tried
+            tried += subject.startswith("gym.journal.")
+            return await ask(subject, payload, **more)
+
+        monkeypatch.setattr(link_of(bus), "ask", tries)
+        async with anyio.create_task_group() as tasks:
+            for number in range(300):
+                tasks.start_soon(bus.append, f"journal.{number}", b"")
+            with anyio.fail_after(20):
+                while tried < 1000:
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+    assert asked == ["INFO", "STREAM.CREATE.gym_TASKS"]
