@@ -40,8 +40,9 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import BLOB_BYTES, HEADER_BYTES
+from gym_runtime.bus.jetstream_answers import Kept
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.streams import LIFE_S, Kept, Streams
+from gym_runtime.bus.streams import LIFE_S, Streams
 from gym_runtime.bus.wire import run_of
 from gym_runtime.errors import UNREADABLE, BrokerError, PayloadTooLarge
 

@@ -19,12 +19,13 @@ from gym_runtime import clock
 from gym_runtime.bus.blobs import Blobs, Damaged, Inline, is_reference
 from gym_runtime.bus.identity import credentials_for, names_file, parse, read_join, trust
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop
+from gym_runtime.bus.jetstream_answers import Kept
 from gym_runtime.bus.link import Link, Role
 from gym_runtime.bus.pull import Rank, Slots
 from gym_runtime.bus.puller import Puller, open_queue
 from gym_runtime.bus.receiving import Traffic
 from gym_runtime.bus.stream_reader import Reader
-from gym_runtime.bus.streams import NO_CONSUMER, Kept, Streams
+from gym_runtime.bus.streams import NO_CONSUMER, Streams
 from gym_runtime.bus.wire import NO_HEADERS, Names, checked, is_pattern
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.logs import logger

@@ -18,8 +18,9 @@ import anyio
 import msgspec
 
 from gym_runtime.bus.interface import Headers
+from gym_runtime.bus.jetstream_answers import Answer, Kept
 from gym_runtime.bus.link import Link
-from gym_runtime.bus.streams import Answer, Kept, Streams
+from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import Stamp, is_completed, status
 from gym_runtime.errors import BrokerError
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, PATIENCE_S

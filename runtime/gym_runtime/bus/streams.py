@@ -21,6 +21,7 @@ import anyio
 import msgspec
 
 from gym_runtime.bus.interface import Headers
+from gym_runtime.bus.jetstream_answers import Answer, Kept, decode_answer
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.receiving import RawAnswer
 from gym_runtime.bus.wire import NO_HEADERS, Names, checked, decode, status
@@ -70,66 +71,6 @@ FULL_REMEDY = (
     "make room at the broker (restart a nats-server that gym-runtime did not start), "
     "then repeat the command; 'run' goes on with --resume"
 )
-
-
-class ApiError(msgspec.Struct, frozen=True):
-    """Why the broker does not do it; ``err_code`` is one of the constants above, or 0."""
-
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A stored message; headers and data in base64."""
-
-    seq: int = 0
-    subject: str = ""
-    hdrs: str = ""
-    data: str = ""
-
-
-class State(msgspec.Struct, frozen=True):
-    """How many messages a stream has under each subject, where that was asked for."""
-
-    subjects: dict[str, int] | None = None
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Any answer of JetStream. Each request fills the fields that it is about.
-
-    Attributes:
-        streams: how many the account has, over all systems.
-        total: how many subjects match, over all pages of `State.subjects`.
-        num_pending, num_ack_pending: of a consumer.
-    """
-
-    error: ApiError | None = None
-    seq: int = 0
-    streams: int = 0
-    config: dict[str, Any] = {}
-    state: State = State()
-    total: int = 0
-    purged: int = 0
-    message: Found = Found()
-    num_pending: int = 0
-    num_ack_pending: int = 0
-
-    @property
-    def err_code(self) -> int:
-        return 0 if self.error is None else self.error.err_code
-
-
-_decode_answer = msgspec.json.Decoder(Answer).decode
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """One stored message, as it is in the stream."""
-
-    subject: str
-    headers: Headers
-    payload: bytes
-    sequence: int
 
 
 ESSENTIALS: dict[str, dict[str, Any]] = {
@@ -267,7 +208,7 @@ class StreamSetup:
                 f"{error}: streams that are missing are created by 'gym-runtime status' with a client's "
                 "credentials"
             ) from error
-        return _decode_answer(answer.payload)
+        return decode_answer(answer.payload)
 
     async def restored(self, *, quiet: bool = False) -> bool:
         """Create the streams that are missing; says whether they exist now.
@@ -373,7 +314,7 @@ class Streams:
         give_up_s, backoff = time.monotonic() + PATIENCE_S, Backoff(PAUSES)
         while True:
             answer, _ = await self.ask(f"$JS.API.{verb}", payload, patience_s=patience_s)
-            found = _decode_answer(answer.payload)
+            found = decode_answer(answer.payload)
             if found.error is None or found.err_code == expected:
                 return found
             # A broker that lost its directory, or a first client, has the stream in a moment.
@@ -436,7 +377,7 @@ class Streams:
                     attempts += 1
                     continue
                 attempts += sent
-                stored = _decode_answer(answer.payload)
+                stored = decode_answer(answer.payload)
                 if stored.error is None:
                     return stored.seq
                 said = stored.error.description

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from gym_runtime.bus import stream_reader, streams
 from gym_runtime.bus.interface import Headers, Record
+from gym_runtime.bus.jetstream_answers import Answer
 from gym_runtime.bus.nats import NatsBus, connect
 from gym_runtime.bus.receiving import RawAnswer
 from gym_runtime.bus.wire import NO_HEADERS
@@ -325,9 +326,7 @@ async def test_hundreds_that_wait_for_missing_streams_do_not_each_ask_for_them(
     asked: list[str] = []
     once = streams.StreamSetup._once
 
-    async def counted(
-        setup: streams.StreamSetup, verb: str, body: dict[str, Any] | None = None
-    ) -> streams.Answer:
+    async def counted(setup: streams.StreamSetup, verb: str, body: dict[str, Any] | None = None) -> Answer:
         asked.append(verb)
         return await once(setup, verb, body)
 
