@@ -145,10 +145,8 @@ async def play(resource: Resource, example: Example, answers: ScriptedAnswers | 
         if isinstance(session, Episode):
             await resource.reset(session)
         for turn in example.turns:
-            response = make_response(*turn)
-            output += decode_response(response).output
-            output += await _answers(resource, session, response)
-    return _encode({"id": "gold", "status": "completed", "output": output})
+            output += await _played(resource, session, turn)
+    return _whole_response(output)
 
 
 async def play_with_losses(
@@ -168,17 +166,25 @@ async def play_with_losses(
         if isinstance(session, Episode):
             await resource.reset(session)
         for turn in example.turns:
-            response = make_response(*turn)
-            output += decode_response(response).output
-            output += await _answers(resource, session, response)
+            output += await _played(resource, session, turn)
             saved = await resource.saved(session)
             if saved != NULL:
                 await resource.close(session)
                 session = await resource.open(example.row, models, store=store, restore=saved)
-        response = _encode({"id": "gold", "status": "completed", "output": output})
+        response = _whole_response(output)
         return response, await resource.verify(session, response)
     finally:
         await resource.close(session)
+
+
+def _whole_response(output: list[Raw]) -> bytes:
+    return _encode({"id": "gold", "status": "completed", "output": output})
+
+
+async def _played(resource: Resource, session: Session[Any], turn: GoldTurn) -> list[Raw]:
+    """A turn's items: the model's, then the environment's answers to them."""
+    response = make_response(*turn)
+    return [*decode_response(response).output, *await _answers(resource, session, response)]
 
 
 async def _answers(resource: Resource, session: Session[Any], response: bytes) -> list[Raw]:

@@ -84,7 +84,7 @@ def finite(name: str, value: object, stage: str = "verify") -> float:
     """A reward, or a part of it, as a float.
 
     Raises:
-        ResourceError: it is not a finite number; a bool is none, nor is an integer too large for a float.
+        ResourceError: it is no finite number. Booleans, and integers too large for a float, are refused, too.
     """
     with suppress(OverflowError):
         if value is not True and value is not False and isinstance(value, Real) and math.isfinite(value):
