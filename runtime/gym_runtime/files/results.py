@@ -203,8 +203,9 @@ class InputWriter:
             return task
         line, at = materialize(task), self._appender.end_bytes
         self._appender.append(line)
-        as_it_is = line.startswith(b"{") and self._appender.end_bytes == at + len(line) + 1
-        if len(line) < LONG_ROW_BYTES or not as_it_is:
+        # The file's line differs from the task's row if that has line breaks, or begins with a space.
+        same = line.startswith(b"{") and self._appender.end_bytes == at + len(line) + 1
+        if len(line) < LONG_ROW_BYTES or not same:
             return task
         # Before the task is published: whatever kills this process, the next one finds the input.
         self._appender.flush()
