@@ -85,7 +85,11 @@ def weights(shape: str) -> str:
 
 @contextmanager
 def served(folder: str, said: argparse.Namespace, **environment: str) -> Generator[ModelSettings]:
-    """A vLLM server with these weights; how this runtime calls it."""
+    """A vLLM server with these weights, or the one that runs there already; how this runtime calls it."""
+    settings = ModelSettings(provider="vllm", name="policy", urls=(f"{ROOT}/v1",))
+    if answers(f"{ROOT}/health"):
+        yield settings
+        return
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder),
         *("--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(PORT)),
@@ -102,7 +106,7 @@ def served(folder: str, said: argparse.Namespace, **environment: str) -> Generat
             if process.poll() is not None or time.monotonic() > until_s:
                 raise SystemExit(f"vLLM did not start: see {said.server_log}")
             time.sleep(0.5)
-        yield ModelSettings(provider="vllm", name="policy", urls=(f"{ROOT}/v1",))
+        yield settings
     finally:
         process.terminate()
         process.wait()
@@ -279,7 +283,7 @@ def topics_rows(count: int) -> list[dict[str, Any]]:
 
 
 def changed(model: Any, number: int) -> None:
-    """Other weights than before, near those of the model: noise of a thousandth of their size."""
+    """Other weights than before, near them: each tensor a few percent larger or smaller."""
     torch.manual_seed(number)
     with torch.no_grad():
         for one in model.parameters():
@@ -370,6 +374,7 @@ def train(said: argparse.Namespace) -> dict[str, Any]:
             write(step=step, held_out=round(statistics.fmean(scored), 4), error=round(error, 4))
             return round(statistics.fmean(scored), 3)
 
+        gym.update_weights(folder, "step-0")
         before = held_out(0)
         made = sync_trainer if said.what == "sync" else async_trainer
         trainer = made(folder, spec, said, write)
