@@ -2,8 +2,9 @@
 
 A folder of other runs may be named: python plot.py figures/signal > ../../docs/images/grpo-cpu-signal.svg
 
-Above the held-out reward, with its standard error; below the mean difference between the log-probabilities of
-trainer and engine, and the length of an answer in tokens.
+Above the held-out reward, with its standard error, or that of the steps' own rollouts (``figures/gpu``);
+below the mean difference between the log-probabilities of trainer and engine, and the length of an answer in
+tokens.
 """
 
 import json
@@ -78,7 +79,11 @@ def errors(
 def drawing(found: dict[str, list[Line]]) -> str:
     """The picture, as SVG."""
     parts = [f"<style>{STYLE}</style>", '<rect width="100%" height="100%" fill="#fff"/>']
-    parts += panel(found, "held_out", "Held-out reward, by step", 40, 220, 1.0)
+    held_out = all(sum("held_out" in line for line in lines) > 1 for lines in found.values())
+    name, title = (
+        ("held_out", "Held-out reward") if held_out else ("reward", "Mean reward of a step's rollouts")
+    )
+    parts += panel(found, name, f"{title}, by step", 40, 220, 1.0)
     parts += panel(
         found,
         "logp_difference",
@@ -106,6 +111,12 @@ def table(found: dict[str, list[Line]]) -> Iterator[str]:
         def mean(name: str, of: list[Line] = steps) -> float:
             return statistics.fmean(line[name] for line in of)
 
+        seconds = statistics.median(line["seconds"] for line in steps)
+        if first is last:
+            began, ended = (f"{one['reward']:.3f}" for one in (steps[0], steps[-1]))
+            gap = f"{mean('logp_difference'):.3f}"
+            yield f"| {run} | {steps[-1]['step']} | {began} | {ended} | {gap} | {seconds:.1f} |"
+            continue
         cells = [
             run,
             f"{steps[-1]['step']}",
@@ -116,7 +127,7 @@ def table(found: dict[str, list[Line]]) -> Iterator[str]:
             f"{mean('logp_difference'):.3f}",
             f"{mean('clipped'):.2%}",
             f"{mean('far'):.1%}",
-            f"{statistics.median(line['seconds'] for line in steps):.0f}",
+            f"{seconds:.0f}",
         ]
         yield f"| {' | '.join(cells)} |"
 

@@ -29,6 +29,7 @@ def drawn_by(script: str) -> ModuleType:
     [
         ("grpo_cpu/plot.py", "figures", "grpo-cpu.svg", "explanation/a-run-that-learns.md"),
         ("grpo_cpu/plot.py", "figures/signal", "grpo-cpu-signal.svg", "explanation/a-run-that-learns.md"),
+        ("grpo_cpu/plot.py", "figures/gpu", "grpo-gpu.svg", "explanation/a-run-that-learns.md"),
         ("self_play_cpu/curve.py", "figures", "self-play.svg", "how-to/several-seats.md"),
         ("signal_cpu/curves.py", "figures", "signal-cpu.svg", "how-to/signal.md"),
     ],
