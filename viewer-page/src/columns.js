@@ -94,12 +94,14 @@ export class Columns {
     Object.assign(field, { numbers, rows: this.rows, ranks: null });
   }
 
-  // A number to sort by: the value itself, or a text's place among all.
+  // A number to sort by: the value's place among all, numbers before texts.
   rank(name) {
     const field = this.field(name);
     if (!field.ranks) {
-      const order = new Map([...new Set(field.texts)].filter((text) => text !== null).sort().map((text, at) => [text, at]));
-      field.ranks = field.texts.map((text, i) => (text === null ? field.numbers[i] : order.get(text)));
+      // Numbers have places, too: a seed or a time has more digits than what is sorted (query.js).
+      const values = field.texts.map((text, i) => text ?? field.numbers[i]), numbers = values.filter((value) => typeof value === "number" && !Number.isNaN(value));
+      const order = new Map([...new Set(Float64Array.from(numbers).sort()), ...[...new Set(field.texts)].filter((text) => text !== null).sort()].map((value, at) => [value, at]));
+      field.ranks = values.map((value) => order.get(value));
     }
     return (i) => field.ranks[i] ?? NaN;
   }

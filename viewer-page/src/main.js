@@ -130,5 +130,7 @@ addEventListener("hashchange", () => (route.value = parse(location.hash)));
 addEventListener("popstate", () => (route.value = parse(location.hash)));
 // Links within the page change the state without loading anything.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie now
+// A note that is being typed is stored before the page goes.
+addEventListener("pagehide", () => document.activeElement?.blur());
 loadRuns();
 render(html`<${App} />`, document.getElementById("app"));
