@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser.chromium import Chromium, Page
-from browser.test_pages import opened, to
+from browser.test_pages import AXE, opened, to
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -188,3 +188,35 @@ async def test_a_board_of_many_tasks_draws_only_what_is_seen(chromium: Chromium,
     async with opened(chromium, tmp_path) as page:
         await to(page, "#/board?runs=a,b,c", "document.querySelectorAll('.board a.cell').length > 20")
         assert await page.eval("document.querySelectorAll('.board .line-at').length") < 60
+
+
+async def test_a_heat_map_of_a_torn_file_is_accessible(chromium: Chromium, tmp_path: Path) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm install in viewer-page")
+    (tmp_path / "torn.jsonl").write_text("".join(row(k, 0, k / 9) for k in range(4)) + row(4)[:-9])
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/torn/tasks?as=map", "document.querySelectorAll('a.cell b').length === 4")
+        await page.until("document.querySelector('.banner')")
+        await page.eval(AXE.read_text() + "; 0")
+        assert await page.eval("axe.run().then((all) => all.violations.map(({ id }) => id))") == []
+
+
+async def test_the_list_of_keys_keeps_the_focus_and_gives_it_back(chromium: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "some.jsonl").write_text("".join(row(k) for k in range(3)))
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/some/rollouts/0.0", "document.querySelectorAll('.row').length === 3")
+        await page.eval("document.querySelector('.row').focus()")
+        for close in ("Escape", "?", ""):
+            await page.press("?")
+            await page.until("document.activeElement.innerText === 'Close'")
+            assert await page.eval("document.querySelector('#query').checkVisibility()")
+            await page.eval("document.querySelector('#query').focus()")
+            assert await page.eval("document.activeElement.innerText") == "Close", "the page behind has it"
+            await page.press("j")
+            assert (await page.eval("location.hash")).endswith("/0.0")
+            if close:
+                await page.press(close)
+            else:
+                await page.click(".help button")
+            await page.until("!document.querySelector('.help')")
+            assert await page.eval("document.activeElement.matches('.row')")

@@ -30,6 +30,6 @@ export function Heat({ count, line, heads, first, low, high, label }) {
       <div class="grid head" style=${template}><span>${first}</span>${heads.map((head) => html`<span class="c-cell" title=${head}>${head}</span>`)}</div>
       <${List} count=${count} height=${32} label=${label} row=${(k) => {
         const { name, note, href, cells } = line(k);
-        return html`<div class="grid row" style=${template}><a class="name" data-cell=${`${k} -1`} href=${href}>${name}${note ? html` <small class="quiet">${note}</small>` : null}</a>${cells.map((cell, at) => (cell ? html`<a tabindex="-1" data-cell=${`${k} ${at}`} href=${cell.href} title=${cell.title} aria-label=${cell.title} class=${`cell ${Number.isNaN(cell.value) || cell.value === null ? "none" : `h${step(cell.value, low, high)}`}`}><b>${digits(cell.value)}</b><i style=${{ width: `${100 * share(cell.value || 0, low, high)}%` }}></i></a>` : html`<span></span>`))}</div>`;
+        return html`<div class="grid row" style=${template}><a class="name" data-cell=${`${k} -1`} href=${href}>${name}${note ? html` <small class="quiet">${note}</small>` : null}</a>${cells.map((cell, at) => (cell ? html`<a tabindex="-1" data-cell=${`${k} ${at}`} href=${cell.href} title=${cell.title} class=${`cell ${Number.isNaN(cell.value) || cell.value === null ? "none" : `h${step(cell.value, low, high)}`}`}><b>${digits(cell.value)}</b><i style=${{ width: `${100 * share(cell.value || 0, low, high)}%` }}></i></a>` : html`<span></span>`))}</div>`;
       }} /></div>`;
 }

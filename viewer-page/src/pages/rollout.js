@@ -61,7 +61,7 @@ export function Rollout({ run, i, back }) {
     ${got.error ? html`<div class="broken" role="alert"><strong>This row cannot be shown.</strong> ${got.error}</div>` : null}
     ${got.asks && !got.row && !got.text ? html`<div class="broken"><strong>This row is large: ${bytes(columns.size[i])}.</strong> <button onClick=${got.load}>Load it all the same</button></div>` : null}
     ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} card=${got.card} /><${Label} key=${i} run=${run} i=${i} id=${got.card.rollout_id} />
-      <div class="tabs" role="tablist" aria-label="Views of the rollout">${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
+      <div class="tabs" role="tablist" aria-label="Views of the rollout" onKeyDown=${({ key, target }) => (key === "ArrowRight" ? target.nextElementSibling : key === "ArrowLeft" ? target.previousElementSibling : null)?.focus()}>${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
         ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} card=${got.card} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} card=${got.card} />`}
       </div><//>`
@@ -159,11 +159,12 @@ function Commands({ run, i }) {
   const path = (run.about?.path ?? `${run.id}.jsonl`).replace(/\.jsonl$/, part === "failures" ? "_failures.jsonl" : ".jsonl");
   const file = /^[\w./~@%+,:-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`, env = columns.envs[columns.env[i]];
   const name = /^[\w.-]+$/.test(env) ? env : "NAME";
+  const rollout = `${run.id.replace(/[^\w.-]+/g, "-")}-${columns.task[i]}-${columns.rollout[i]}`; // what was made of another one may be there
   const one = `tail -c +${columns.offset[i] + 1} ${file} | head -n 1 > one.jsonl`;
   const flags = run.about?.flags ? ` ${run.about.flags}` : "";
-  const inputs = `grep -h '"_ng_task_index":${columns.task[i]},"_ng_rollout_index":${columns.rollout[i]}}' ${file.replace(/(_failures)?\.jsonl/, "_materialized_inputs.jsonl")} > task.jsonl`;
-  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${flags} --output again.jsonl`], ["See it in a terminal", `gym-runtime show ${file}:${columns.task[i]}.${columns.rollout[i]}`]];
-  return html`<details class="commands"><summary>Repeat it</summary>${all.map(([title, command]) => html`<div><h3>${title}</h3><${Copied} text=${command} /></div>`)}</details>`;
+  const inputs = `grep -h '"_ng_task_index":${columns.task[i]},"_ng_rollout_index":${columns.rollout[i]}[,}]' ${file.replace(/(_failures)?\.jsonl/, "_materialized_inputs.jsonl")} > task.jsonl`;
+  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged-${rollout}.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${flags} --output again-${rollout}.jsonl`], ["See it in a terminal", `gym-runtime show ${file}:${columns.task[i]}.${columns.rollout[i]}`]];
+  return html`<details class="commands"><summary>Repeat it</summary>${all.map(([title, command]) => html`<div><h2>${title}</h2><${Copied} text=${command} /></div>`)}</details>`;
 }
 
 export function Copied({ text }) {

@@ -18,7 +18,7 @@ export function RunPage({ run }) {
     ["pass@1", percent(all.pass_at[1]), ks.length ? tried(all, 1) : "for rewards from 0 to 1"],
     // Of the same tasks, so that more tries are never worse because other tasks are finished.
     ...(ks.length > 1 ? [figures.tries.tasks === all.pass_tasks[1] ? [`pass@${most}`, percent(all.pass_at[most]), tried(all, most)] : [`pass@1 → pass@${most}`, `${percent(figures.tries.pass_at[1])} → ${percent(all.pass_at[most])}`, tried(all, most)]] : []),
-    ["Rollouts", count(all.rollouts), known > all.rollouts ? `of ${count(known)} so far` : expected && expected !== all.rollouts ? `of ${count(expected)}` : plural(all.tasks, "task")],
+    ["Rollouts", count(all.rollouts), expected && expected !== all.rollouts ? `of ${count(expected)}` : known > all.rollouts ? `of ${count(known)} so far` : plural(all.tasks, "task")],
     ["Failed", failed(all) ? html`<a class="bad" href=${format(["run", run.id, "failures"])}>${count(failed(all))}</a>` : "0", all.outcomes.truncated ? `${count(all.outcomes.truncated)} truncated` : "none truncated"],
     ["Tokens out", short(all.output_tokens), `${short(all.input_tokens)} in`],
     ...(all.useful === null ? [] : [["Useful tokens", percent(all.useful), "in rollouts that differ from their group's mean"]]),
@@ -131,5 +131,5 @@ function Endings({ figures, to }) {
 function Environments({ figures, to }) {
   return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward with its standard error; rollouts in small figures.</p>
     <${Bars} rows=${figures.environments.slice(0, 8).map(({ environment: name, rollouts, mean, error }) => ({ label: name || "(unnamed)", count: Math.max(0, mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)}`), tone: "part",
-      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`} · ${short(rollouts)}${figures.run.useful_by_environment[name] === undefined ? "" : ` · ${percent(figures.run.useful_by_environment[name])} useful`}</small>` }))} /></section>`;
+      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`} · ${short(rollouts)}${figures.run.useful_by_environment[name] === undefined ? "" : html`<br />${percent(figures.run.useful_by_environment[name])} useful`}</small>` }))} /></section>`;
 }
