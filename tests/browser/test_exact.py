@@ -124,6 +124,20 @@ async def test_a_bar_of_failures_leads_to_those_of_its_stage(chromium: Chromium,
                 await page.until(f"document.querySelector('.under strong')?.innerText === {count!r}")
 
 
+async def test_a_line_that_is_no_json_takes_no_rollouts_place(chromium: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "torn.jsonl").write_text("no json\n" + row(0) + row(1) + "no json\n")
+    (tmp_path / "torn_failures.jsonl").write_text(row(3, reward=0, _ng_failure_class="model"))
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/torn/failures", "document.querySelectorAll('.failures tbody tr').length === 2")
+        assert await page.text("h1") == "3 failures"
+        assert "run again" not in await page.text(".headline")
+        await to(page, "#/run/torn/rollouts/0.0", "document.querySelector('form.label')")
+        assert await page.text(".heading h1") == "sea task 0 rollout 0"
+        assert await page.eval("document.querySelector('.row.chosen').hash") == "#/run/torn/rollouts/0.0"
+        assert await page.text(".under strong") == "5"
+        await to(page, "#/run/torn/rollouts/%400", "document.querySelector('.broken')")
+
+
 async def test_texts_that_turn_around_turn_nothing_else_around(chromium: Chromium, tmp_path: Path) -> None:
     (tmp_path / "turned.jsonl").write_text(
         "".join(row(k, color=BACKWARDS + "der", agent_ref={"name": BACKWARDS + "aes"}) for k in range(3))

@@ -61,6 +61,15 @@ def test_pass_at_1_of_tasks_is_that_of_the_run(tmp_path: Path) -> None:
     assert found.run.pass_at[1] == sum(one or 0.0 for one in passed) / len(passed)
 
 
+def test_a_line_that_is_no_json_makes_up_for_no_failure(tmp_path: Path) -> None:
+    fault: dict[str, Any] = {"_ng_failure": {"kind": "model"}, "_ng_failure_class": "model"}
+    found = run(tmp_path, [row(0, 0, reward=1.0)], [row(1, 0, **fault), row(2, 0, **fault)])
+    for name in ("run", "run_failures"):
+        with (tmp_path / f"{name}.jsonl").open("a") as file:
+            file.write("no json\n")  # without numbers of its own, it has that of its line: 1 and 2
+    assert page_figures(found).run.outcomes == {"completed": 1, "failed": 2, "unreadable": 2}
+
+
 def test_the_course_is_of_the_file_of_rollouts(tmp_path: Path) -> None:
     rollouts = [row(task, 0, reward=float(task >= 5)) for task in range(12)]
     found = page_figures(run(tmp_path, rollouts, [row(20, 0, _ng_failure_class="model")]))

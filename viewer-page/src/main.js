@@ -1,6 +1,6 @@
 // The page: its frame, which page is shown, and the keys.
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { computed, effect, signal } from "@preact/signals";
 import { html } from "./html.js";
 import { go, parse, route, format } from "./route.js";
@@ -106,7 +106,7 @@ const KEYS = [["j  k", "next and previous rollout"], ["n  p", "next and previous
 const closeHelp = () => document.querySelector("dialog")?.close();
 
 function Help() {
-  useEffect(() => document.querySelector("dialog").showModal(), []);
+  useLayoutEffect(() => document.querySelector("dialog").showModal(), []);
   return html`<dialog class="help" aria-label="Keys" onClose=${() => (help.value = false)} onClick=${(event) => event.target.tagName === "DIALOG" && closeHelp()}><div><h2>Keys</h2>
       <dl>${KEYS.map(([key, what]) => html`<dt>${key.split("  ").map((one) => html`<kbd>${one}</kbd>`)}</dt><dd>${what}</dd>`)}</dl>
       <button onClick=${closeHelp}>Close</button></div></dialog>`;

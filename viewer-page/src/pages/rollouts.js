@@ -7,7 +7,7 @@ import { FIELDS, FURTHER_ABOUT, withTerm } from "../query.js";
 import { further, known, rowsFor } from "../rows.js";
 import { Columns } from "../charts.js";
 import { List } from "../list.js";
-import { OUTCOMES } from "../columns.js";
+import { OUTCOMES, UNREADABLE } from "../columns.js";
 import { brief, count, plural, reward, short, span } from "../format.js";
 import { Reward } from "../rewards.js";
 import { Rollout } from "./rollout.js";
@@ -37,7 +37,7 @@ export function keys(key, run) {
 // The rollouts of a row's task.
 export function siblings(columns, i) {
   const found = [];
-  for (let k = 0; k < columns.rows; k++) if (columns.task[k] === columns.task[i] && columns.env[k] === columns.env[i] && !columns.hidden[k]) found.push(k);
+  for (let k = 0; k < columns.rows; k++) if (columns.task[k] === columns.task[i] && columns.env[k] === columns.env[i] && !columns.hidden[k] && columns.outcome[k] !== UNREADABLE) found.push(k);
   return found.sort((a, b) => columns.rollout[a] - columns.rollout[b]);
 }
 
