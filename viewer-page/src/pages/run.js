@@ -131,5 +131,5 @@ function Endings({ figures, to }) {
 function Environments({ figures, to }) {
   return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward with its standard error; rollouts in small figures.</p>
     <${Bars} rows=${figures.environments.slice(0, 8).map(({ environment: name, rollouts, mean, error }) => ({ label: name || "(unnamed)", count: Math.max(0, mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)}`), tone: "part",
-      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`} · ${short(rollouts)}${figures.run.useful_by_environment[name] === undefined ? "" : html`<br />${percent(figures.run.useful_by_environment[name])} useful`}</small>` }))} /></section>`;
+      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`}<br />${short(rollouts)}${figures.run.useful_by_environment[name] === undefined ? "" : ` · ${percent(figures.run.useful_by_environment[name])} useful`}</small>` }))} /></section>`;
 }
