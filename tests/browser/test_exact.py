@@ -21,7 +21,11 @@ ROLLOUTS = (
 
 
 def row(task: int, rollout: int = 0, reward: float = 1.0, **fields: Any) -> str:
-    given = {"responses_create_params": {"input": "x"}, "response": {"output": []}, "reward": reward}
+    given: dict[str, Any] = {
+        "responses_create_params": {"input": "x"},
+        "response": {"output": []},
+        "reward": reward,
+    }
     indices = {"_ng_task_index": task, "_ng_rollout_index": rollout, "agent_ref": {"name": "sea"}}
     return json.dumps({**given, **indices, **fields}) + "\n"
 
