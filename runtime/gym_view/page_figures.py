@@ -46,8 +46,8 @@ class Spread(msgspec.Struct, frozen=True):
 class TaskFigures(msgspec.Struct, frozen=True, array_like=True):
     """One task.
 
-    ``kind`` is `GroupFigures.kind`; ``spread`` the sample deviation of the rewards; ``passed`` the share of
-    rewards of 1, None if one is no share; ``tokens`` the mean output of a rollout.
+    ``kind`` is `GroupFigures.kind`; ``spread`` the sample deviation of the rewards; ``passed`` its pass@1
+    (`gym_runtime.files.PassScores`), None if a reward is no share; ``tokens`` the mean output of a rollout.
     """
 
     environment: str
@@ -191,7 +191,7 @@ def _task(group: GroupFigures, tokens: float) -> TaskFigures:
     rewards = group.ordered
     passed = None
     if rewards and all(0 <= reward <= 1 for reward in rewards):
-        passed = sum(reward >= 1 for reward in rewards) / len(rewards)
+        passed = mean(rewards) if set(rewards) <= {0.0, 1.0} else rewards[0]  # as in the run's pass@1
     spread_ = deviation(rewards) if group.kind == "mixed" else 0.0
     return TaskFigures(
         environment=group.environment,

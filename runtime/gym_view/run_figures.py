@@ -109,15 +109,23 @@ def rows_of(
             yield run.rollouts, row
         return
     for row in read(run.rollouts):
-        done.add((row.entry.task, row.entry.rollout))
+        if not _unreadable(row):
+            done.add((row.entry.task, row.entry.rollout))
         yield run.rollouts, row
     latest: dict[tuple[int, int], IndexedRow] = {}
     for row in (read_failures or read)(parts["failures"]):
         where = (row.entry.task, row.entry.rollout)
-        if where not in done:
+        if _unreadable(row):
+            yield parts["failures"], row
+        elif where not in done:
             latest[where] = row
     for row in latest.values():
         yield parts["failures"], row
+
+
+def _unreadable(row: IndexedRow) -> bool:
+    """A line that is no JSON: it is of no task, and its numbers are those of the line."""
+    return OUTCOMES[row.entry.outcome] == "unreadable"
 
 
 def groups_in(run: Run, read: Reader = indexed) -> Groups:
@@ -131,7 +139,7 @@ def _groups_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool) -> dict[tu
     groups: dict[tuple[str, int], GroupFigures] = {}
     for row in rows:
         entry = row.entry
-        if OUTCOMES[entry.outcome] == "unreadable":
+        if _unreadable(row):
             continue  # it is of no task
         where = (entry.environment, entry.task)
         group = groups.get(where)

@@ -16,7 +16,7 @@ CELLS = (
     "(e) => [...e.querySelectorAll('.cell, span:empty')].map({}))"
 )
 TEXTS, STEPS = CELLS.format("(e) => e.innerText"), CELLS.format("(e) => e.className.split(' ')[1] ?? ''")
-FOCUSED = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText"
+FOCUSED = "document.activeElement.title || document.activeElement.innerText"
 
 
 def write(path: Path, rewards: list[list[float | None]]) -> None:

@@ -42,6 +42,44 @@ async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path
         await page.until("document.querySelector('.label [name=note]')?.value === 'B is <b>right</b>'")
 
 
+async def test_a_note_that_is_typed_is_kept_however_one_leaves(
+    chromium: Chromium, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copy(runs / "quiz-a.jsonl", tmp_path / "quiz.jsonl")
+    labels = tmp_path / "quiz_labels.json"
+    async with opened(chromium, tmp_path) as page:
+        for at, leave in enumerate(("history.back()", "location.hash = '#/'", "location.reload()")):
+            await to(page, "#/run/quiz/rollouts", "!document.querySelector('form.label')")
+            await to(page, f"#/run/quiz/rollouts/0.{at}", "document.querySelector('form.label')")
+            await page.fill(".label [name=note]", leave)
+            await page.eval(leave)
+            with anyio.fail_after(20):
+                while not (labels.exists() and leave in labels.read_text()):
+                    await anyio.sleep(0.02)
+            await page.until("document.querySelector('.top')")
+
+
+async def test_a_list_follows_the_label_that_it_is_filtered_by(
+    chromium: Chromium, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copy(runs / "quiz-a.jsonl", tmp_path / "quiz.jsonl")
+    said = {rollout: {"label": "wrong"} for rollout in ("0.1", "0.2")}
+    (tmp_path / "quiz_labels.json").write_text(json.dumps(said))
+    found = "[...document.querySelectorAll('.row .c-task')].map((e) => e.innerText).join()"
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/quiz/rollouts/0.1?q=label%3Dwrong&sort=task", f"{found} === '0.1,0.2'")
+        await page.until("document.querySelector('form.label [name=label]').value === 'wrong'")
+        await page.fill(".label [name=label]", "right")
+        await page.eval("document.activeElement.blur()")
+        await page.until(f"{found} === '0.2'")
+        assert await page.text(".label small") == "stored"
+        await page.fill("#query", "label=right")
+        await page.until(f"{found} === '0.1'")
+        # What is typed now is not stored yet.
+        await page.fill(".label [name=label]", "right after all")
+        assert await page.text(".label small") == ""
+
+
 def _stored(path: Path) -> dict[str, str]:
     (stored,) = json.loads(path.read_text()).values()
     return stored

@@ -437,7 +437,7 @@ async def test_the_commands_that_repeat_a_rollout_work(
         again_judged = (await page.eval(shown))[1]
     assert "--judge" in again_judged or "--role=judge=scripted/" in again_judged
     assert "--role-sampling=judge.temperature=0" in again_judged
-    commands.append(again_judged.replace("again.jsonl", "judged-again.jsonl"))
+    commands.append(again_judged)
     for command in commands:
         ours = command.replace("gym-runtime", f"{sys.executable} -m gym_runtime.cli.main")
         done = await asyncio.create_subprocess_shell(
@@ -445,6 +445,26 @@ async def test_the_commands_that_repeat_a_rollout_work(
         )
         said = (await done.communicate())[0].decode()
         assert done.returncode == 0, f"{command}\n{said}"
-    again = [json.loads(line) for line in (tmp_path / "again.jsonl").read_bytes().splitlines()]
+    again = [json.loads(line) for line in (tmp_path / "again-quiz-a-0-1.jsonl").read_bytes().splitlines()]
     assert [row["_ng_task_index"] for row in again] == [0]
-    assert len((tmp_path / "judged.jsonl").read_bytes().splitlines()) == 1
+    assert len((tmp_path / "judged-quiz-a-0-1.jsonl").read_bytes().splitlines()) == 1
+
+
+async def test_a_fork_is_made_again(chromium: Chromium, runs: Path, tmp_path: Path) -> None:
+    ours = f"{sys.executable} -m gym_runtime.cli.main"
+    model, forks = "--model scripted/message", tmp_path / "forks.jsonl"
+    fork = f"{ours} fork {runs / 'office.jsonl'}:0.0@1 {model} --output {forks}"
+    subprocess.run(fork, shell=True, check=True, capture_output=True)  # noqa: ASYNC221
+    async with opened(chromium, forks) as page:
+        await to(page, "#/run/forks/rollouts/0.0", "document.querySelector('.verdict .fork')")
+        again = await page.eval("document.querySelectorAll('.commands pre')[1].textContent")
+    done = await asyncio.create_subprocess_shell(
+        again.replace("gym-runtime", ours),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said = (await done.communicate())[0].decode()
+    assert done.returncode == 0, said
+    (row,) = (tmp_path / "again-forks-0-0.jsonl").read_bytes().splitlines()
+    assert json.loads(row)["_gym"]["fork"]["turn"] == 1

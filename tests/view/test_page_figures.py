@@ -50,6 +50,26 @@ def test_a_run_is_drawn_by_task_environment_and_ending(tmp_path: Path) -> None:
     assert (found.rated, found.run.rollouts, found.run.mixed) == (3, 5, 1)
 
 
+def test_pass_at_1_of_tasks_is_that_of_the_run(tmp_path: Path) -> None:
+    rewards = ((0.5, 1.0), (1.0, 0.5), (0.0, 1.0), (0.0, 0.0))
+    rows = [
+        row(task, k, reward=reward) for task, group in enumerate(rewards) for k, reward in enumerate(group)
+    ]
+    found = page_figures(run(tmp_path, rows, []))
+    passed = [one.passed for one in found.tasks]
+    assert passed == [0.5, 1.0, 0.5, 0.0]
+    assert found.run.pass_at[1] == sum(one or 0.0 for one in passed) / len(passed)
+
+
+def test_a_line_that_is_no_json_makes_up_for_no_failure(tmp_path: Path) -> None:
+    fault: dict[str, Any] = {"_ng_failure": {"kind": "model"}, "_ng_failure_class": "model"}
+    found = run(tmp_path, [row(0, 0, reward=1.0)], [row(1, 0, **fault), row(2, 0, **fault)])
+    for name in ("run", "run_failures"):
+        with (tmp_path / f"{name}.jsonl").open("a") as file:
+            file.write("no json\n")  # without numbers of its own, it has that of its line: 1 and 2
+    assert page_figures(found).run.outcomes == {"completed": 1, "failed": 2, "unreadable": 2}
+
+
 def test_the_course_is_of_the_file_of_rollouts(tmp_path: Path) -> None:
     rollouts = [row(task, 0, reward=float(task >= 5)) for task in range(12)]
     found = page_figures(run(tmp_path, rollouts, [row(20, 0, _ng_failure_class="model")]))

@@ -2,6 +2,7 @@
 // copied into typed arrays that grow, so a filter or a sort runs over plain numbers.
 export const RECORD_BYTES = 56;
 export const OUTCOMES = ["completed", "truncated", "failed", "cancelled", "unreadable"];
+export const UNREADABLE = 4;
 export const PARTS = ["rollouts", "failures"];
 
 const KINDS = {
@@ -94,12 +95,14 @@ export class Columns {
     Object.assign(field, { numbers, rows: this.rows, ranks: null });
   }
 
-  // A number to sort by: the value itself, or a text's place among all.
+  // A number to sort by: the value's place among all, numbers before texts.
   rank(name) {
     const field = this.field(name);
     if (!field.ranks) {
-      const order = new Map([...new Set(field.texts)].filter((text) => text !== null).sort().map((text, at) => [text, at]));
-      field.ranks = field.texts.map((text, i) => (text === null ? field.numbers[i] : order.get(text)));
+      // Numbers have places, too: a seed or a time has more digits than what is sorted (query.js).
+      const values = field.texts.map((text, i) => text ?? field.numbers[i]), numbers = values.filter((value) => typeof value === "number" && !Number.isNaN(value));
+      const order = new Map([...new Set(Float64Array.from(numbers).sort()), ...[...new Set(field.texts)].filter((text) => text !== null).sort()].map((value, at) => [value, at]));
+      field.ranks = values.map((value) => order.get(value));
     }
     return (i) => field.ranks[i] ?? NaN;
   }
@@ -108,17 +111,19 @@ export class Columns {
   supersede() {
     const failures = new Map();
     this.superseded = 0;
+    // A line that is no JSON is no rollout: the number that it has is that of its line.
+    const readable = (i, part) => this.part[i] === part && this.outcome[i] !== UNREADABLE;
     const where = (i) => this.task[i] * 65536 + this.rollout[i];
     for (let i = 0; i < this.rows; i++) {
       this.hidden[i] = 0;
-      if (this.part[i] !== 1) continue;
+      if (!readable(i, 1)) continue;
       const earlier = failures.get(where(i));
       if (earlier !== undefined) this.#hide(earlier);
       failures.set(where(i), i);
     }
     if (!failures.size) return;
     for (let i = 0; i < this.rows; i++) {
-      if (this.part[i] !== 0) continue;
+      if (!readable(i, 0)) continue;
       const failed = failures.get(where(i));
       if (failed !== undefined && !this.hidden[failed]) this.#hide(failed);
     }
@@ -136,15 +141,18 @@ export class Columns {
       return Number.isInteger(i) && i >= 0 && i < this.rows ? i : -1;
     }
     const [task, rollout] = id.split(".").map(Number);
+    let unreadable = -1;
     for (let i = 0; i < this.rows; i++) {
-      if (this.task[i] === task && this.rollout[i] === rollout && !this.hidden[i]) return i;
+      if (this.task[i] !== task || this.rollout[i] !== rollout || this.hidden[i]) continue;
+      if (this.outcome[i] !== UNREADABLE) return i;
+      unreadable = i;
     }
-    return -1;
+    return unreadable;
   }
 
   id(i) {
     const id = `${this.task[i]}.${this.rollout[i]}`;
-    return this.outcome[i] !== 4 && (this.#unique() || this.find(id) === i) ? id : `@${i}`;
+    return this.outcome[i] !== UNREADABLE && (this.#unique() || this.find(id) === i) ? id : `@${i}`;
   }
 
   // Whether no two rows have the same task and rollout: then nothing need be sought to name one.
@@ -152,7 +160,7 @@ export class Columns {
     if (this.checked?.rows !== this.rows) {
       const keys = new Float64Array(this.rows);
       let n = 0;
-      for (let i = 0; i < this.rows; i++) if (!this.hidden[i]) keys[n++] = this.task[i] * 65536 + this.rollout[i];
+      for (let i = 0; i < this.rows; i++) if (!this.hidden[i] && this.outcome[i] !== UNREADABLE) keys[n++] = this.task[i] * 65536 + this.rollout[i];
       const ordered = keys.subarray(0, n).sort();
       let unique = true;
       for (let k = 1; k < n && unique; k++) unique = ordered[k] !== ordered[k - 1];

@@ -2,7 +2,8 @@
 const whole = new Intl.NumberFormat("en");
 
 export const count = (value) => whole.format(value);
-export const reward = (value) => (value === null || Number.isNaN(value) ? "–" : String(Number(value.toPrecision(4))));
+// Four digits, and all that stand before the point: 12345 is not 12350.
+export const reward = (value) => (value === null || Number.isNaN(value) ? "–" : String(Math.abs(value) >= 1000 && Math.abs(value) < 2 ** 53 ? Math.round(value) : Number(value.toPrecision(4))));
 export const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
 
 export const rewardError = (value, error) => `${reward(value)}${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`}`;
@@ -23,11 +24,14 @@ const trim = (value) => String(Number(value.toPrecision(3)));
 export function span(seconds) {
   if (!seconds) return "–";
   if (seconds < 0.0995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 1 : 0)} ms`;
-  if (seconds < 60) return `${trim(seconds)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${String(Math.round(seconds % 60)).padStart(2, "0")} s`;
+  if (seconds < 59.95) return `${trim(seconds)} s`;
+  const rounded = Math.round(seconds), minutes = Math.floor(rounded / 60);
+  if (minutes < 60) return `${minutes} min ${String(rounded % 60).padStart(2, "0")} s`;
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
+
+// Where there is little room: 2m 05s, 1h 02m.
+export const brief = (seconds) => span(seconds).replace(/(\d+) (min|h) (\d+) (s|min)/, (_, a, big, b, small) => `${a}${big[0]} ${b}${small[0]}`);
 
 export function bytes(value) {
   for (const unit of ["B", "KB", "MB", "GB"]) {

@@ -1,6 +1,6 @@
 // The page: its frame, which page is shown, and the keys.
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { computed, effect, signal } from "@preact/signals";
 import { html } from "./html.js";
 import { go, parse, route, format } from "./route.js";
@@ -95,29 +95,32 @@ function RunFrame({ id, page }) {
     ${state.error ? html`<p class="banner bad" role="alert">${state.error}</p>` : null}
     ${state.loading ? html`<div class="progress" role="status"><span style=${{ width: `${state.bytes ? (100 * state.indexed) / state.bytes : 5}%` }}></span>
       <em>${run.columns.rows ? `${plural(run.columns.rows, "row")} so far; ` : ""}indexing ${bytes(state.indexed)} of ${bytes(state.bytes)}</em></div>` : null}
-    ${state.torn > 0 ? html`<p class="banner">The last ${bytes(state.torn)} of the file are an incomplete row: the row is being written, or a crash cut it off.</p>` : null}
+    ${state.torn > 0 ? html`<p class="banner" role="status">The last ${bytes(state.torn)} of the file are an incomplete row: the row is being written, or a crash cut it off.</p>` : null}
     ${run.columns.rows ? html`<${Page} run=${run} />`
     : state.loading ? null : html`<main class="note"><h1>No rollouts yet</h1><p class="quiet">${run.about?.path ?? ""} has no rows. They appear here as they are written.</p></main>`}`;
 }
 
 const KEYS = [["j  k", "next and previous rollout"], ["n  p", "next and previous rollout of the same task"], ["/", "to the filter"], ["c", "copy the address of what is shown"], ["Esc", "close, or leave the filter"], ["?", "this list"]];
 
+// A dialog keeps the focus, and gives it back to where it was.
+const closeHelp = () => document.querySelector("dialog")?.close();
+
 function Help() {
-  useEffect(() => document.querySelector(".help button").focus(), []);
-  return html`<div class="cover" onClick=${(event) => event.target.className === "cover" && (help.value = false)}>
-    <section class="help" role="dialog" aria-modal="true" aria-label="Keys"><h2>Keys</h2>
+  useLayoutEffect(() => document.querySelector("dialog").showModal(), []);
+  return html`<dialog class="help" aria-label="Keys" onClose=${() => (help.value = false)} onClick=${(event) => event.target.tagName === "DIALOG" && closeHelp()}><div><h2>Keys</h2>
       <dl>${KEYS.map(([key, what]) => html`<dt>${key.split("  ").map((one) => html`<kbd>${one}</kbd>`)}</dt><dd>${what}</dd>`)}</dl>
-      <button onClick=${() => (help.value = false)}>Close</button></section></div>`;
+      <button onClick=${closeHelp}>Close</button></div></dialog>`;
 }
 
 addEventListener("keydown", (event) => {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
   if (event.key === "Escape") {
-    help.value = false;
+    closeHelp();
     if (typing) event.target.blur();
   }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "?") help.value = !help.value;
+  if (help.value) return event.key === "?" && closeHelp();
+  if (event.key === "?") help.value = true;
   else if (event.key === "c") navigator.clipboard?.writeText(location.href);
   else if (event.key === "/") {
     event.preventDefault();
@@ -130,5 +133,7 @@ addEventListener("hashchange", () => (route.value = parse(location.hash)));
 addEventListener("popstate", () => (route.value = parse(location.hash)));
 // Links within the page change the state without loading anything.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie now
+// A note that is being typed is stored before the page goes.
+addEventListener("pagehide", () => document.activeElement?.blur());
 loadRuns();
 render(html`<${App} />`, document.getElementById("app"));

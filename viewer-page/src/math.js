@@ -107,7 +107,11 @@ class Reader {
     if (TEXTS.has(name)) return h("mtext", name.endsWith("bf") ? { class: "strong" } : null, this.words());
     if (/^[dt]?frac$/.test(name)) return h("mfrac", null, this.argument(), this.argument());
     if (name === "binom") return h("mrow", null, h("mo", null, "("), h("mfrac", { linethickness: "0" }, this.argument(), this.argument()), h("mo", null, ")"));
-    if (name === "boxed" || name === "fbox") return h("mrow", { class: "boxed" }, this.argument());
+    if (name === "boxed" || name === "fbox") {
+      const inner = this.argument();
+      if (inner.props.children?.length === 0) throw UNKNOWN; // a prompt that asks for an answer in \boxed{}
+      return h("mrow", { class: "boxed" }, inner);
+    }
     if (Object.hasOwn(ACCENTS, name)) return h(name === "underline" ? "munder" : "mover", null, this.argument(), h("mo", { stretchy: "true" }, ACCENTS[name]));
     if (name === "sqrt") return this.root();
     if (name === "left") return this.fenced();

@@ -66,11 +66,15 @@ function toolParts(given) {
   return typeof given === "string" ? [{ kind: "json", text: pretty(given) }] : parts(given);
 }
 
+// JSON whose numbers stay as they are written: of 12345678901234567890 a double has 17 digits. Browsers that do not say
+// how a number is written give the double.
+export const exact = (written) => JSON.parse(written, (_, value, context) => (typeof value === "number" && context?.source !== undefined && context.source !== String(value) && JSON.rawJSON ? JSON.rawJSON(context.source) : value));
+
 export function pretty(given) {
   if (typeof given !== "string") return JSON.stringify(given, null, 2) ?? "";
   if (!/^\s*[[{]/.test(given) || given.length > 200_000) return given;
   try {
-    return JSON.stringify(JSON.parse(given), null, 2);
+    return JSON.stringify(exact(given), null, 2);
   } catch {
     return given;
   }

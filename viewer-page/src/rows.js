@@ -1,4 +1,5 @@
 // The rows of a run that a state of the page means.
+import { UNREADABLE } from "./columns.js";
 import { complaint, fieldNamed, parse, select, sorted } from "./query.js";
 import { signal } from "@preact/signals";
 
@@ -9,6 +10,7 @@ export const taskKey = (env, task) => `${task} ${env}`;
 export const rowsByTask = (run) => run.cached("by task", () => {
   const { columns } = run, found = new Map();
   for (const i of allRows(run)) {
+    if (columns.outcome[i] === UNREADABLE) continue; // it is of no task
     const key = taskKey(columns.envs[columns.env[i]], columns.task[i]);
     if (!found.has(key)) found.set(key, []);
     found.get(key).push(i);

@@ -83,6 +83,7 @@ export class Run {
         indexed: here.reduce((sum, place) => sum + place.indexed, 0), bytes: here.reduce((sum, place) => sum + place.bytes, 0),
         torn: busy ? 0 : here.reduce((sum, place) => sum + place.bytes - place.indexed, 0),
       };
+      if (this.#partial()) this.complete?.();
       if (!busy) return;
       if (!here.some((place) => place.more)) await new Promise((done) => setTimeout(done, 120));
     }
@@ -126,7 +127,13 @@ export class Run {
     this.#figure();
   }
 
-  // Ask for the figures; again when the run has grown since, for at most a tenth of the time.
+  // Whether all rows are known now, and the figures are those of a part of them.
+  #partial() {
+    return !this.state.value.loading && this.columns.rows - this.columns.superseded > 1.2 * (this.figures.value?.run.rollouts ?? 0);
+  }
+
+  // Ask for the figures; again when the run has grown since, for at most a tenth of the time, and at once when
+  // the index is complete.
   async #figure() {
     this.outdated = true;
     if (this.figuring) return;
@@ -139,7 +146,12 @@ export class Run {
       } catch (error) {
         this.state.value = { ...this.state.value, error: error.message };
       }
-      if (!this.about?.chunks) await new Promise((done) => setTimeout(done, 9 * (performance.now() - asked_ms)));
+      if (!this.about?.chunks && !(this.outdated && this.#partial())) {
+        await new Promise((done) => {
+          this.complete = done;
+          setTimeout(done, 9 * (performance.now() - asked_ms));
+        });
+      }
     }
     this.figuring = false;
   }
@@ -213,9 +225,10 @@ export class Run {
 
   // Store a label; only a server can.
   async putLabel(said) {
-    await get(`data/${encodeURIComponent(this.id)}/labels.json`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) });
-    for (const name of ["label", "note"]) this.columns.further.delete(name);
+    await get(`data/${encodeURIComponent(this.id)}/labels.json`, { method: "POST", keepalive: true, headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) });
     await this.loadLabels();
+    for (const name of ["label", "note"]) if (this.columns.further.delete(name)) await this.fetchField(name);
+    this.version.value++; // a list that is filtered by it is another one now
   }
 
   // The fields of all rows with their figures (gym_view/row_fields.py); the rows are read for it, once.

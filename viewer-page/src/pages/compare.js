@@ -29,6 +29,7 @@ function Choice({ name, value }) {
 function Both({ a, b }) {
   const [result, set] = useState(), [error, fail] = useState("");
   useEffect(() => {
+    document.title = "Compare · gym-runtime";
     a.load();
     b.load();
     const timer = setInterval(() => document.hidden || (a.follow(), b.follow()), 2000);

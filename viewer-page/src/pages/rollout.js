@@ -1,10 +1,10 @@
 // One rollout. The verdict comes first: why this reward. Then the conversation, its times, its tokens, and the row.
 import { Component } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { change, format, route } from "../route.js";
 import { LARGE_ROW_BYTES, runs } from "../source.js";
-import { conversation, pretty } from "../row.js";
+import { conversation, exact, pretty } from "../row.js";
 import { OUTCOMES, PARTS } from "../columns.js";
 import { bytes, count, plural } from "../format.js";
 import { Dots, Reward } from "../rewards.js";
@@ -61,7 +61,7 @@ export function Rollout({ run, i, back }) {
     ${got.error ? html`<div class="broken" role="alert"><strong>This row cannot be shown.</strong> ${got.error}</div>` : null}
     ${got.asks && !got.row && !got.text ? html`<div class="broken"><strong>This row is large: ${bytes(columns.size[i])}.</strong> <button onClick=${got.load}>Load it all the same</button></div>` : null}
     ${got.row ? html`<${Guard} key=${`${i} ${tab}`} instead=${html`<${Raw} run=${run} i=${i} got=${got} />`}><${Verdict} run=${run} i=${i} card=${got.card} /><${Label} key=${i} run=${run} i=${i} id=${got.card.rollout_id} />
-      <div class="tabs" role="tablist" aria-label="Views of the rollout">${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
+      <div class="tabs" role="tablist" aria-label="Views of the rollout" onKeyDown=${({ key, target }) => (key === "ArrowRight" ? target.nextElementSibling : key === "ArrowLeft" ? target.previousElementSibling : null)?.focus()}>${Object.entries(TABS).map(([name, title]) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === tab} aria-controls="panel" onClick=${() => change({ tab: name })}>${title}</button>`)}</div>
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
         ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} card=${got.card} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} card=${got.card} />`}
       </div><//>`
@@ -74,7 +74,7 @@ const Said = ({ row, card }) => html`<${Conversation} items=${conversation(row, 
 function Heading({ run, i, back }) {
   const { columns } = run, group = siblings(columns, i);
   return html`<header class="heading"><a class="back" href=${back} aria-label="Back to the list">←</a>
-    <h1>${columns.envs[columns.env[i]] || "rollout"} <span class="quiet">task</span> ${columns.task[i]} <span class="quiet">rollout</span> ${columns.rollout[i]}</h1>
+    <h1><bdi>${columns.envs[columns.env[i]] || "rollout"}</bdi> <span class="quiet">task</span> ${columns.task[i]} <span class="quiet">rollout</span> ${columns.rollout[i]}</h1>
     ${group.length > 1 ? html`<span class="group"><span class="quiet">its group</span> <${Dots} columns=${columns} rows=${group} current=${i} link=${(k) => format(["run", run.id, "rollouts", columns.id(k)], route.value.params)} /> <a href=${format(["run", run.id, "tasks"], { task: columns.task[i], of: columns.envs[columns.env[i]] })}>side by side</a></span>` : null}
   </header>`;
 }
@@ -133,20 +133,21 @@ function Long({ text, most = 600, code = false }) {
 
 // A person's label and note, which stand beside the results.
 function Label({ run, i, id }) {
-  const { columns } = run, rollout = `${columns.task[i]}.${columns.rollout[i]}`, [state, say] = useState(""), form = useRef();
+  const { columns } = run, rollout = `${columns.task[i]}.${columns.rollout[i]}`, [state, say] = useState("");
   useEffect(() => {
     run.loadLabels().catch(({ message }) => say(message));
   }, [run]);
   const labels = run.labels.value, said = labels?.[rollout], mine = said && (!said.rollout_id || said.rollout_id === id) ? said : {};
   if (!labels || columns.id(i) !== rollout) return state ? html`<p class="bad">${state}</p>` : null;
   if (run.about?.chunks) return mine.label || mine.note ? html`<p class="label"><span class="tag">${mine.label}</span> ${mine.note}</p>` : null;
-  const save = () => {
-    const { label, note } = Object.fromEntries(new FormData(form.current));
+  // A field that is taken away while something is typed there, by the back button for one, says so before it is gone.
+  const save = ({ currentTarget: at }) => {
+    const { label, note } = Object.fromEntries(new FormData(at.form ?? at));
     if (label === (mine.label ?? "") && note === (mine.note ?? "")) return;
     run.putLabel({ rollout, label, note, rollout_id: id }).then(() => say("stored"), ({ message }) => say(message));
   };
   // What is typed stays while an earlier part of it is being stored: the fields have their first values only.
-  return html`<form class="label" key=${`${rollout} ${id}`} ref=${form} onSubmit=${(event) => (event.preventDefault(), save())} aria-label="Your label">
+  return html`<form class="label" key=${`${rollout} ${id}`} onInput=${() => say("")} onSubmit=${(event) => (event.preventDefault(), save(event))} aria-label="Your label">
     <input name="label" maxlength="100" list="labels" autocomplete="off" placeholder="label" aria-label="Label" defaultValue=${mine.label ?? ""} onChange=${save} />
     <datalist id="labels">${[...new Set(Object.values(labels).map(({ label }) => label))].filter(Boolean).map((label) => html`<option value=${label} />`)}</datalist>
     <input name="note" maxlength="10000" placeholder="note" aria-label="Note" defaultValue=${mine.note ?? ""} onChange=${save} /><small class="quiet" role="status">${state}</small></form>`;
@@ -158,11 +159,12 @@ function Commands({ run, i }) {
   const path = (run.about?.path ?? `${run.id}.jsonl`).replace(/\.jsonl$/, part === "failures" ? "_failures.jsonl" : ".jsonl");
   const file = /^[\w./~@%+,:-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`, env = columns.envs[columns.env[i]];
   const name = /^[\w.-]+$/.test(env) ? env : "NAME";
+  const rollout = `${run.id.replace(/[^\w.-]+/g, "-")}-${columns.task[i]}-${columns.rollout[i]}`; // what was made of another one may be there
   const one = `tail -c +${columns.offset[i] + 1} ${file} | head -n 1 > one.jsonl`;
   const flags = run.about?.flags ? ` ${run.about.flags}` : "";
-  const inputs = `grep -h '"_ng_task_index":${columns.task[i]},"_ng_rollout_index":${columns.rollout[i]}}' ${file.replace(/(_failures)?\.jsonl/, "_materialized_inputs.jsonl")} > task.jsonl`;
-  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${flags} --output again.jsonl`], ["See it in a terminal", `gym-runtime show ${file.endsWith("'") ? `${file}:${columns.task[i]}.${columns.rollout[i]}` : `${file}:${columns.task[i]}.${columns.rollout[i]}`}`]];
-  return html`<details class="commands"><summary>Repeat it</summary>${all.map(([title, command]) => html`<div><h3>${title}</h3><${Copied} text=${command} /></div>`)}</details>`;
+  const inputs = `grep -h '"_ng_task_index":${columns.task[i]},"_ng_rollout_index":${columns.rollout[i]}[,}]' ${file.replace(/(_failures)?\.jsonl/, "_materialized_inputs.jsonl")} > task.jsonl`;
+  const all = [["Judge it again", `${one}\ngym-runtime reverify ${name} --rollouts one.jsonl --output judged-${rollout}.jsonl`], ["Make it again", `${inputs}\ngym-runtime run ${name} --input task.jsonl${flags} --output again-${rollout}.jsonl`], ["See it in a terminal", `gym-runtime show ${file}:${columns.task[i]}.${columns.rollout[i]}`]];
+  return html`<details class="commands"><summary>Repeat it</summary>${all.map(([title, command]) => html`<div><h2>${title}</h2><${Copied} text=${command} /></div>`)}</details>`;
 }
 
 export function Copied({ text }) {
@@ -173,7 +175,7 @@ export function Copied({ text }) {
 const RAW_CHARACTERS = 200_000;
 
 function Raw({ run, i, got }) {
-  const [all, setAll] = useState(false), whole = got.row ? JSON.stringify(got.row, compact(got.row), 1) : got.text;
+  const [all, setAll] = useState(false), whole = useMemo(() => (got.row ? JSON.stringify(exact(got.text), compact, 1) : got.text), [got.text]);
   const save = () => {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([got.text], { type: "application/json" }));
@@ -187,6 +189,4 @@ function Raw({ run, i, got }) {
 }
 
 // Long lists of numbers on one line.
-function compact() {
-  return (name, value) => (Array.isArray(value) && value.length > 16 && typeof value[0] === "number" ? `[${value.slice(0, 12).join(", ")}, … ${value.length} numbers]` : value);
-}
+const compact = (_, value) => (Array.isArray(value) && value.length > 16 && (typeof value[0] === "number" || JSON.isRawJSON?.(value[0])) ? `[${value.slice(0, 12).map((one) => JSON.stringify(one)).join(", ")}, … ${value.length} numbers]` : value);

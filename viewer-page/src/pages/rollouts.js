@@ -7,8 +7,8 @@ import { FIELDS, FURTHER_ABOUT, withTerm } from "../query.js";
 import { further, known, rowsFor } from "../rows.js";
 import { Columns } from "../charts.js";
 import { List } from "../list.js";
-import { OUTCOMES } from "../columns.js";
-import { count, plural, reward, short, span } from "../format.js";
+import { OUTCOMES, UNREADABLE } from "../columns.js";
+import { brief, count, plural, reward, short, span } from "../format.js";
 import { Reward } from "../rewards.js";
 import { Rollout } from "./rollout.js";
 
@@ -37,7 +37,7 @@ export function keys(key, run) {
 // The rollouts of a row's task.
 export function siblings(columns, i) {
   const found = [];
-  for (let k = 0; k < columns.rows; k++) if (columns.task[k] === columns.task[i] && columns.env[k] === columns.env[i] && !columns.hidden[k]) found.push(k);
+  for (let k = 0; k < columns.rows; k++) if (columns.task[k] === columns.task[i] && columns.env[k] === columns.env[i] && !columns.hidden[k] && columns.outcome[k] !== UNREADABLE) found.push(k);
   return found.sort((a, b) => columns.rollout[a] - columns.rollout[b]);
 }
 
@@ -87,7 +87,7 @@ function Further({ run }) {
 function Spread({ run, q, rows }) {
   const by = SHOWN[route.value.params.by] ? route.value.params.by : "reward", [, shown] = SHOWN[by];
   const value = FIELDS[by].of(run.columns), given = run.figures.value?.spreads[by].bars ?? [];
-  const bars = run.cached(`spread ${by} ${q} ${rows.length}`, () => counted(given, rows, value), given);
+  const bars = run.cached(`spread ${by} ${q} ${rows.length} ${run.version.value}`, () => counted(given, rows, value), given);
   const to = (bar) => href({ q: withTerm(q, by, ...(bar.exact ? [`=${bar.low}`] : [`>=${bar.low}`, `<${bar.high}`])) });
   return html`<div class="spread">
     <div class="choice" role="group" aria-label="Histogram of">${Object.entries(SHOWN).map(([name, [title]]) => html`<button aria-pressed=${name === by} onClick=${() => change({ by: name === "reward" ? "" : name })}>${title}</button>`)}</div>
@@ -122,6 +122,6 @@ function Row({ run, i, chosen, more }) {
     <span class=${`c-outcome ${outcome}`}>${outcome === "failed" ? columns.faultOf(i).kind || outcome : outcome}</span>
     <span class="c-turns">${columns.turns[i] || "–"}</span>
     <span class="c-out">${short(columns.output[i])}</span>
-    <span class="c-time">${span(columns.duration[i])}</span>
+    <span class="c-time">${brief(columns.duration[i])}</span>
     ${field ? html`<span class="c-more" title=${field.texts[i] ?? ""}>${field.texts[i] ?? reward(field.numbers[i] ?? NaN)}</span>` : null}</a>`;
 }

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
 import { Bars, Columns, Line } from "../charts.js";
-import { bytes, count, failed, passed, passedTasks, percent, plural, reward, rewardError, short, span, when } from "../format.js";
+import { brief, bytes, count, failed, passed, passedTasks, percent, plural, reward, rewardError, short, span, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
@@ -12,18 +12,18 @@ export function RunPage({ run }) {
   if (!figures) return html`<main class="note"><p class="quiet" role="status">Adding up the figures …</p></main>`;
   const all = figures.run, ks = Object.keys(all.pass_at), most = ks.at(-1);
   const to = (q, more = {}) => format(["run", run.id, "rollouts"], { q, ...more });
-  const settings = about.manifest?.settings ?? {}, expected = about.manifest?.rollouts;
+  const settings = about.manifest?.settings ?? {}, expected = about.manifest?.rollouts, known = run.columns.rows - run.columns.superseded;
   const tiles = [
     ["Mean reward", html`<${Reward} value=${all.mean_reward} big />`, `${all.mean_error === null ? "" : `± ${reward(Number(all.mean_error.toPrecision(2)))} · `}${plural(figures.rated, "verdict")}`],
     ["pass@1", percent(all.pass_at[1]), ks.length ? tried(all, 1) : "for rewards from 0 to 1"],
     // Of the same tasks, so that more tries are never worse because other tasks are finished.
     ...(ks.length > 1 ? [figures.tries.tasks === all.pass_tasks[1] ? [`pass@${most}`, percent(all.pass_at[most]), tried(all, most)] : [`pass@1 → pass@${most}`, `${percent(figures.tries.pass_at[1])} → ${percent(all.pass_at[most])}`, tried(all, most)]] : []),
-    ["Rollouts", count(all.rollouts), expected && expected !== all.rollouts ? `of ${count(expected)}` : plural(all.tasks, "task")],
+    ["Rollouts", count(all.rollouts), expected && expected !== all.rollouts ? `of ${count(expected)}` : known > all.rollouts ? `of ${count(known)} so far` : plural(all.tasks, "task")],
     ["Failed", failed(all) ? html`<a class="bad" href=${format(["run", run.id, "failures"])}>${count(failed(all))}</a>` : "0", all.outcomes.truncated ? `${count(all.outcomes.truncated)} truncated` : "none truncated"],
     ["Tokens out", short(all.output_tokens), `${short(all.input_tokens)} in`],
     ...(all.useful === null ? [] : [["Useful tokens", percent(all.useful), "in rollouts that differ from their group's mean"]]),
     ["Turns", short(all.turns), plural(all.tool_calls, "tool call")],
-    ["Time a rollout", span(all.mean_duration_s), "mean"],
+    ["Time a rollout", brief(all.mean_duration_s), "mean"],
   ];
   return html`<main class="run"><h1 class="unseen">${run.id}</h1>
     ${(about.alarms ?? []).map(({ text, rollouts }) => html`<p class="banner bad" role="alert">${text} ${rollouts.map((key) => html`<a href=${format(["run", run.id, "rollouts", key])}>${key}</a> `)}</p>`)}
@@ -32,7 +32,7 @@ export function RunPage({ run }) {
     <div class="charts">
       <${Course} points=${figures.course} to=${to} />
       <${Spread} name="reward" title="How are the rewards spread?" figures=${figures} to=${to} format=${reward} tone=${(high, low) => (high <= 0 ? "zero" : low >= 1 ? "one" : "part")} />
-      <${Tries} run=${run} ks=${ks} tries=${figures.tries} all=${all} />
+      <${Tries} run=${run} ks=${ks} tries=${figures.tries} all=${all} partial=${figures.spreads.reward.bars.some(([low, high]) => high > 0 && low < 1 && !(low === high && low === 0))} />
       <section class="chart"><h2>Which tasks carry signal?</h2><p class="quiet">Only tasks whose rewards differ move a group-relative gradient.</p>
         <${Bars} total=${all.all_zero + all.all_equal + all.mixed} rows=${[
           { label: "rewards differ", count: all.mixed, tone: "part", href: format(["run", run.id, "tasks"], { kind: "mixed" }) },
@@ -104,8 +104,8 @@ function Spread({ name, title, unit, figures, to, format: shown, tone }) {
 const tried = (all, k) => `${all.pass_error[k] === null ? "" : `± ${percent(all.pass_error[k])} · `}${passedTasks(all, k)}`;
 
 // All over the same tasks, so that the curve never falls because other tasks are finished.
-function Tries({ run, ks, tries, all }) {
-  return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right. ${ks.length > 1 ? `Of the ${plural(tries.tasks, "task")} with ${ks.at(-1)} rewards${tries.tasks === all.tasks ? "" : `, of ${count(all.tasks)}`}; with standard errors.` : ""}</p>
+function Tries({ run, ks, tries, all, partial }) {
+  return html`<section class="chart"><h2>Do more tries help?</h2><p class="quiet">pass@k: one of k rollouts of a task is right${partial ? "; of a task with rewards between 0 and 1 it is the best of the first k" : ""}. ${ks.length > 1 ? `Of the ${plural(tries.tasks, "task")} with ${ks.at(-1)} rewards${tries.tasks === all.tasks ? "" : `, of ${count(all.tasks)}`}; with standard errors.` : ""}</p>
     ${!ks.length ? html`<p class="quiet">Only where all rewards are from 0 to 1.</p>`
     : ks.length < 2 ? html`<p class="quiet">Each task has one rollout. <code>--repeats 8</code> would tell.</p>`
     : html`<${Line} low=${0} high=${1} format=${(value) => `${100 * value} %`} labels=${ks.map((k) => `k=${k}`)} points=${ks.map((k) => ({
@@ -119,7 +119,7 @@ function Endings({ figures, to }) {
     const [label, q, tone] = {
       completed: ["completed", "outcome=completed", "one"],
       truncated: [`truncated: ${message || "a limit"}`, `outcome=truncated fault="${message}"`, "part"],
-      failed: [`${kind || "failed"}${stage ? ` in ${stage}` : ""}`, `outcome=failed fault=${kind || '""'}`, "zero"],
+      failed: [`${kind || "failed"}${stage ? ` in ${stage}` : ""}`, `outcome=failed fault=${kind || '""'}${stage ? ` fault=${stage}` : ""}`, "zero"],
       cancelled: ["cancelled", "outcome=cancelled", "none"], unreadable: ["no JSON", "outcome=unreadable", "zero"],
     }[outcome];
     counts.set(label, { label, href: to(q), tone, count: count + (counts.get(label)?.count ?? 0) });
@@ -131,5 +131,5 @@ function Endings({ figures, to }) {
 function Environments({ figures, to }) {
   return html`<section class="chart"><h2>Which environments are hard?</h2><p class="quiet">Mean reward with its standard error; rollouts in small figures.</p>
     <${Bars} rows=${figures.environments.slice(0, 8).map(({ environment: name, rollouts, mean, error }) => ({ label: name || "(unnamed)", count: Math.max(0, mean ?? 0), href: to(`env=${/^[\w.-]+$/.test(name) ? name : JSON.stringify(name)}`), tone: "part",
-      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`} · ${short(rollouts)}${figures.run.useful_by_environment[name] === undefined ? "" : ` · ${percent(figures.run.useful_by_environment[name])} useful`}</small>` }))} /></section>`;
+      note: html`${reward(mean)}<small>${error === null ? "" : ` ± ${Number(error.toPrecision(2))}`}<br />${short(rollouts)}${figures.run.useful_by_environment[name] === undefined ? "" : ` · ${percent(figures.run.useful_by_environment[name])} useful`}</small>` }))} /></section>`;
 }

@@ -28,7 +28,7 @@ export function Task({ run, task, env }) {
   const chosen = pair.split("~").filter((id) => rows.some((i) => columns.id(i) === id)), two = chosen.slice(-2).map((id) => rows.find((i) => columns.id(i) === id));
   const tick = (id) => change({ pair: (chosen.includes(id) ? chosen.filter((one) => one !== id) : [...chosen.slice(-1), id]).join("~") });
   if (!rows.length) return html`<main class="note"><h1>There is no task ${task} of ${env || "this run"}</h1></main>`;
-  return html`<main class="task"><div class="headline"><h1>${env || "rollouts"} <span class="quiet">task</span> ${task}</h1>
+  return html`<main class="task"><div class="headline"><h1><bdi>${env || "rollouts"}</bdi> <span class="quiet">task</span> ${task}</h1>
       <span class="quiet">${plural(rows.length, "rollout")}${about?.[3] === null || !about ? "" : html`, mean ${reward(about[3])}, deviation ${reward(about[4])}`}</span>
       <a href=${format(["run", run.id, "tasks"])}>all tasks</a> <a href=${format(["run", run.id, "rollouts"], { q: `task=${task}` })}>as a list</a></div>
     <p class="quiet">The advantage is the reward less the group's mean, in deviations of the group. Tick two rollouts to see how their answers differ.</p>
