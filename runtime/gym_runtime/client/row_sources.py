@@ -28,7 +28,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import NOT_JSON, UNREADABLE, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
-from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
+from gym_runtime.files.rows import Numbering, check_sampling, expand, note_seed, whole_groups
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, new_run_id
@@ -227,6 +227,7 @@ class NewRuns:
         )
         # An agent that the caller names may ask roles which no environment declares.
         named = () if chosen.agent else tuple({**asked.roles, **asked.role_sampling})
+        note_seed(chosen, info.repeats)
         if not sources.listed:
             require_declared(named, info.environments, declared)
             return await self.served_only(specs), info
