@@ -14,7 +14,7 @@ from contextlib import (
 )
 from dataclasses import replace
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
@@ -421,6 +421,8 @@ class Client:
         Raises:
             UsageError, TaskError: the rollout cannot be forked there; or as `rollouts`.
         """
+        if "repeats" in keywords:
+            raise UsageError("a fork has times for repeats: fork(row, turn, times)")
         made = forked(row, turn, change, on_difference=on_difference)
         asked = replace(_asked(settings, keywords, Client.fork), repeats=times)
         return self.rollouts([made], asked, environment=environment, output=output, resume=resume)
@@ -729,7 +731,7 @@ class Client:
             GymError: a worker did not answer within ``limit_s`` seconds, its engine failed, or it serves
                 another version; call it again, because the others may have changed.
         """
-        await Engines(self.driver.bus, model, limit_s).update(str(path), version)
+        await Engines(self.driver.bus, model, limit_s).update(fspath(path), version)
 
     def weights_paused(
         self, version: str, *, model: str = POLICY, limit_s: float = CONTROL_S

@@ -76,7 +76,7 @@ def _own_index(row: AnyRow) -> int:
     """A row's own number; -1 if it brings none, or cannot be read."""
     try:
         found = row.get(TASK_INDEX) if isinstance(row, Mapping) else _decode_number(row).task_index
-    except UNREADABLE:
+    except (*UNREADABLE, TypeError):  # no text either: refused where it is read
         return -1
     return found if isinstance(found, int) else -1
 
@@ -114,8 +114,11 @@ class RowSources:
         """The rows as JSON.
 
         Raises:
-            UsageError: there are fewer keys than rows.
+            UsageError: there are not as many keys as rows.
         """
+        rows, named = self._rows, self._keys
+        if isinstance(rows, Sequence) and isinstance(named, Sequence) and len(named) > len(rows):
+            raise UsageError(f"keys has {len(named)} entries for {len(rows)} rows: give one for each row")
         keys = repeat(None) if self._keys is None else iter(self._keys)
         for position, row in enumerate(self._rows, 1):
             try:
