@@ -798,7 +798,8 @@ def require_keywords(keywords: Iterable[str], call: Callable[..., Any]) -> None:
     for name in keywords:
         # The sampling has its own words for what no run may set.
         if name not in known and name != "model":
-            near = catalogue.suggest(name, sorted({*known, *inspect.signature(call).parameters}))
+            own = {*inspect.signature(call).parameters} - {"self", "keywords"}
+            near = catalogue.suggest(name, sorted({*known, *own}))
             raise UsageError(
                 f"there is no setting '{name}'"
                 + (near or "; there are the fields of RolloutSettings and of Sampling")

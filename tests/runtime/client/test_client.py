@@ -89,6 +89,7 @@ async def test_failed_rollouts_come_too() -> None:
         (rows(1), NAME, {"temprature": 1}, UsageError, "did you mean 'temperature'"),
         (rows(1), NAME, {"repeat": 2}, UsageError, "no setting 'repeat'; did you mean 'repeats'"),
         (rows(1), NAME, {"in_fligt": 2}, UsageError, "no setting 'in_fligt'; did you mean 'in_flight'"),
+        (rows(1), NAME, {"keys": [1]}, UsageError, "no setting 'keys'; there are the fields of"),
         (rows(1), NAME, {"agent": "nope"}, UsageError, "no agent 'nope'; there are: tool_loop; name you"),
         (rows(1), NAME, {"settings": {"repeats": "x"}}, UsageError, "settings must be RolloutSettings"),
         (rows(1), NAME, {"sampling": "x"}, UsageError, "sampling is 'x'; it must be a mapping"),
