@@ -230,7 +230,15 @@ class NewRuns:
         )
         # An agent that the caller names may ask roles which no environment declares.
         named = () if chosen.agent else tuple({**asked.roles, **asked.role_sampling})
-        note_seed(chosen, info.repeats)
+        repeats = chosen.repeats or 1
+        if not isinstance(repeats, int):
+            # A batch of a trainer need not have rows of each environment that it names.
+            for name in repeats:
+                if name not in declared and not catalogue.is_known("environments", name):
+                    near = catalogue.suggest(name, catalogue.names("environments"), "environments")
+                    raise UsageError(f"repeats: there is no environment '{name}'{near}")
+            repeats = max(repeats.values(), default=1)
+        note_seed(chosen, repeats)
         if not sources.listed:
             require_declared(named, info.environments, declared)
             return await self.served_only(specs), info

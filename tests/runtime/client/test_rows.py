@@ -94,6 +94,9 @@ async def test_one_seed_for_all_rollouts_of_a_row_is_told(
             _ = [one async for one in call(rows(1), environment=NAME, seed=7, repeats=2)]
             assert capsys.readouterr().out.count(same) == 1
             (tmp_path / "o").unlink(missing_ok=True)
+        each = {NAME: 2, "mcqa": 1}
+        _ = [one async for one in here.gym.rollouts(rows(1), environment=NAME, seed=7, repeats=each)]
+        assert same in capsys.readouterr().out
         for apart in ({"seed": 7}, {"repeats": 2}, {"seed": 7, "repeats": 2, "seed_repeats": True}):
             _ = [one async for one in here.gym.rollouts(rows(1), environment=NAME, **apart)]
             assert "seed" not in capsys.readouterr().out
