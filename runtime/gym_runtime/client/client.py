@@ -360,6 +360,8 @@ class Client:
         _refuse(rows, in_flight)
         sources = RowSources(rows, keys, remembered=True)
         asked = _asked(settings, keywords, Client.groups)
+        if tree is not None and asked.sampling.get("seed") is not None:
+            raise UsageError("all forks of a tree would have the same seed: leave the seed to the engine")
         specs, info = await self.new_runs.of_rows(sources, asked, environment)
         groups = run_groups(
             self.driver,
