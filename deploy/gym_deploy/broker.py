@@ -7,7 +7,9 @@ otherwise: it needs no password.
 
 from __future__ import annotations
 
+import errno
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -40,11 +42,33 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     makes the missing keys, and connections with other keys end.
 
     Raises:
-        UsageError: see `configure`; or another broker has the folder.
+        UsageError: see `configure`; or another broker has the folder, or another program the port.
         BrokerError: nats-server is not installed, does not start, or ended by itself; its log says why.
     """
     with in_use(plan.folder.absolute(), plan.name):
+        _require_free(*plan.address)
         await _serve(plan, configure(plan), ready)
+
+
+def _require_free(host: str, port: int) -> None:
+    """Refuse a port where another program listens: a broker with the same keys would be taken for this one.
+
+    Raises:
+        UsageError: it is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host.strip("[]"), port), family=family).close()
+    except OverflowError:
+        return
+    except OSError as error:
+        # nats-server has its own words for other faults, such as a name that is not found.
+        if error.errno != errno.EADDRINUSE:
+            return
+        raise UsageError(
+            f"--listen {host}:{port}: address already in use; end the program that listens there, or give "
+            "another port"
+        ) from error
 
 
 async def _serve(plan: BrokerPlan, configuration: Path, ready: Callable[[], None]) -> None:

@@ -92,8 +92,6 @@ async def signal_batches(
         raise UsageError("groups with signal need all rows at once, as they draw from them: rows=list(rows)")
     sizes = {f"waves[{n}]": size for n, size in enumerate(waves)}
     require_at_least(1, repeats=repeats, oversampling=1 if oversampling is None else oversampling, **sizes)
-    if keywords.get("seed_repeats") or (settings is not None and settings.seed_repeats):
-        raise UsageError("groups with signal take no seed_repeats: leave the seed to the engine")
     if sum(waves) > repeats:
         raise UsageError(f"waves are {sum(waves)} rollouts, and a group has {repeats}: repeats={sum(waves)}")
     if repeats < 2 and signal:
@@ -101,6 +99,10 @@ async def signal_batches(
             f"repeats is {repeats}: a group needs 2 rollouts to have signal; or give signal=False"
         )
     await gym.check(rows, settings, environment=environment, **keywords)
+    asked = (settings or RolloutSettings()).with_keywords(keywords)
+    if asked.seed_repeats or asked.sampling.get("seed") is not None:
+        given = "seed_repeats" if asked.seed_repeats else "seed: all rollouts would have the same one"
+        raise UsageError(f"groups with signal take no {given}; leave the seed to the engine")
     named = made_curriculum(curriculum, len(rows), repeats, draw_seed)
     stored = StoredCurriculum(named, gym.driver.bus, name) if name else None
     if stored is not None:

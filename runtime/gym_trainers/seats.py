@@ -20,7 +20,8 @@ from msgspec import DecodeError, ValidationError, convert, json
 
 DECAY = 0.95
 Advantages = list[dict[str, float]]
-"""Of each rollout, in order: the advantage of each of its seats; seats without a reward are left out."""
+"""Of each rollout, in order: the advantage of each of its seats; seats without a reward are left out. What a
+rollout without seats samples has the seat ``""``."""
 
 
 def seats_of(records: Sequence[RolloutRecord]) -> list[str]:
@@ -45,7 +46,7 @@ def seat_advantages(group: Group, kind: str = "hierarchical") -> Advantages:
     """
     records = group.rollouts
     found: Advantages = [{} for _ in records]
-    for seat in seats_of(records):
+    for seat in seats_of(records) or [""]:
         rewards = group.rewards_of(seat)
         if kind == "hierarchical":
             own = [_apart(record, seat) for record in records]
@@ -149,7 +150,7 @@ class SeatBaselines:
         """Those of each seat of each rollout, in their order."""
         found: Advantages = []
         for record in group.rollouts:
-            rewards = {seat: record.reward_of(seat) for seat in seats_of([record])}
+            rewards = {seat: record.reward_of(seat) for seat in seats_of([record]) or [""]}
             found.append(
                 {
                     seat: self.advantage(group.environment, seat, reward)

@@ -51,3 +51,12 @@ async def test_more_tries_are_never_worse_while_a_run_goes_on(chromium: Chromium
         tiles = await page.eval(TILES)
         assert tiles["pass@1"].startswith("72.2 %")
         assert tiles["pass@3"].startswith("83.3 %")
+
+
+async def test_rows_without_an_environment_add_no_name(chromium: Chromium, tmp_path: Path) -> None:
+    named = json.dumps({**json.loads(row(1, 0, 0.0)), "agent_ref": {"name": "mcqa"}}) + "\n"
+    (tmp_path / "mixed.jsonl").write_text(named + row(0, 0, 1.0))
+    async with opened(chromium, tmp_path) as page:
+        cell = "document.querySelector('.runs tbody td:nth-child(4)').innerText"
+        await page.until(cell)
+        assert await page.eval(cell) == "mcqa"

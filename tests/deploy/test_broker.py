@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
 import socket
 import ssl
@@ -301,22 +301,26 @@ def answers(port: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_ends_it_with_the_log(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = subprocess.run(
-            [SCRIPT, "broker", "--dir", str(tmp_path / "b"), "--listen", listen, "--monitor", "127.0.0.1:-1"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "NO_COLOR": "1"},
-            timeout=30,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert "address already in use" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("gym-runtime: ")
+def test_a_port_that_is_taken_is_refused_in_one_line_also_with_the_same_keys(tmp_path: Path) -> None:
+    """With a copy of the other broker's folder it would join that broker, and say that it is ready."""
+    port = free_port()
+    with serving(tmp_path / "one", port=port) as process:
+        until_ready(process)
+        shutil.copytree(tmp_path / "one", tmp_path / "copy", ignore=shutil.ignore_patterns("jetstream*"))
+        for folder in ("copy", "other"):
+            command = [SCRIPT, "broker", "--dir", str(tmp_path / folder), "--monitor", "127.0.0.1:-1"]
+            done = subprocess.run(
+                [*command, "--listen", f"127.0.0.1:{port}"],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == (
+                f"gym-runtime: --listen 127.0.0.1:{port}: address already in use; end the program that "
+                "listens there, or give another port\n"
+            )
 
 
 @pytest.mark.slow

@@ -297,6 +297,8 @@ async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> N
             ),
             ({"waves": (4, 4)}, UsageError, "waves are 8 rollouts, and a group has 4: repeats=8"),
             ({"seed_repeats": True}, UsageError, "no seed_repeats"),
+            ({"settings": {"temperature": 1}}, UsageError, "settings must be RolloutSettings"),
+            ({"seed": 7}, UsageError, "no seed: all rollouts would have the same one; leave the seed to"),
             ({"repeats": 1}, UsageError, "a group needs 2 rollouts"),
             ({"temprature": 1}, UsageError, "did you mean 'temperature'"),
             ({"name": "a.b"}, UsageError, "a.b"),

@@ -118,3 +118,13 @@ def test_each_sequence_gets_its_own_seats_advantage() -> None:
     ]
     with pytest.raises(UsageError, match="0 advantages for 3 rollouts"):
         seat_samples(games, [])
+
+
+def test_a_rollout_without_seats_is_trained_with_its_own_reward() -> None:
+    """A run may have rows of a game and of an environment without seats, which were left out in silence."""
+    plain = group(game(1.0, ""), game(0.0, ""), game(None, ""))
+    assert seat_advantages(plain) == [{"": 0.5}, {"": -0.5}, {}]
+    assert [value for _, value in seat_samples(plain, seat_advantages(plain))] == [0.5, -0.5]
+    baselines = SeatBaselines()
+    assert baselines.advantages(plain) == [{"": 1.0}, {"": pytest.approx(-0.05)}, {}]
+    assert SeatBaselines(state=baselines.state).state == baselines.state

@@ -8,20 +8,25 @@ traceback. Nothing heavy is imported here or in `app`: help is shown at once.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
 import re
 import sys
+import threading
 import traceback
 from contextlib import nullcontext
 from contextvars import ContextVar
 
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable, was_interrupt
 from gym_runtime.escapes import shown
+from gym_runtime.plurals import counted
 from gym_runtime.system import early_supervisor
 from gym_runtime.version import VERSION
 
+THREADS_S = 5.0
+"""How long a command that is done waits for threads of its user's code."""
 _as_json = ContextVar("as_json", default=False)
 
 
@@ -43,7 +48,35 @@ def main() -> None:
         status = 1
     if status:
         _settle_output()
+    if not runs and _threads():
+        _end_in_time(status)
     sys.exit(status)
+
+
+def _threads() -> list[threading.Thread]:
+    """The threads for which Python waits at its end."""
+    return [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+
+
+def _end_in_time(status: int) -> None:
+    """End this process soon: an environment may have started a thread that does not end."""
+    over = threading.Event()
+    atexit.register(over.set)  # called after Python has waited for the threads
+
+    def watch() -> None:
+        if over.wait(THREADS_S):
+            return
+        left = _threads()
+        print(
+            f"gym-runtime: ended without waiting for {counted(len(left), 'thread')}, such as "
+            f"'{shown(left[0].name)}': start them with daemon=True, or end them",
+            file=sys.stderr,
+            flush=True,
+        )
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - they remove temporary folders
+        os._exit(status)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def run(arguments: list[str]) -> int:

@@ -145,6 +145,7 @@ class RunModels:
         # The run asks the model of the system that it joins, if neither the options nor the file name one.
         self._left_open = bool(self.broker.urls) and not (self.options or file_model)
         self._asked_pool, self._agent = self.settings.model_pool, self.settings.agent
+        catalogue.note_file("agents", self._agent or "")
         agent = self._agent and catalogue.known_name("agents", self._agent)  # it may be named by its file
         self.settings = replace(self.settings, agent=agent, model_pool=self.run)
 

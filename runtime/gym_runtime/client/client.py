@@ -14,7 +14,7 @@ from contextlib import (
 )
 from dataclasses import replace
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
@@ -360,6 +360,8 @@ class Client:
         _refuse(rows, in_flight)
         sources = RowSources(rows, keys, remembered=True)
         asked = _asked(settings, keywords, Client.groups)
+        if tree is not None and asked.sampling.get("seed") is not None:
+            raise UsageError("all forks of a tree would have the same seed: leave the seed to the engine")
         specs, info = await self.new_runs.of_rows(sources, asked, environment)
         groups = run_groups(
             self.driver,
@@ -421,6 +423,8 @@ class Client:
         Raises:
             UsageError, TaskError: the rollout cannot be forked there; or as `rollouts`.
         """
+        if "repeats" in keywords:
+            raise UsageError("a fork has times for repeats: fork(row, turn, times)")
         made = forked(row, turn, change, on_difference=on_difference)
         asked = replace(_asked(settings, keywords, Client.fork), repeats=times)
         return self.rollouts([made], asked, environment=environment, output=output, resume=resume)
@@ -729,7 +733,7 @@ class Client:
             GymError: a worker did not answer within ``limit_s`` seconds, its engine failed, or it serves
                 another version; call it again, because the others may have changed.
         """
-        await Engines(self.driver.bus, model, limit_s).update(str(path), version)
+        await Engines(self.driver.bus, model, limit_s).update(fspath(path), version)
 
     def weights_paused(
         self, version: str, *, model: str = POLICY, limit_s: float = CONTROL_S
@@ -796,7 +800,8 @@ def require_keywords(keywords: Iterable[str], call: Callable[..., Any]) -> None:
     for name in keywords:
         # The sampling has its own words for what no run may set.
         if name not in known and name != "model":
-            near = catalogue.suggest(name, sorted({*known, *inspect.signature(call).parameters}))
+            own = {*inspect.signature(call).parameters} - {"self", "keywords"}
+            near = catalogue.suggest(name, sorted({*known, *own}))
             raise UsageError(
                 f"there is no setting '{name}'"
                 + (near or "; there are the fields of RolloutSettings and of Sampling")

@@ -28,7 +28,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import NOT_JSON, UNREADABLE, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
-from gym_runtime.files.rows import Numbering, check_sampling, expand, whole_groups
+from gym_runtime.files.rows import Numbering, check_sampling, expand, note_seed, whole_groups
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, new_run_id
@@ -76,7 +76,7 @@ def _own_index(row: AnyRow) -> int:
     """A row's own number; -1 if it brings none, or cannot be read."""
     try:
         found = row.get(TASK_INDEX) if isinstance(row, Mapping) else _decode_number(row).task_index
-    except UNREADABLE:
+    except (*UNREADABLE, TypeError):  # no text either: refused where it is read
         return -1
     return found if isinstance(found, int) else -1
 
@@ -114,8 +114,11 @@ class RowSources:
         """The rows as JSON.
 
         Raises:
-            UsageError: there are fewer keys than rows.
+            UsageError: there are not as many keys as rows.
         """
+        rows, named = self._rows, self._keys
+        if isinstance(rows, Sequence) and isinstance(named, Sequence) and len(named) > len(rows):
+            raise UsageError(f"keys has {len(named)} entries for {len(rows)} rows: give one for each row")
         keys = repeat(None) if self._keys is None else iter(self._keys)
         for position, row in enumerate(self._rows, 1):
             try:
@@ -227,6 +230,15 @@ class NewRuns:
         )
         # An agent that the caller names may ask roles which no environment declares.
         named = () if chosen.agent else tuple({**asked.roles, **asked.role_sampling})
+        repeats = chosen.repeats or 1
+        if not isinstance(repeats, int):
+            # A batch of a trainer need not have rows of each environment that it names.
+            for name in repeats:
+                if name not in declared and not catalogue.is_known("environments", name):
+                    near = catalogue.suggest(name, catalogue.names("environments"), "environments")
+                    raise UsageError(f"repeats: there is no environment '{name}'{near}")
+            repeats = max(repeats.values(), default=1)
+        note_seed(chosen, repeats)
         if not sources.listed:
             require_declared(named, info.environments, declared)
             return await self.served_only(specs), info

@@ -204,7 +204,13 @@ def _response(said: Said) -> Raw:
         return Raw(bytes(said))
     if isinstance(said, str):
         return Raw(make_response(said))
-    return Raw(encoded(said) if isinstance(said, Mapping) else make_response(*said))
+    if isinstance(said, Mapping):
+        return Raw(encoded(said))
+    try:
+        return Raw(make_response(*said))
+    except TypeError as error:  # such as None, where an engine said nothing
+        given = type(said).__name__
+        raise TaskError(f"the response is a {given}, and no text, list of items or response") from error
 
 
 def _plain(items: Sequence[Raw]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
+from typing import SupportsIndex, cast
 
 import anyio
 import msgspec
@@ -16,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from gym_runtime.client.standing_run import StandingRun
 from gym_runtime.client.streaming import ResultStream, background
-from gym_runtime.errors import require_at_least
+from gym_runtime.errors import UsageError, require_at_least
 from gym_runtime.files.forks import forked
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.rollout.groups import Group
@@ -40,6 +41,8 @@ class TreePlan:
 
     def __post_init__(self) -> None:
         require_at_least(1, times=self.times, depth=self.depth)
+        if isinstance(cast("object", self.at), SupportsIndex):
+            raise UsageError(f"at is {self.at}; it must be a list of turns: [{self.at}]")
 
     def rows(self, record: RolloutRecord, shared: int = 0) -> Iterator[tuple[bytes, int]]:
         """The rows of a rollout's forks, each with the number of shared turns.

@@ -160,6 +160,9 @@ def require_agreement(answers: Mapping[str, ControlAnswer], version: str) -> Non
         )
 
 
-def _require_name(version: str) -> None:
+def _require_name(version: object) -> None:
+    # Before anything is paused: a trainer's step is a number, which the workers would refuse at the end.
+    if not isinstance(version, str):
+        raise UsageError(f"version is {version!r}; it must be text, such as 'step-{version}'")
     if not version:
         raise UsageError("version is empty: name the weights, such as 'step-12'")

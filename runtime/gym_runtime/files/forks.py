@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import UNREADABLE, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, TaskError, UsageError, require_at_least
 from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
 from gym_runtime.files.rows import check_sampling, overridden
 from gym_runtime.files.sample import lines_of, sample_row
@@ -122,6 +122,7 @@ def forked(
         UsageError: the rollout has no transcript or fewer turns, or the change does not fit it.
         TaskError: this is no result row.
     """
+    require_at_least(0, turn=turn)
     line = row.row if isinstance(row, RolloutRecord) else row
     line = _encode(line) if isinstance(line, Mapping) else line.encode() if isinstance(line, str) else line
     try:
@@ -293,7 +294,7 @@ def _require(turn: int, recorded: Sequence[RecordedCall], own: _Own) -> None:
             f"the rollout took {counted(own.turns, 'turn')}, and its transcript shows {len(recorded)}: "
             f"{why}; it can be forked at turn 0, which shares no turns"
         )
-    if not 0 <= turn <= len(recorded):
+    if turn > len(recorded):
         there = counted(len(recorded), "turn")
         raise UsageError(f"turn is {turn}, and the rollout has {there}: give 0 to {len(recorded)}")
 

@@ -20,7 +20,7 @@ from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
 from gym_runtime.files.resume import aside, start_run
-from gym_runtime.files.rows import alone, expand, required_roles
+from gym_runtime.files.rows import alone, expand, note_seed, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary
 from gym_runtime.files.scores import percent, repeat_means
 from gym_runtime.files.stored_images import Images, remove_images
@@ -311,7 +311,7 @@ class RunPlan:
     def require_runnable(self) -> None:
         """Refuse rows whose rollouts are to be compared with each other, where each has one; rows for a
         harness that no agent here is named after, unless the run names an agent; and repeats of an
-        environment of which there are no rows.
+        environment of which there are no rows. Warn of one seed for all rollouts of a row.
 
         Raises:
             UsageError: there are such rows.
@@ -323,6 +323,7 @@ class RunPlan:
                 raise UsageError(f"--repeats {name}={times}: no row is of this environment{there}")
         if self.settings.agent is None:
             require_harnesses(sorted(self.dataset.harnesses))
+        note_seed(self.settings, max(self.repeats.values(), default=1))
         if self.dataset.repeats_rows:
             return
         for name, repeats in self.repeats.items():

@@ -29,6 +29,7 @@ from gym_runtime.errors import UNREADABLE, TaskError, UsageError, described
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.complaints import bad_value
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
+from gym_runtime.logs import logger
 from gym_runtime.messages.fork import FIELD, Fork, decode_fork
 from gym_runtime.messages.names import is_mark, token
 from gym_runtime.messages.responses import CreateParams
@@ -280,6 +281,16 @@ def alone(environment: str) -> str:
 def required_roles(definition: Environment) -> dict[str, str]:
     """The roles that an environment cannot do without, each with the pool that serves it by default."""
     return {role.name: role.name for role in definition.declared_roles if not role.optional}
+
+
+def note_seed(settings: RolloutSettings, repeats: int) -> None:
+    """Warn of one seed for all rollouts of a row: an engine that follows it gives the same answer to all."""
+    seed = settings.sampling.get("seed")
+    if seed is not None and repeats > 1 and not settings.seed_repeats:
+        logger().warning(
+            f"the {repeats} rollouts of a row have the same seed, {seed}, and may give the same answer: "
+            "with seed_repeats (--seed-repeats) each has its own"
+        )
 
 
 def _read(reader: RowReader, line: bytes, position: int) -> Row:

@@ -319,6 +319,8 @@ class RolloutSettings:
                 msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name} is {value!r}; it must be {_expected(str(error), kind)}") from None
+            except AttributeError:  # of msgspec, for a number of numpy where a mapping may stand
+                raise UsageError(f"{name} is {value!r}; give it as a plain number: int({name})") from None
         if self.skip_verification is not None and not math.isfinite(self.skip_verification):
             raise UsageError(f"skip_verification is {self.skip_verification}; it must be a finite number")
 

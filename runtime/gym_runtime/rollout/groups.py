@@ -288,7 +288,7 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
             of the others. An advantage beyond the range of a double is the largest double.
 
     Raises:
-        UsageError: there is no such definition.
+        UsageError: there is no such definition, or a reward is infinite.
 
     Source: Shao et al., "DeepSeekMath" (GRPO), https://arxiv.org/abs/2402.03300, with TRL's GRPOTrainer 1.16
     for the sample's deviation and `EPSILON`; Liu et al., "Understanding R1-Zero-Like Training: A Critical
@@ -305,8 +305,10 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
         raise UsageError(
             f"there is no advantage '{kind}'{suggest(kind, known)}: use one of {', '.join(known)}"
         )
-    # One form for "no reward", as trainers' arrays have it.
-    given = [math.nan if reward is None else reward for reward in rewards]
+    # One form for "no reward", as trainers' arrays have it; numbers of numpy overflow where doubles do not.
+    given = [math.nan if reward is None else float(reward) for reward in rewards]
+    if any(map(math.isinf, given)):
+        raise UsageError("a reward is infinite: give finite numbers, and None where there is no reward")
     scored = [reward for reward in given if not math.isnan(reward)]
     if len(scored) < 2:
         return [0.0] * len(given)

@@ -107,7 +107,7 @@ def tree_advantages(
 
 
 def tree_sequences(
-    records: Sequence[RolloutRecord], kind: TreeAdvantage = "tree_grpo"
+    records: Iterable[RolloutRecord], kind: TreeAdvantage = "tree_grpo"
 ) -> list[tuple[TokenSequence, NDArray[np.float32]]]:
     """What to train on of the rollouts of a tree: each token once, with its advantage.
 
@@ -129,6 +129,7 @@ def tree_sequences(
     import numpy as np
 
     found: list[tuple[TokenSequence, NDArray[np.float32]]] = []
+    records = list(records)
     grown = [_grown(record) for record in records]
     known = {one.rollout_id: one for one in grown}
     trained: set[_Turn] = set()
@@ -172,11 +173,13 @@ def _paths(rollouts: Sequence[Grown]) -> list[_Path]:
     """Each rollout's segments."""
     known = {one.rollout_id: one for one in rollouts}
     lines = [_line(one, known, frozenset()) for one in rollouts]
-    # Of which rollouts each turn is a part: where that changes, a segment ends.
+    # Of which rollouts each turn is a part: where that changes, a segment ends. A fork without a reward ends
+    # none: what follows it would be compared with nothing.
     parts: defaultdict[_Turn, set[int]] = defaultdict(set)
     for number, line in enumerate(lines):
-        for turn in line:
-            parts[turn].add(number)
+        if rollouts[number].reward is not None:
+            for turn in line:
+                parts[turn].add(number)
     found: list[_Path] = []
     for line in lines:
         segments: list[list[_Turn]] = []

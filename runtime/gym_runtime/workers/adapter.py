@@ -134,6 +134,9 @@ class Adapter(Protocol):
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call. Cancelling it aborts the request at the engine.
 
+        Any other exception, an `OSError` too, is taken for a bug of the adapter, and the rollout fails for
+        good.
+
         Raises:
             ModelRefused: a retry would fail too.
             ModelUnavailable: a retry may help.

@@ -225,7 +225,9 @@ class ResourceWorker:
         entry.used_s = clock.monotonic()
         try:
             answer = await entry.once(
-                request.key, lambda: self._answered(environment, entry, call, ledger, request.key)
+                request.key,
+                lambda: self._answered(environment, entry, call, ledger, request.key),
+                again=not isinstance(call, calls.CallTool | calls.StepCall),
             )
             entry.known = True
             return answer

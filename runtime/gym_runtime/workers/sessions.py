@@ -72,12 +72,19 @@ class HeldSession:
         self.known = False
         self.asked = RoleLog()
         self._answers: dict[str, _Answer] = {}
+        self._half_done = set[str]()
 
-    async def once(self, key: str, work: Callable[[], Awaitable[Raw]]) -> Raw:
+    async def once(self, key: str, work: Callable[[], Awaitable[Raw]], *, again: bool = True) -> Raw:
         """Do the work of a key, or return the earlier answer to this key.
 
         Without a key nothing is remembered. A retryable failure is not remembered either, so that a retry
         does the work again.
+
+        Args:
+            again: work that was cancelled in its middle may be done again.
+
+        Raises:
+            SessionLost: it may not, and was cancelled: the session's state is unknown.
         """
         if not key:
             return await work()
@@ -90,6 +97,10 @@ class HeldSession:
             if known.body is not None:
                 return known.body
             known = self._answers.get(key)
+        if key in self._half_done:
+            raise SessionLost(
+                "a call was cancelled in its middle, and its effect is unknown", stage="resource"
+            )
         answer = self._answers[key] = _Answer()
         try:
             answer.body = await work()
@@ -98,6 +109,10 @@ class HeldSession:
             answer.body = None
             if isinstance(error, GymError) and not error.retryable:
                 answer.error = error
+            raise
+        except anyio.get_cancelled_exc_class():
+            if answer.body is None and not again:
+                self._half_done.add(key)
             raise
         finally:
             # Retryable, cancelled before `note`, or a bug: the key is free again.

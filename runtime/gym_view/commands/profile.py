@@ -24,7 +24,7 @@ def profile(rollouts: Path, /, *, failures_as_zero: FailuresAsZero = False) -> i
     files = OutputFiles.beside(one_file(rollouts))
     inputs = files.materialized_inputs
     if not inputs.is_file():
-        raise UsageError(f"there is no file {inputs}, which has the rows that were asked for")
+        raise UsageError(f"there is no file {inputs}, which has the rows that were asked for: put it there")
     with files.lock():
         metrics = metrics_of(files, failures_as_zero=failures_as_zero)
         try:

@@ -11,7 +11,7 @@ var e,t,n,r,i,a,o,s,c,l,u,d=Symbol.for(`pv`),f={},p=[],m=/^m(i|n|o|s|text|space)
     <td><input type="checkbox" checked=${t} onChange=${n} aria-label=${`Compare ${e.id}`} /></td>
     <td><a class="name" href=${z([`run`,e.id])}>${e.id}</a>${l?R`<span class="live" title="It is being written.">live</span>`:null}</td>
     <td>${s.model??R`<span class="quiet">–</span>`}</td>
-    <td>${(u.length?u:r.columns.envs).slice(0,3).join(`, `)}${u.length>3?R` <small class="quiet">+${u.length-3}</small>`:null}</td>
+    <td>${(u.length?u:r.columns.envs.filter(Boolean)).slice(0,3).join(`, `)}${u.length>3?R` <small class="quiet">+${u.length-3}</small>`:null}</td>
     <td class="right">${o?G(o.rollouts):R`<span class="quiet">${qt(i)}</span>`}${c&&o&&c!==o.rollouts?R`<small class="quiet"> of ${G(c)}</small>`:null}</td>
     <td class="right">${o?Wt(o)?R`<a class="bad" href=${z([`run`,e.id,`failures`])}>${G(Wt(o))}</a>`:R`<span class="quiet">0</span>`:``}</td>
     <td class="right">${o?R`<${Z} value=${o.mean_reward} />`:``}</td>
@@ -197,7 +197,7 @@ var e,t,n,r,i,a,o,s,c,l,u,d=Symbol.for(`pv`),f={},p=[],m=/^m(i|n|o|s|text|space)
       <span class="quiet">${i?`${(100*i/a).toFixed(1)} % of ${X(a,`rollout`)}`:`All ${X(a,`rollout`)} have a verdict.`}${t.superseded?` ${G(t.superseded)} more were run again and do not count.`:``}</span></div>
     ${r.length?R`<div class="scroll" tabindex="0" role="region" aria-label="Kinds of failures"><table><thead><tr><th class="right">How many</th><th>Whose fault</th><th>Stage</th><th>Message</th><th>Environments</th><th>Examples</th></tr></thead><tbody>
       ${r.map(t=>R`<tr><td class="right"><a class="bad" href=${z([`run`,e.id,`rollouts`],{q:s(t)})}>${G(t.count)}</a></td><td><strong>${t.outcome===`cancelled`?`cancelled`:t.outcome===`unreadable`?`no JSON`:t.kind||`–`}</strong></td><td>${t.stage||R`<span class="quiet">–</span>`}</td><td class="message">${t.message||R`<span class="quiet">–</span>`}</td>
-        <td>${t.environments.slice(0,3).join(`, `)||`–`}</td><td class="nowrap">${t.outcome===`unreadable`?`–`:R`<a href=${z([`run`,e.id,`rollouts`,t.first],{q:s(t)})}>first</a>`}${t.outcome!==`unreadable`&&t.last!==t.first?R` · <a href=${z([`run`,e.id,`rollouts`,t.last],{q:s(t)})}>last</a>`:null}</td></tr>`)}</tbody></table></div>`:null}
+        <td>${t.environments.filter(Boolean).slice(0,3).join(`, `)||`–`}</td><td class="nowrap">${t.outcome===`unreadable`?`–`:R`<a href=${z([`run`,e.id,`rollouts`,t.first],{q:s(t)})}>first</a>`}${t.outcome!==`unreadable`&&t.last!==t.first?R` · <a href=${z([`run`,e.id,`rollouts`,t.last],{q:s(t)})}>last</a>`:null}</td></tr>`)}</tbody></table></div>`:null}
   </main>`}var Wi={"":`flipped first`,wins:`better`,losses:`worse`,ties:`equal`};function Gi(){let{a:e=``,b:t=``}=B.value.params;return R`<main class="compare"><div class="headline"><h1>Compare</h1>
       <${Ki} name="a" value=${e} /><span class="quiet">with</span><${Ki} name="b" value=${t} />
       ${e&&t?R`<button onClick=${()=>Tt([`compare`],{...B.value.params,a:t,b:e})}>swap</button>`:null}</div>

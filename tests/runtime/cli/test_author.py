@@ -260,3 +260,29 @@ def test_a_users_modules_are_found_by_each_other_and_by_nobody_else(folder: Path
     command = [script, "run", "ours", "--model", "scripted/message", "--output", "rows.jsonl"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     assert [json.loads(row)["reward"] for row in Path("rows.jsonl").read_text().splitlines()] == [0.5]
+
+
+@pytest.mark.slow
+def test_a_thread_that_does_not_end_does_not_hold_the_command(tmp_path: Path) -> None:
+    """Python would wait for it for ever. What is done at the end of the process is done all the same."""
+    assert main.run(["new", "polls"]) == 0
+    path = Path("polls.py")
+    path.write_text(
+        path.read_text()
+        + "\nimport threading, tempfile\n"
+        + f"made = tempfile.TemporaryDirectory(dir={str(tmp_path)!r}, prefix='made')\n"
+        + "threading.Thread(target=threading.Event().wait, name='polls').start()\n"
+    )
+    script = Path(sys.executable).with_name("gym-runtime")
+    done = subprocess.run([script, "test", "polls"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "✓ polls: keeps the contract")
+    assert done.stderr == (
+        "gym-runtime: ended without waiting for 1 thread, such as 'polls': start them with daemon=True, or "
+        "end them\n"
+    )
+    assert not list(tmp_path.glob("made*"))
+    ends = path.read_text().replace("threading.Event().wait", "lambda: threading.Event().wait(0.1)")
+    path.write_text(ends + "environment = None\n")
+    done = subprocess.run([script, "test", "polls"], capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "ended without" not in done.stderr

@@ -88,3 +88,12 @@ def test_failures_make_the_status_only_where_that_is_asked_for(capsys: pytest.Ca
     assert by["by"] == "as the 1 rollout in out.jsonl"
     assert by["rollouts"] == 20
     assert by["cost"] is not None
+
+
+def test_an_installed_agent_before_a_file_of_its_name_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """`gym-runtime test tool_loop` tests the file; a run has what is installed."""
+    Path("tool_loop.py").write_text("from gym_agents.single_turn import Agent\n")
+    for agent, told in (("tool_loop", True), ("./tool_loop.py", False)):
+        assert main.run([*RUN, "--dry-run", "--agent", agent]) == 0
+        said = "'tool_loop' is an installed agent; for "
+        assert (said in capsys.readouterr().err) is told

@@ -10,6 +10,7 @@ from weakref import ref
 
 import anyio
 import msgspec
+import numpy as np
 import pytest
 from gym_runtime.client import runs
 from gym_runtime.errors import BrokerError, ModelRefused, TaskError, UsageError
@@ -88,10 +89,14 @@ async def test_failed_rollouts_come_too() -> None:
         (rows(1), NAME, {"temprature": 1}, UsageError, "did you mean 'temperature'"),
         (rows(1), NAME, {"repeat": 2}, UsageError, "no setting 'repeat'; did you mean 'repeats'"),
         (rows(1), NAME, {"in_fligt": 2}, UsageError, "no setting 'in_fligt'; did you mean 'in_flight'"),
+        (rows(1), NAME, {"keys": [1]}, UsageError, "no setting 'keys'; there are the fields of"),
         (rows(1), NAME, {"agent": "nope"}, UsageError, "no agent 'nope'; there are: tool_loop; name you"),
         (rows(1), NAME, {"settings": {"repeats": "x"}}, UsageError, "settings must be RolloutSettings"),
         (rows(1), NAME, {"sampling": "x"}, UsageError, "sampling is 'x'; it must be a mapping"),
         ([*rows(1), {"a": object()}], NAME, {}, TaskError, "row 2 is no JSON.*type object"),
+        ([rows(2)], NAME, {}, TaskError, "row 1, column 1: expected object, got array"),
+        (rows(1), NAME, {"repeats": {"mcqs": 2}}, UsageError, "no environment 'mcqs'; did you mean 'mcqa'"),
+        (rows(1), NAME, {"repeats": np.int64(2)}, UsageError, "repeats is .*2.*; give it as a plain number"),
         (["\ud800"], NAME, {}, TaskError, "row 1 is no JSON"),
     ],
 )

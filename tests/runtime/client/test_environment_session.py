@@ -125,6 +125,8 @@ async def test_a_row_that_does_not_fit_and_a_response_that_is_none_are_refused()
             await here.gym.verify({"responses_create_params": {"input": "x"}}, "done", environment=NAME)
         with pytest.raises(TaskError, match="the response cannot be read"):
             await here.gym.verify(rows(1)[0], b'{"output": 3}', environment=NAME)
+        with pytest.raises(TaskError, match="the response is a NoneType, and no text, list of items or"):
+            await here.gym.verify(rows(1)[0], None, environment=NAME)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="there is no environment"):
             await here.gym.verify(rows(1)[0], "done", environment="no_such_thing_at_all")
 

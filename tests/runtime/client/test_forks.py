@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -294,6 +294,8 @@ async def test_what_cannot_be_forked_is_refused_in_one_line(system: SmallSystem)
     line = bytes(stored.row)
     for bad, turn, change, said in [
         (line, 3, Change(), "turn is 3, and the rollout has 2 turns: give 0 to 2"),
+        (line, 1.5, Change(), "turn is 1.5; it must be a whole number of at least 0"),
+        (line, -1, Change(), "turn is -1; it must be a whole number of at least 0"),
         (line, 2, Change(tool_output="x"), "called 0 tools"),
         (line, 1, Change(tool_output={"z": "x"}), "no answered call 'z'; it has: a"),
         (row(), 1, Change(), "has no transcript"),
@@ -301,7 +303,7 @@ async def test_what_cannot_be_forked_is_refused_in_one_line(system: SmallSystem)
         (line, 1, Change(sampling={"temprature": 1}), "did you mean 'temperature'"),
     ]:
         with pytest.raises(UsageError, match=said):
-            forked(bad, turn, change)
+            forked(bad, cast("int", turn), change)
     with pytest.raises(TaskError, match="not a result row"):
         forked(b"[]", 1)
     with pytest.raises(TaskError, match="'once' says replayable=False"):
@@ -318,6 +320,8 @@ async def test_what_cannot_be_forked_is_refused_in_one_line(system: SmallSystem)
         bad = {"turns": [{"response": {"output": []}, "tokens": tokens}]}
         with pytest.raises(TaskError, match=r"turn 1: .*token"):
             await system.client.check([row(_gym_fork=bad)], environment="till")
+    with pytest.raises(UsageError, match=r"times for repeats: fork\(row, turn, times\)"):
+        system.client.fork(stored.row, 1, 2, repeats=3)
     # An agent that takes fewer turns than are shared has no reward on a state that it did not reach.
     await system.add_model(Engine(answer("never asked")), name="second")
     (record,) = await forks(system, stored, 2, max_turns=1)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import anyio
 import gym_runtime.rollout.record
 import pytest
 from gym_runtime.errors import ModelRefused, UsageError
+from gym_runtime.files.forks import forked
 from gym_runtime.messages.outcomes import Failed, RolloutRecord, decode_record
 from gym_runtime.messages.responses import CreateParams
 from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
@@ -174,3 +178,33 @@ async def test_results_of_older_workers_are_taken_as_they_are(
         made = here.gym.rollouts(given, environment=NAME, output=output)
         assert len([one async for one in made]) == 2
     assert inputs_of(output) == inputs_asked(given)
+
+
+@pytest.mark.slow
+async def test_rows_are_whole_without_the_file_of_inputs(tmp_path: Path) -> None:
+    """What reads a run needs its rows alone; ``profile``, which reads the inputs, says what it lacks."""
+    given, output = long_rows(2), tmp_path / "out.jsonl"
+    async with running_client() as here:
+        assert len([one async for one in here.gym.rollouts(given, environment=NAME, output=output)]) == 2
+    (tmp_path / "out_materialized_inputs.jsonl").unlink()
+    for line in output.read_bytes().splitlines():
+        row = json.loads(forked(line, 1))
+        assert row["responses_create_params"]["input"] in inputs_asked(given).values()
+    script = Path(sys.executable).with_name("gym-runtime")
+    for status, command in (
+        (0, ("reverify", "--rollouts", "out.jsonl", "--output", "judged.jsonl", "--strict")),
+        (0, ("export", "out.jsonl", "--output", "out.parquet")),
+        (0, ("compare", "out.jsonl", "judged.jsonl")),
+        (0, ("show", "out.jsonl:1")),
+        (2, ("profile", "out.jsonl")),
+    ):
+        # In a thread: the virtual clock does not know of processes.
+        done = await anyio.to_thread.run_sync(
+            partial(subprocess.run, [script, *command], cwd=tmp_path, check=False, capture_output=True)
+        )
+        assert done.returncode == status, (command, done.stderr)
+    assert inputs_of(tmp_path / "judged.jsonl") == inputs_asked(given)
+    assert done.stderr.startswith(
+        b"gym-runtime: there is no file out_materialized_inputs.jsonl, which has the"
+    )
+    assert done.stderr.endswith(b"asked for: put it there\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gym_runtime.client.row_sources import Declared, NewRuns, RowSources, served
 from gym_runtime.environment import catalogue
 from gym_runtime.rpc.members import Heartbeat
 from gym_testing.small_system import Engine, answer, environment, small_system
+from runtime.client.running_client import NAME, rows, running_client
 
 WORKERS = [
     Heartbeat(worker="a", kind="agent", pools=["tool_loop"]),
@@ -79,3 +81,22 @@ async def test_an_environment_in_a_file_runs_rows_of_a_stream_and_standing_runs(
         assert [record.reward async for record in stream] == [1.0]
         async with system.client.standing_run(environment=str(path)) as run:
             assert (await run.rollout(row)).reward == 1.0
+
+
+@pytest.mark.anyio
+async def test_one_seed_for_all_rollouts_of_a_row_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """An engine that follows it gives a trainer the same answer eight times, which teaches nothing."""
+    same = "the 2 rollouts of a row have the same seed, 7"
+    async with running_client() as here:
+        for call in (here.gym.groups, here.gym.rollouts, partial(here.gym.rollouts, output=tmp_path / "o")):
+            _ = [one async for one in call(rows(1), environment=NAME, seed=7, repeats=2)]
+            assert capsys.readouterr().out.count(same) == 1
+            (tmp_path / "o").unlink(missing_ok=True)
+        each = {NAME: 2, "mcqa": 1}
+        _ = [one async for one in here.gym.rollouts(rows(1), environment=NAME, seed=7, repeats=each)]
+        assert same in capsys.readouterr().out
+        for apart in ({"seed": 7}, {"repeats": 2}, {"seed": 7, "repeats": 2, "seed_repeats": True}):
+            _ = [one async for one in here.gym.rollouts(rows(1), environment=NAME, **apart)]
+            assert "seed" not in capsys.readouterr().out

@@ -115,6 +115,9 @@ async def test_seeds_of_repeats_are_refused() -> None:
         with pytest.raises(UsageError, match="forks of a tree"):
             async for _ in here.gym.groups(rows(1), environment=NAME, tree=TreePlan(), seed_repeats=True):
                 raise AssertionError
+        with pytest.raises(UsageError, match="all forks of a tree would have the same seed"):
+            async for _ in here.gym.groups(rows(1), environment=NAME, tree=TreePlan(), seed=7):
+                raise AssertionError
 
 
 async def test_repeats_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -183,3 +183,5 @@ async def test_groups_stay_in_order_and_an_impossible_plan_is_refused(system: Sm
     assert {group.row for group in found} == set(rows)
     with pytest.raises(UsageError, match="times is 0"):
         TreePlan(times=0)
+    with pytest.raises(UsageError, match=r"at is 2; it must be a list of turns: \[2\]"):
+        TreePlan(at=cast("Any", 2))

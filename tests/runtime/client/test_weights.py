@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -202,6 +202,14 @@ async def test_a_name_is_needed_and_a_model_that_is_served() -> None:
     async with two_engines() as (gym, *_):
         with pytest.raises(UsageError, match="version is empty"):
             await gym.update_weights("/weights/1", "")
+        for number in (4, None):
+            with pytest.raises(UsageError, match=f"version is {number}; it must be text, such as"):
+                await gym.update_weights("/weights/1", cast("str", number))
+            with pytest.raises(UsageError, match=f"version is {number}; it must be text, such as"):
+                async with gym.weights_paused(cast("str", number)):
+                    pytest.fail("nothing is paused")
+        with pytest.raises(TypeError):
+            await gym.update_weights(cast("str", None), "step-1")
         with pytest.raises(UsageError, match="no worker serves model 'critic'"):
             await gym.update_weights("/weights/1", "step-1", model="critic")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
+import numpy as np
 import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.rollout.groups import EPSILON, Advantage, advantages
@@ -71,3 +72,12 @@ def test_what_has_no_reward_does_not_move_the_others(rewards: list[float | None]
 def test_an_unknown_definition_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="did you mean 'dr_grpo'"):
         advantages([1.0], "drgrpo")  # pyright: ignore[reportArgumentType]
+
+
+def test_numbers_of_numpy_become_plain_and_infinite_ones_are_refused() -> None:
+    found = advantages(np.array([1.0, 0.0], np.float32))  # type: ignore[arg-type]
+    assert found == advantages([1.0, 0.0])
+    assert {type(one) for one in found} == {float}
+    for kind in KINDS:
+        with pytest.raises(UsageError, match="a reward is infinite: give finite numbers"):
+            advantages([math.inf, 1.0], kind)

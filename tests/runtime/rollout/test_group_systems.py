@@ -143,10 +143,12 @@ async def test_rows_with_one_task_index_are_two_groups_with_keys() -> None:
         assert sorted([(group.key, group.task_index) async for group in made]) == [(0, 0), (1, 1)]
 
 
-async def test_fewer_keys_than_rows_are_refused_before_anything_starts() -> None:
+async def test_fewer_or_more_keys_than_rows_are_refused_before_anything_starts() -> None:
     async with running_client() as here:
         with pytest.raises(UsageError, match="fewer entries than rows"):
             await anext(here.gym.groups(rows(2), environment=NAME, keys=["a"]))
+        with pytest.raises(UsageError, match="keys has 3 entries for 2 rows"):
+            await anext(here.gym.groups(rows(2), environment=NAME, keys=["a", "b", "c"]))
         assert not here.engine.calls.items
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.rollout.groups import EPSILON, advantages
-from gym_runtime.rollout.trees import Grown, tree_advantages
+from gym_runtime.rollout.trees import Grown, TreeAdvantage, tree_advantages
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,3 +100,15 @@ def test_shared_turns_have_one_number(tree: list[Grown]) -> None:
     for one, values in zip(tree, found, strict=True):
         if one.parent:
             assert values[: one.shared] == by_name[one.parent][: one.shared]
+
+
+@given(trees(), st.data())
+def test_a_fork_without_a_reward_changes_no_other_turn(tree: list[Grown], data: st.DataObject) -> None:
+    parents = {one.parent for one in tree}
+    kept = [one for one in tree if not one.parent or one.rollout_id in parents or data.draw(st.booleans())]
+    failed = [one if one in kept else one._replace(reward=None) for one in tree]
+    for kind in get_args(TreeAdvantage):
+        found = tree_advantages(failed, kind)
+        assert [values for one, values in zip(failed, found, strict=True) if one in kept] == (
+            tree_advantages(kept, kind)
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -39,7 +40,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 class Engine:
     """An adapter whose answers a test decides, by how often it was asked."""
 
-    def __init__(self, answer: Callable[[int], calls.ModelAnswer | GymError]) -> None:
+    def __init__(self, answer: Callable[[int], calls.ModelAnswer | BaseException]) -> None:
         self.asked_s: list[float] = []
         self.contexts: list[CallContext] = []
         self._answer = answer
@@ -56,7 +57,7 @@ class Engine:
         self.asked_s.append(clock.monotonic())
         self.contexts.append(context)
         answer = self._answer(len(self.asked_s))
-        if isinstance(answer, GymError):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -94,6 +95,30 @@ async def test_an_engine_that_refuses_is_asked_once() -> None:
     assert fault is not None
     assert (fault.name, fault.stage, fault.retryable) == ("ModelRefused", "model", False)
     assert len(engine.asked_s) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (
+            ConnectionRefusedError(111, "no"),
+            r"ConnectionRefusedError: \[Errno 111\] no \(.*test_model_worker.py:",
+        ),
+        (SystemExit(2), r"SystemExit: 2 \(.*test_model_worker.py:"),
+    ],
+)
+async def test_another_exception_of_an_adapter_is_a_bug_of_it_and_costs_its_call_alone(
+    raised: BaseException, message: str
+) -> None:
+    """An adapter says what is transient; what it lets through may be its own open file."""
+    engine = Engine(lambda asked: ANSWER if asked > 1 else raised)
+    async with working(engine) as bus:
+        fault = (await call(bus, "model.policy", request(CALL))).fault
+        assert fault is not None
+        assert (fault.kind, fault.retryable) == ("runtime", False)
+        assert re.match(message, fault.message)
+        assert len(engine.asked_s) == 1
+        assert (await call(bus, "model.policy", request(CALL))).fault is None
 
 
 async def test_an_engine_that_is_overloaded_is_asked_again_until_it_answers() -> None:

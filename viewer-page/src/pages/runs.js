@@ -44,7 +44,7 @@ function Line({ about, ticked, change }) {
     <td><input type="checkbox" checked=${ticked} onChange=${change} aria-label=${`Compare ${about.id}`} /></td>
     <td><a class="name" href=${format(["run", about.id])}>${about.id}</a>${live ? html`<span class="live" title="It is being written.">live</span>` : null}</td>
     <td>${settings.model ?? html`<span class="quiet">–</span>`}</td>
-    <td>${(environments.length ? environments : run.columns.envs).slice(0, 3).join(", ")}${environments.length > 3 ? html` <small class="quiet">+${environments.length - 3}</small>` : null}</td>
+    <td>${(environments.length ? environments : run.columns.envs.filter(Boolean)).slice(0, 3).join(", ")}${environments.length > 3 ? html` <small class="quiet">+${environments.length - 3}</small>` : null}</td>
     <td class="right">${figures ? count(figures.rollouts) : html`<span class="quiet">${bytes(size)}</span>`}${expected && figures && expected !== figures.rollouts ? html`<small class="quiet"> of ${count(expected)}</small>` : null}</td>
     <td class="right">${figures ? (failed(figures) ? html`<a class="bad" href=${format(["run", about.id, "failures"])}>${count(failed(figures))}</a>` : html`<span class="quiet">0</span>`) : ""}</td>
     <td class="right">${figures ? html`<${Reward} value=${figures.mean_reward} />` : ""}</td>
