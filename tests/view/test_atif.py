@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.cli.main import run
+from gym_runtime.cli import main
 from gym_runtime.errors import UsageError
 from gym_view import atif_files
 from gym_view.atif import from_atif, to_atif
@@ -407,7 +407,7 @@ def test_a_trial_without_a_trajectory_is_said(tmp_path: Path, capsys: pytest.Cap
         (tmp_path / "job" / name / "result.json").write_text(json.dumps(result))
     (tmp_path / "job" / "a__1" / "agent" / "trajectory.json").write_text(json.dumps(foreign()))
     (tmp_path / "job" / "result.json").write_text("{}")
-    assert run(["import-atif", str(tmp_path / "job"), "-o", str(tmp_path / "rows.jsonl")]) == 0
+    assert main.run(["import-atif", str(tmp_path / "job"), "-o", str(tmp_path / "rows.jsonl")]) == 0
     said = capsys.readouterr().out
     assert "1 row:" in said
     assert "1 left out: the trial has a result and no trajectory" in said
