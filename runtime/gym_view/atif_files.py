@@ -138,6 +138,16 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
     return _write_lines(target, rows())
 
 
+def without_trajectory(files: Sequence[Path]) -> int:
+    """How many trials of Harbor in some folders have a result and no trajectory: they become no rows."""
+    results = {place for path in files if path.is_dir() for place in path.rglob(RESULT)}
+    return sum(
+        "task_name" in _object(str(place), place.read_bytes())
+        for place in results
+        if place.is_file() and not place.is_symlink() and not any(place.parent.rglob(TRAJECTORY))
+    )
+
+
 class _Numbers:
     """Tells rows of several runs apart: two rollouts with one number would be taken for one task's."""
 

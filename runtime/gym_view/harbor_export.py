@@ -86,12 +86,17 @@ def export(files: Sequence[Path], target: Path, *, image: str) -> Exported:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", image):
         raise UsageError(f"'{image}' is no name of an image; such as localhost/gym-runtime")
-    left_out, done = Counter[str](), dict[str, bool]()
+    left_out, done, asked = Counter[str](), dict[str, bool](), dict[str, str]()
     with draft_of(target) as draft:
         draft.mkdir()
-        for row in rows_in_files(files):
+        for _, row in rows_in_files(files, left_out):
             try:
                 name, environment = _name(row)
+                instruction = _instruction(row)
+                if asked.setdefault(name, instruction) != instruction:
+                    raise Unfit(
+                        "another task of this environment has the same number: export each file alone"
+                    )
                 if done.get(name):
                     continue
                 answer = _answer(row) if row.get("reward") == FULL else None
@@ -119,11 +124,14 @@ def _name(row: dict[str, Any]) -> tuple[str, str]:
     if not isinstance(environment, str) or type(task) is not int:
         raise Unfit("a row names neither its environment nor its task")
     try:
-        shape = catalogue.environment(environment).definition.shape
+        found = catalogue.environment(environment).definition
     except UsageError as error:
         raise Unfit(f"environment {environment[:100]}: {error.message}") from error
-    if shape != "verify":
+    if found.shape != "verify":
         raise Unfit(f"environment {environment[:100]} has tools or turns, and a task of Harbor has a box")
+    needed = [role.name for role in found.declared_roles if not role.optional]
+    if needed or as_object(as_object(row.get("_gym")).get("roles")) or found.compare is not None:
+        raise Unfit(f"environment {environment[:100]} asks a model to judge, and a task of Harbor has none")
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', environment)[:80]}-{task:05}", environment
 
 

@@ -52,8 +52,8 @@ def is_job(folder: Path) -> bool:
     return (folder / "result.json").is_file() and next(_trials(folder), None) is not None
 
 
-def compared(run: Run, job: Path, reward_key: str = "reward") -> list[Booked]:
-    """The tasks that both have; those that differ come first.
+def compared(run: Run, job: Path, reward_key: str = "reward") -> tuple[list[Booked], tuple[int, int]]:
+    """The tasks that both have, those that differ first; and how many only the run has, and only the job.
 
     Raises:
         UsageError: they have no task in common, or a file cannot be read.
@@ -75,7 +75,8 @@ def compared(run: Run, job: Path, reward_key: str = "reward") -> list[Booked]:
         raise UsageError(
             f"{run.rollouts} and {job} have no task in common; the first is a run of harbor:PATH"
         )
-    return sorted(found, key=lambda one: (not one.differs, one.task))
+    alone = len(ours.keys() - theirs.keys()), len(theirs.keys() - ours.keys())
+    return sorted(found, key=lambda one: (not one.differs, one.task)), alone
 
 
 def mean(rewards: Iterable[float | None]) -> float | None:

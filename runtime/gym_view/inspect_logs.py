@@ -1,11 +1,12 @@
 """Logs of inspect_ai, of rollouts that have theirs: ``inspect view`` and ``inspect score`` read them.
 
 The guest ``inspect:`` with ``log=true`` puts the log of its sample into the row, as ``inspect_log``. The
-rollouts of one task become one log, with the repeats as epochs.
+rollouts of one task in one file become one log, with the repeats as epochs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,27 +24,29 @@ NO_LOG = "the row has no log of inspect: run 'inspect:NAME?log=true'"
 
 
 def export(files: Sequence[Path], target: Path) -> Exported:
-    """Write the logs of some result files to a folder, one for each task.
+    """Write the logs of some result files to a folder, one for each task of a file.
 
     Raises:
         UsageError: a file is missing, no row has a log, something stands at the target, or the disk does not
             take it.
     """
     logs: dict[bytes, dict[str, Any]] = {}
-    rows = without = 0
-    for row in rows_in_files(files):
+    left_out, rows = Counter[str](), 0
+    for path, row in rows_in_files(files, left_out):
         log = as_object(row.get(FIELD))
         header, samples = as_object(log.get("eval")), as_list(log.get("samples"))
         if len(samples) != 1 or not isinstance(header.get("task"), str):
-            without += 1
+            left_out[NO_LOG] += 1
             continue
         rows += 1
-        name = msgspec.json.encode([header.get(key) for key in ("task", "task_args", "task_file")])
+        # Of each file its own: another run's rollouts are no further epochs.
+        run = [str(path), as_object(row.get("agent_ref")).get("name")]
+        name = msgspec.json.encode([*run, *map(header.get, ("task", "task_args", "task_file"))])
         whole = logs.setdefault(name, {**log, "samples": []})
         repeat = row.get("_ng_rollout_index")
         whole["samples"].append({**as_object(samples[0]), "epoch": 1 + repeat if type(repeat) is int else 1})
     if not logs:
-        raise UsageError(f"nothing can be written: {NO_LOG}")
+        raise UsageError(f"nothing can be written: {next(iter(left_out), NO_LOG)}")
     written: list[str] = []
     with draft_of(target) as draft:
         draft.mkdir()
@@ -51,7 +54,7 @@ def export(files: Sequence[Path], target: Path) -> Exported:
             path = draft / f"{number}_{_plain(log['eval']['task'])}.json"
             path.write_bytes(msgspec.json.encode(_counted(log)))
             written.append(str(target / path.name))
-    return Exported(rows=rows, left_out={NO_LOG: without} if without else {}, files=written)
+    return Exported(rows=rows, left_out=dict(left_out), files=written)
 
 
 def _counted(log: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A rollout is given by its environment, task and repeat; its first row counts, as
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gym_view.index import IndexedRow
 from gym_view.index_entry import MOST_ROLLOUTS, MOST_TASKS, OUTCOMES
 from gym_view.indexing import indexed
 
+NO_ROW = "the row is no JSON object in UTF-8"
 _PIECE_BYTES = 2**16
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -48,11 +50,14 @@ def rollouts_once(rows: Path) -> Iterator[IndexedRow]:
         _tell(f"{rows}: the last line is torn, or still being written; it does not count")
 
 
-def rows_in_files(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The result rows of some files, in order, each rollout of a file once; as `rollouts_once`.
+def rows_in_files(files: Sequence[Path], left_out: Counter[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The result rows of some files, with their file, each rollout of a file once; as `rollouts_once`.
+
+    Args:
+        left_out: counts the lines that cannot be read.
 
     Raises:
-        UsageError: a file is missing, or a line of it is no JSON object.
+        UsageError: a file is missing.
     """
     for path in files:
         if not path.is_file():
@@ -61,16 +66,11 @@ def rows_in_files(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
             for row in rollouts_once(path):
                 file.seek(row.offset)
                 try:
-                    yield _decode(file.read(row.size))
-                except UNREADABLE as error:
-                    number = 1 + _lines_before(path, row.offset)
-                    raise UsageError(f"{path}:{number} is no JSON object: {error}") from error
-
-
-def _lines_before(rows: Path, offset: int) -> int:
-    pieces = range(0, offset, _PIECE_BYTES)
-    with rows.open("rb") as file:
-        return sum(file.read(min(_PIECE_BYTES, offset - at)).count(b"\n") for at in pieces)
+                    found = _decode(file.read(row.size))
+                except UNREADABLE:
+                    left_out[NO_ROW] += 1
+                else:
+                    yield path, found
 
 
 def _has_more(rows: Path, end: int) -> bool:

@@ -58,7 +58,8 @@ def compare(a: Groups, b: Groups) -> Comparison:
     """Join the tasks of two runs and compare them.
 
     Tasks are joined by environment and index; when the prompts of these differ and no run has a prompt
-    twice, by prompt, also if the environments' names differ.
+    twice, by prompt, also if the environments' names differ. Runs of one environment each are joined by
+    index, too, if the prompts are the same: a guest's settings are a part of its name.
     """
     rated_a = {where: group for where, group in a.items() if group.rewards}
     rated_b = {where: group for where, group in b.items() if group.rewards}
@@ -104,6 +105,11 @@ def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFi
         by_key = [(group, keys_b[key]) for key, group in keys_a.items() if key in keys_b]
         if by_key:
             return "prompt", by_key
+    if not by_index and len({group.environment for group in a.values()}) == 1:
+        at_b = {group.task: group for group in b.values()}
+        found = [(one, at_b[one.task]) for one in a.values() if one.task in at_b]
+        if len(at_b) == len(b) and all(one.key == other.key != 0 for one, other in found):
+            return "task index", found
     return "task index", by_index
 
 

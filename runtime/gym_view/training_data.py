@@ -29,12 +29,11 @@ from gym_view.drafts import draft_of
 from gym_view.index import IndexedRow
 from gym_view.index_entry import OUTCOMES
 from gym_view.labels import Label, label_of, load_labels
-from gym_view.once import rollouts_once
+from gym_view.once import NO_ROW, rollouts_once
 from gym_view.parquet import NESTED, Form, Writer, arrow
 from gym_view.row_messages import Unusable, completion, prompt, tools
 from gym_view.selection import Place
 
-NO_ROW = "the row is no JSON object in UTF-8"
 _NUMBERS = ("reward", "_ng_task_index", "_ng_rollout_index", "agent_ref")
 _decode_row = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gym_runtime.cli import main
 from gym_runtime.errors import UsageError
 from gym_view import atif_files
 from gym_view.atif import from_atif, to_atif
@@ -396,3 +397,17 @@ def test_trials_of_harbor_bring_their_rewards(tmp_path: Path) -> None:
         (1, 1),
     ]
     assert found[0]["agent_ref"] == {"name": "quiz"}
+
+
+def test_a_trial_without_a_trajectory_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Harbor's mean counts it, and the rows have it not."""
+    result = {"task_name": "a", "verifier_result": {"rewards": {"reward": 0}}}
+    for name in ("a__1", "a__2"):
+        (tmp_path / "job" / name / "agent").mkdir(parents=True)
+        (tmp_path / "job" / name / "result.json").write_text(json.dumps(result))
+    (tmp_path / "job" / "a__1" / "agent" / "trajectory.json").write_text(json.dumps(foreign()))
+    (tmp_path / "job" / "result.json").write_text("{}")
+    assert main.run(["import-atif", str(tmp_path / "job"), "-o", str(tmp_path / "rows.jsonl")]) == 0
+    said = capsys.readouterr().out
+    assert "1 row:" in said
+    assert "1 left out: the trial has a result and no trajectory" in said

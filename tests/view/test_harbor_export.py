@@ -70,6 +70,40 @@ def test_folders_are_tasks_of_harbor(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "expected_answer" not in first.instruction
 
 
+def test_a_damaged_row_is_counted_and_the_others_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    whole = [json.dumps(row(task, 1.0, "\\boxed{B}")) for task in (0, 1)]
+    file.write_text(f'{whole[0]}\n{{"torn\n{whole[1]}\n')
+    assert run(["export", str(file), "--format", "harbor", "-o", str(tmp_path / "tasks")]) == 0
+    assert "1 left out: the row is no JSON object" in capsys.readouterr().out
+    assert len([*(tmp_path / "tasks").iterdir()]) == 2
+
+
+def test_another_task_of_the_same_number_is_not_taken_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second file's task was dropped, and its answer became the solution of the first one's."""
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    other = {"input": "What costs 2 euros? A: an apple, B: a pear."}
+    files[0].write_text(json.dumps(row(0, 0.0, "?")) + "\n")
+    files[1].write_text(json.dumps(row(0, 1.0, "\\boxed{A}", responses_create_params=other)) + "\n")
+    assert run(["export", *map(str, files), "--format", "harbor", "-o", str(tmp_path / "tasks")]) == 0
+    assert "1 left out: another task of this environment has the same number" in capsys.readouterr().out
+    assert not (tmp_path / "tasks" / "mcqa-00000" / "solution").exists()
+
+
+def test_what_a_model_has_judged_is_no_task(tmp_path: Path) -> None:
+    """Its box has no model: judging failed there, or went without the model."""
+    judged = {"_gym": {"environment": "xstest", "roles": {"judge": {"calls": 1}}}}
+    rows = [row(0, 1.0, "x", agent_ref={"name": "equivalence_llm_judge"}), row(0, 1.0, "x", **judged)]
+    for one in rows:
+        (tmp_path / "rows.jsonl").write_text(json.dumps(one) + "\n")
+        with pytest.raises(UsageError, match="asks a model to judge"):
+            harbor_export.export([tmp_path / "rows.jsonl"], tmp_path / "tasks", image="localhost/gym-runtime")
+
+
 def test_they_pass_harbors_own_models(tmp_path: Path) -> None:
     config = pytest.importorskip("harbor.models.task.config", reason="needs harbor: pip install harbor")
     folder = exported(tmp_path, row(0, 1.0, "\\boxed{B}"))

@@ -50,7 +50,8 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_failure_is_no_reward_and_both_figures_are_there(files: tuple[Path, Path]) -> None:
     rollouts, job = files
-    found = harbor_jobs.compared(Run(id="ours", rollouts=rollouts), job)
+    found, alone = harbor_jobs.compared(Run(id="ours", rollouts=rollouts), job)
+    assert alone == (0, 1)
     assert [(one.task, one.ours, one.theirs, one.ours_as_zero, one.theirs_as_zero) for one in found] == [
         ("differs", 1.0, 0.0, 1.0, 0.0),
         ("ours-failed", None, 0.0, 0.0, 0.0),
@@ -64,7 +65,7 @@ def test_the_command(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str
     rollouts, job = map(str, files)
     assert run(["compare", rollouts, job]) == 0
     shown = capsys.readouterr().out
-    assert "4 tasks, 3 of them with different rewards" in shown
+    assert "4 tasks, 3 of them with different rewards; only in one: 0 and 1" in shown
     assert "not judged: ours-failed: no grader" in shown
     assert "not judged: theirs-failed: RewardFileNotFoundError" in shown
     assert run(["compare", rollouts, job, "--json"]) == 0
@@ -81,7 +82,7 @@ def test_what_is_no_job_and_what_cannot_be_read(files: tuple[Path, Path], tmp_pa
     (job / "equal__0" / "result.json").write_text(
         '{"task_name": 1, "task_id": 2, "verifier_result": {"rewards": {"reward": "1"}}}'
     )
-    assert len(harbor_jobs.compared(Run(id="ours", rollouts=rollouts), job)) == 3
+    assert len(harbor_jobs.compared(Run(id="ours", rollouts=rollouts), job)[0]) == 3
     rollouts.write_text('{"reward": 1}\n')
     rollouts.with_name("ours_failures.jsonl").unlink()
     with pytest.raises(UsageError, match="no task in common"):

@@ -31,9 +31,25 @@ def test_rollouts_of_a_task_are_one_log(tmp_path: Path) -> None:
         inspect_logs.export([path], tmp_path / "logs")
 
 
+def test_each_file_has_its_own_logs(tmp_path: Path) -> None:
+    """Two models' answers to one sample became two samples of one log, both in epoch 1."""
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path in files:
+        path.write_text(row(1) + "\n")
+    done = inspect_logs.export(files, tmp_path / "logs")
+    counts = [json.loads(Path(one).read_text())["results"]["total_samples"] for one in done.files]
+    assert counts == [1, 1]
+
+
+def test_a_damaged_row_is_counted_and_the_others_are_written(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{row(1)}\n{{"torn\n{row(2)}\n')
+    done = inspect_logs.export([tmp_path / "a.jsonl"], tmp_path / "logs")
+    assert (done.rows, done.left_out) == (2, {"the row is no JSON object in UTF-8": 1})
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [('{"reward": 1}\n', r"\?log=true"), ("[1]\n", "a.jsonl:1 is no JSON"), (None, "no file")],
+    [('{"reward": 1}\n', r"\?log=true"), ("[1]\n", "the row is no JSON object"), (None, "no file")],
 )
 def test_nothing_to_write_is_one_line(text: str | None, problem: str, tmp_path: Path) -> None:
     if text is not None:

@@ -160,6 +160,19 @@ def test_tasks_that_are_joined_by_their_index_and_have_other_prompts_are_counted
     assert compare(one, one).other_prompts == 0
 
 
+def test_a_guest_with_other_settings_is_compared_by_index_where_prompts_repeat(tmp_path: Path) -> None:
+    """A game's seeds have one prompt, and its settings are in its name: there was no task in common."""
+    runs = [
+        write(tmp_path, name, [Rollout(task, 0, f"nim_{name}", reward, "Play.") for task in range(3)])
+        for name, reward in (("a", 0.0), ("b", 1.0))
+    ]
+    result = compare(*[figures_of(row for _, row in rows_of(run))[1] for run in runs])
+    assert (result.joined_by, result.wins, result.other_prompts) == ("task index", 3, 0)
+    other = write(tmp_path, "c", [Rollout(task, 0, "chess", 1.0, "Begin.") for task in range(3)])
+    unlike = [figures_of(row for _, row in rows_of(run))[1] for run in (runs[0], other)]
+    assert not compare(*unlike).pairs
+
+
 def test_runs_without_a_common_task_have_no_difference(tmp_path: Path) -> None:
     a, b = write(tmp_path, "a", [Rollout(0, 0)]), write(tmp_path, "b", [Rollout(1, 0)])
     groups = [figures_of(row for _, row in rows_of(run))[1] for run in (a, b)]

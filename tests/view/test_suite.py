@@ -99,6 +99,37 @@ def test_a_suite_runs_each_environment_and_continues(tmp_path: Path) -> None:
     assert f"  options that this names are those of: {own}\n" in ended.stdout
 
 
+FLAKY = """
+from gym_runtime import Environment, Reply, Task, Verdict
+
+class FlakyTask(Task):
+    broken: bool = False
+
+async def verify(task: FlakyTask, reply: Reply) -> Verdict:
+    if task.broken:
+        raise ValueError("broken")
+    return Verdict(1.0)
+
+environment = Environment(resource=verify, description="d")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+def test_failed_rollouts_are_said_below_the_table(tmp_path: Path) -> None:
+    """Nothing said that the figure was of one rollout of three."""
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    rows = [{"responses_create_params": {"input": "go"}, "broken": broken} for broken in (True, False, True)]
+    (tmp_path / "flaky.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parts = '[[environments]]\nname = "flaky"\n[[models]]\nname = "scripted/message"\n'
+    (tmp_path / "my.toml").write_text(parts)
+    command = [SCRIPT, "suite", "my.toml"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=80)
+    assert "100.0" in ended.stdout
+    said = "flaky with scripted/message: 2 of 3 rollouts failed and are not in the figure"
+    assert said in ended.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

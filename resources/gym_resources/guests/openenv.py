@@ -3,8 +3,8 @@
 A rollout is one connection to the server's ``/ws``: ``reset`` with the row's ``reset`` (such as a seed), a
 ``step`` for each action. The model acts by calling a function: those of an environment that offers tools over
 MCP, else one function, ``act``, whose parameters are the environment's action. Where an action is one text,
-the model's plain answer is that text. The reward is the sum of the steps' rewards; an episode that ends
-without any has failed.
+the model's plain answer is that text. The reward is the sum of the steps' rewards; an episode that the server
+ends without any has failed. One that the model leaves, by an answer that is no action, has those so far.
 
 Rows without a file are seeds: ``--limit N`` gives 0 to N-1. With ``?split=NAME`` they are the tasks of that
 split, by the server's Task API: a reset with the split and the task's number, and a digest of the task. The
@@ -111,7 +111,7 @@ class OpenEnvEpisode(Episode[OpenEnvTask]):
     ) -> Step:
         rewards = [float(one.reward) for one in results if one.reward is not None]
         self._rewarded = self._rewarded or bool(rewards)
-        self._ended = over
+        self._ended = bool(results and results[-1].done)
         return Step(
             observation=None if over else observation,
             reward=sum(rewards),

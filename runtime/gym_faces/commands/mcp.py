@@ -62,9 +62,14 @@ async def _serve(environment: LoadedEnvironment, row: bytes) -> int:
     resource, turn = environment.resource, anyio.Lock()
     session = await resource.open(row)
 
+    tools: list[Raw] = []
+
     async def call(name: str, arguments: str) -> Called:
+        nonlocal tools
         async with turn:  # a session's calls do not overlap
-            return await _called(environment, session, name, arguments)
+            called, later = await _called(environment, session, name, arguments)
+            tools = [*tools, *later] if later else tools
+        return called
 
     try:
         tools = await _offered(environment, session, row)
@@ -92,10 +97,15 @@ async def _offered(environment: LoadedEnvironment, session: Session[Any], row: b
     return [*(params.tools or own), *environment.resource.offered_tools(session)]
 
 
-async def _called(environment: LoadedEnvironment, session: Session[Any], name: str, arguments: str) -> Called:
+async def _called(
+    environment: LoadedEnvironment, session: Session[Any], name: str, arguments: str
+) -> tuple[Called, list[Raw]]:
+    """What a call leads to, and the tools that an episode offers from then on."""
     resource, about = environment.resource, {"call_id": "call", "name": name, "arguments": arguments}
+    later: list[Raw] = []
     if isinstance(session, Episode):
-        items = (await resource.step(session, make_response({"type": "function_call", **about}))).items
+        step = await resource.step(session, make_response({"type": "function_call", **about}))
+        items, later = step.items, step.tools
     else:
         output = await resource.call_tool(session, name, arguments)
         said = {"type": "function_call_output", "call_id": "call", "output": output}
@@ -103,7 +113,7 @@ async def _called(environment: LoadedEnvironment, session: Session[Any], name: s
     outputs = [one for one in decode_items(items) if isinstance(one, FunctionCallOutput)]
     text = next((one.output for one in outputs if isinstance(one.output, str)), "")
     failed = text in (NOT_FOUND, SERVER_ERROR) or text.startswith(VALIDATION)
-    return Called([block for one in outputs for block in content_of(one)], failed=failed)
+    return Called([block for one in outputs for block in content_of(one)], failed=failed), later
 
 
 async def _answer_lines(server: ToolServer) -> None:

@@ -192,7 +192,10 @@ class ToolServer:
             raise
 
     async def answer_line(self, line: bytes) -> bytes:
-        """The answer to a request on a standard input, which has no headers; empty for a notification."""
+        """The answer to a request on a standard input, which has no headers; empty for a notification.
+
+        A line before it says that there are other tools than the client was told of.
+        """
         headers: dict[str, str] = {}
         try:
             said = _read(line)
@@ -202,7 +205,8 @@ class ToolServer:
                 headers["mcp-name"] = said.params.name
         except _Problem:
             pass  # it is the answer's, too
-        return (await self._answer(headers, line, {})).body
+        body = (await self._answer(headers, line, {})).body
+        return _CHANGED + b"\n" + body if body and not headers and self._news() else body
 
     async def _answer(self, headers: Mapping[str, str], body: bytes, begun: dict[bytes, _Call]) -> Answer:
         new, said = headers.get("mcp-protocol-version", OLD[0]) not in OLD, None

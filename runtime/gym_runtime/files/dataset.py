@@ -71,7 +71,7 @@ class Source(msgspec.Struct, frozen=True):
             UsageError: it is not.
         """
         if self.path != "-" and self.content is None and not Path(self.path).exists():
-            raise UsageError(f"there is no file {self.path}")
+            raise _missing(self.path)
 
 
 class LineFile:
@@ -172,6 +172,13 @@ class LineFile:
         return line
 
 
+def _missing(path: str) -> UsageError:
+    address = (
+        "" if path.find(":/") < 1 else "; an address is not fetched: download it, or pipe it into --input -"
+    )
+    return UsageError(f"there is no file {path}{address}")
+
+
 def _open(path: str) -> IO[bytes]:
     """The file, at its start and seekable; a pipe is copied."""
     if path == "-":
@@ -183,7 +190,7 @@ def _open(path: str) -> IO[bytes]:
         inside = f", such as {Path(path) / found[0]}" if found else ""
         raise UsageError(f"{path} is a directory; name a JSONL file{inside}") from None
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path}") from None
+        raise _missing(path) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

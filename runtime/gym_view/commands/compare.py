@@ -53,7 +53,7 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
 
 
 def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
-    found = harbor_jobs.compared(Run(id=a.stem, rollouts=a), job)
+    found, alone = harbor_jobs.compared(Run(id=a.stem, rollouts=a), job)
     judged = harbor_jobs.mean(one.ours for one in found), harbor_jobs.mean(one.theirs for one in found)
     as_zero = (
         harbor_jobs.mean(one.ours_as_zero for one in found),
@@ -61,7 +61,8 @@ def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
     )
     if json:
         means = {"judged": judged, "failures_as_zero": as_zero}
-        terminal.print_json({"rollouts": str(a), "job": str(job), "means": means, "tasks": found})
+        whole = {"rollouts": str(a), "job": str(job), "means": means, "tasks": found, "only_in_one": alone}
+        terminal.print_json(whole)
         return 0
     table = Table(box=None, pad_edge=False, header_style="")
     for title in ("", a.stem, "Harbor"):
@@ -77,7 +78,8 @@ def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
         table.add_row(formatting.shorten(one.task, 40), *shown(one.ours, one.theirs), style="bold")
     console = terminal.output()
     console.print(table)
-    console.print(f"{counted(len(found), 'task')}, {len(differ):,} of them with different rewards")
+    only = f"; only in one: {alone[0]:,} and {alone[1]:,}" if any(alone) else ""
+    console.print(f"{counted(len(found), 'task')}, {len(differ):,} of them with different rewards{only}")
     for one in [one for one in found if one.why][:SHOWN_TASKS]:
         console.print(f"not judged: {one.task}: {formatting.shorten(one.why, 200)}", soft_wrap=True)
     return 0

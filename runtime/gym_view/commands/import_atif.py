@@ -27,9 +27,15 @@ def import_atif(
     if not documents:
         raise UsageError("say which: gym-runtime import-atif jobs/JOB -o results/imported.jsonl")
     count = atif_files.imported(documents, output, environment=environment)
+    without = atif_files.without_trajectory(documents)
     if json:
-        terminal.print_json({"rows": count, "file": str(output)})
+        terminal.print_json({"rows": count, "file": str(output), "without_trajectory": without})
         return 0
     rows = f"{count:,} {'row' if count == 1 else 'rows'}"
     terminal.output().print(f"{rows}: {output}", soft_wrap=True)
+    if without:
+        few = (
+            f"{without:,} left out: the trial has a result and no trajectory, such as of an agent that ended"
+        )
+        terminal.output().print(few, soft_wrap=True)
     return 0

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from gym_runtime.cli import AT_LEAST_ONE, AsJson, Output, RoleOptions, parse_roles, shown_name, terminal
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.plurals import counted
 
 from gym_view import suite_file, system_tables
 from gym_view.suite_file import Part, Suite, SuiteModel
@@ -33,6 +34,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         score: the figures of the environment's score, in percent; empty without one.
         mean_reward, error: of the rollouts, and the standard error over tasks.
+        failed: how many rollouts failed and are in no figure.
         problem: why there is no figure; empty if there is one.
         command: the run's own command, to which the remedies of a problem belong.
     """
@@ -43,6 +45,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     mean_reward: float | None = None
     error: float | None = None
     rollouts: int = 0
+    failed: int = 0
     problem: str = ""
     output: str = ""
     command: str = ""
@@ -63,6 +66,8 @@ class _Summary(msgspec.Struct):
     mean_reward: float | None = None
     mean_reward_error: float | None = None
     rollouts: int = 0
+    outcomes: dict[str, int] = {}
+    failures_as_zero: bool = False
 
 
 class _Document(msgspec.Struct):
@@ -198,6 +203,7 @@ def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
         mean_reward=found.mean_reward,
         error=found.mean_reward_error,
         rollouts=found.rollouts,
+        failed=0 if found.failures_as_zero else found.outcomes.get("failed", 0),
         problem="" if found.mean_reward is not None else (said[-1] if said else ""),
     )
 
@@ -238,6 +244,9 @@ def _show(whole: Suite, models: tuple[SuiteModel, ...], cells: list[Cell]) -> No
             if " --" in cell.problem:
                 # What it advises are options of 'run', which the suite does not have.
                 console.print(f"  options that this names are those of: {cell.command}", soft_wrap=True)
+        elif cell.failed:
+            few = f"{cell.failed:,} of {counted(cell.rollouts, 'rollout')} failed and are not in the figure"
+            console.print(f"{cell.environment} with {cell.model}: {few}", soft_wrap=True, markup=False)
     notes = [(part.name, part.about) for part in whole.environments if part.about]
     for name, about in (*notes, *((name, f"not here: {why}") for name, why in whole.missing.items())):
         console.print(f"{name}: {about}", soft_wrap=True, markup=False)

@@ -33,12 +33,17 @@ environment = Environment(resource=Counter, description="d")
 LIFT = """
 from gym_runtime import Environment, Episode, Reply, Step, Task
 
+def named(name: str) -> dict[str, object]:
+    return {"type": "function", "name": name, "parameters": {"type": "object"}}
+
 class Lift(Episode[Task]):
     async def reset(self) -> None:
-        self.offered_tools = [{"type": "function", "name": "up", "parameters": {"type": "object"}}]
+        self.offered_tools = [named("up")]
 
     async def step(self, reply: Reply) -> Step:
-        return Step(tool_outputs={call.call_id: "up" for call in reply.function_calls}, reward=1.0)
+        (call,) = reply.function_calls
+        later = [named("down")] if call.name == "up" else []
+        return Step(tool_outputs={call.call_id: call.name}, reward=1.0, tools=later)
 
 environment = Environment(resource=Lift, description="d")
 """
@@ -84,6 +89,28 @@ def test_by_hand(folder: Path) -> None:
     assert answers[0]["result"]["content"] == [{"type": "text", "text": "up"}]
     assert answers[1]["error"]["code"] == -32700
     assert (done.returncode, b"reward 1" in done.stderr) == (0, True)
+
+
+def test_tools_of_a_later_step(folder: Path) -> None:
+    """They were neither listed nor called."""
+    up, down = (line("tools/call", name=name) for name in ("up", "down"))
+    process = subprocess.Popen(
+        [*COMMAND, str(folder / "lift.py"), "-i", str(folder / "rows.jsonl")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    said: list[dict[str, Any]] = []
+    with process:
+        for request, lines in [(line("tools/list"), 1), (up, 2), (line("tools/list"), 1), (down, 1)]:
+            process.stdin.write(request)
+            process.stdin.flush()
+            said += [json.loads(process.stdout.readline()) for _ in range(lines)]
+        process.stdin.close()
+    assert said[1]["method"] == "notifications/tools/list_changed"
+    assert [tool["name"] for tool in said[3]["result"]["tools"]] == ["up", "down"]
+    assert said[4]["result"]["content"] == [{"type": "text", "text": "down"}]
 
 
 def test_what_is_refused(folder: Path) -> None:

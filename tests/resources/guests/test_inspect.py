@@ -208,6 +208,43 @@ async def test_limits_are_judged() -> None:
     assert ours.reward is not None
 
 
+async def test_an_answer_that_is_cut_short_is_judged() -> None:
+    """It was judged as an empty one."""
+    name = f"inspect:{TASKS}@sums"
+    cut = answer("2", incomplete_details={"reason": "max_output_tokens"}, status="incomplete")
+    async with guest(name, cut) as system:
+        (record,) = await made(system, name, own_rows(name, 1))
+    assert isinstance(record.outcome, Truncated)
+    assert (record.reward, result(record)["inspect_answer"]) == (1.0, "2")
+
+
+async def test_an_answer_that_is_cut_short_within_an_agent_is_judged() -> None:
+    """Its calls are made, as inspect makes them, and the task is told that there is no further turn."""
+    name = f"inspect:{TASKS}@agent"
+    cut = answer(message("2"), ADD, incomplete_details={"reason": "max_output_tokens"}, status="incomplete")
+    async with guest(name, cut) as system:
+        (record,) = await made(system, name, own_rows(name, 1))
+    assert isinstance(record.outcome, Truncated)
+    assert record.reward is not None
+
+
+async def test_a_row_is_the_sample_of_its_id() -> None:
+    """``sample_id`` of inspect is a pattern: ``odd_ids:1`` played the sample ``1``."""
+    name = f"inspect:{TASKS}@odd_ids"
+    rows = own_rows(name)
+    async with guest(name, answer("2")) as system:
+        records = await made(system, name, rows, max_attempts=1)
+    asked = [said(record)[0][1] if record.reward is not None else record.ending for record in records]
+    assert asked == [f"sample {row['inspect']['id']}" for row in rows]
+
+
+async def test_a_score_whose_key_has_a_dot() -> None:
+    name = f"inspect:{TASKS}@dotted_key"
+    async with guest(name, answer("2")) as system:
+        (record,) = await made(system, name, own_rows(name, 1), max_attempts=1)
+    assert (record.reward, result(record)["reward_components"]) == (0.5, {"dotted.top.1": 0.5})
+
+
 async def test_a_changed_sample_and_hostile_rows() -> None:
     name = f"inspect:{TASKS}@sums"
     (row,) = own_rows(name, 1)
@@ -225,6 +262,7 @@ def test_what_is_refused() -> None:
         ("@nothing", "cannot be loaded|names 0 tasks"),
         ("", "FILE.py@TASK"),
         ("@sums?folders=1", "folders is a text"),
+        ("@odd_ids?twice=true", "several samples with the id '1'"),
         ("@sums?nope=1", "has no argument .nope.; it has"),
     ]:
         with pytest.raises(UsageError, match=problem):

@@ -126,6 +126,14 @@ async def test_what_fails_is_no_reward(row: dict[str, Any], turn: str, kind: str
     assert said in record.outcome.fault.message
 
 
+@pytest.mark.parametrize("action", [GAME, MCP])
+async def test_a_model_that_does_not_act_has_no_rewards(action: dict[str, Any]) -> None:
+    """It was a failure of the server, which no mean counts: what is left was too good."""
+    async with served(Stub(action)) as stub, guest(f"openenv:{stub.url}", answer("I will not.")) as system:
+        (record,) = await made(system, f"openenv:{stub.url}", [ROW], max_attempts=1)
+    assert (record.outcome, record.reward) == (Completed(), 0.0)
+
+
 async def test_a_server_leads_to_no_other_one() -> None:
     async with served(Stub(GAME)) as other:
 

@@ -112,6 +112,18 @@ def test_rows_in_skyrls_format(tmp_path: Path) -> None:
             own_rows(f"skyrl-gym:gsm8k?data={file}")
 
 
+def test_rows_of_parquet_are_exact(tmp_path: Path) -> None:
+    """Numbers had ten digits after the point, and a whole number beside an empty field became a fraction."""
+    arrow: Any = pytest.importorskip("pyarrow", reason="needs pip install 'gym-runtime[parquet]'")
+    parquet: Any = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "rows.parquet"
+    prompt = [{"role": "user", "content": "a\u2028b"}]
+    rows = [{"prompt": prompt, "spec": {"tolerance": 1e-12, "answer": 2 / 3}, "limit": n} for n in (5, None)]
+    parquet.write_table(arrow.Table.from_pylist(rows), file)
+    found = own_rows(f"skyrl-gym:gsm8k?data={file}")
+    assert json.dumps([{"prompt": one["prompt"], **one["skyrl_gym"]} for one in found]) == json.dumps(rows)
+
+
 def test_names() -> None:
     for wrong, problem in (
         ("skyrl-gym:gsm9k", "There are aime, gsm8k"),

@@ -127,6 +127,8 @@ def test_an_input_that_no_engine_takes_is_one_line(
 def test_paths_that_are_no_files(tmp_path: Path, line: Line) -> None:
     with pytest.raises(UsageError, match="there is no file"):
         counts(tmp_path / "none.jsonl")
+    with pytest.raises(UsageError, match="an address is not fetched: download it, or pipe it"):
+        counts(Path("https://127.0.0.1/rows.jsonl"))
     (tmp_path / "a.jsonl").write_bytes(line())
     with pytest.raises(UsageError, match=r"is a directory; name a JSONL file, such as .*a\.jsonl"):
         counts(tmp_path)

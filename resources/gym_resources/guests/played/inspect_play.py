@@ -121,6 +121,12 @@ def load(start: Start) -> Any:
     if unknown := sorted(start.arguments.keys() - registry_params(task)):
         has = ", ".join(registry_info(task).metadata.get("params", ())) or "none"
         raise UsageError(f"inspect:{start.task} has no argument '{unknown[0]}'; it has {has}")
+    for number, sample in enumerate(task.dataset, 1):  # as inspect does before it runs them
+        sample.id = number if sample.id is None else sample.id
+    ids = [str(sample.id) for sample in task.dataset]
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise UsageError(f"inspect:{start.task} has several samples with the id '{twice}'; ids must differ")
     needed = [task.sandbox, *(sample.sandbox for sample in task.dataset)]
     kinds = sorted({one.type for one in needed if one is not None and one.type != "local"})
     if kinds:
@@ -133,12 +139,8 @@ def rows(start: Start, size: int | None) -> Iterator[dict[str, Any]]:
     for number, sample in enumerate(load(start).dataset):
         if size is not None and number >= size:
             return
-        about = {"id": _id(sample, number), "digest": _digest(sample)}
+        about = {"id": sample.id, "digest": _digest(sample)}
         yield {"responses_create_params": {"input": []}, "inspect": about}
-
-
-def _id(sample: Any, number: int) -> int | str:
-    return number + 1 if sample.id is None else sample.id
 
 
 def _digest(sample: Any) -> str:
@@ -231,14 +233,15 @@ async def _play(worker: _Worker, first: _First) -> End:
 
     start, wanted = first.start, first.row.inspect
     task = load(start)
-    found = [one for number, one in enumerate(task.dataset) if _id(one, number) == wanted.id]
-    if len(found) != 1 or _digest(found[0]) != wanted.digest:
+    ids = [sample.id for sample in task.dataset]
+    place = ids.index(wanted.id) if wanted.id in ids else len(ids)
+    task.dataset = task.dataset[place : place + 1]  # `sample_id` of `eval_async` is a pattern, not an id
+    if [_digest(sample) for sample in task.dataset] != [wanted.digest]:
         return End(problem=f"sample {wanted.id} is not as it was when the row was made")
     logs = await eval_async(
         task,
         model=get_model(f"{PROVIDER}/{POLICY}"),
         model_roles={role: get_model(f"{PROVIDER}/{role}") for role in start.roles},
-        sample_id=wanted.id,
         epochs=1,
         log_dir=tempfile.mkdtemp(),
         log_level="error",
@@ -277,18 +280,19 @@ def _end(sample: Any, chosen: str) -> End:
     limit = sample.limit.type if sample.limit else ""
     scores: dict[str, Any] = sample.scores or {}
     values: dict[str, Any] = {}
+    scored: dict[str, Any] = {}
     for name, score in scores.items():
-        if isinstance(score.value, dict):
-            values |= {f"{name}.{key}": value for key, value in score.value.items()}
-        else:
-            values[name] = score.value
+        single = not isinstance(score.value, dict)
+        parts = {name: score.value} if single else {f"{name}.{key}": one for key, one in score.value.items()}
+        values |= parts
+        scored |= dict.fromkeys(parts, score)
     if not values:
         return End(problem="the task's scorer gave no score")
     name = chosen or next(iter(values))
     if name not in values or (not chosen and len(values) > 1):
         known = ", ".join(sorted(values))
         return End(problem=f"the task has the scores {known}: say which is the reward, ?score=NAME")
-    score = scores[name if name in scores else name.rpartition(".")[0]]
+    score = scored[name]
     reward = graded(values[name])
     if reward is None:
         why = f"unscored: {score.reason or score.explanation or values[name]!r}"

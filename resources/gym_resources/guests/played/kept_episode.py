@@ -24,6 +24,7 @@ from gym_sandbox.readable_files import import_path
 from msgspec import Raw
 
 from gym_resources.guests.played.kept_messages import End, Question, Said, decode_said, encode
+from gym_resources.guests.played.played_episode import after_last_step
 
 KEPT_AT_MOST = 64
 """Processes of one worker; further sessions wait until their deadline."""
@@ -97,8 +98,10 @@ class KeptEpisode(Episode[Task]):
 
     async def verify(self, reply: Reply) -> Verdict:
         if self._end is None:
-            # A limit has ended the rollout: the guest scores what is there.
-            said = await self._ask(b"null")
+            # A limit has ended the rollout: the guest scores what is there, an answer cut short included.
+            said = await self._ask(after_last_step(reply) or b"null")
+            if not isinstance(said, End):
+                said = await self._ask(b"null")
             if not isinstance(said, End):
                 raise ResourceError("the task asks the model although the rollout is over")
             self._end = said

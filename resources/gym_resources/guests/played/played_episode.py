@@ -60,7 +60,7 @@ class PlayedEpisode(Episode[Task]):
     async def verify(self, reply: Reply) -> Verdict:
         """The guest's verdict; a rollout that was ended by a limit is judged as far as it got."""
         if self._end is None:
-            if last := _after_last_step(reply):
+            if last := after_last_step(reply):
                 self._given.append(Given(POLICY, last))
             self._end = await self._play(cut=True)
         end = self._end
@@ -109,7 +109,7 @@ class PlayedEpisode(Episode[Task]):
             self._given.append(Given(asked.role, bytes(answer.raw)))
 
 
-def _after_last_step(reply: Reply) -> bytes:
+def after_last_step(reply: Reply) -> bytes:
     """The model's last answer, if no step has followed it; else nothing.
 
     The agent takes no step with an answer that stops short.

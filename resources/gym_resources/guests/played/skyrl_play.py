@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,14 +85,12 @@ def rows(address: str, size: int | None) -> Iterator[dict[str, Any]]:
 def _records(file: Path) -> Iterator[Any]:
     try:
         if file.suffix == ".parquet":
-            import pandas
+            from pyarrow import parquet  # pandas would round numbers to 10 digits
 
-            text = pandas.read_parquet(file).to_json(orient="records", lines=True)
-            lines: Sequence[str | bytes] = str(text).splitlines()
-        else:
-            # As bytes: text is also split at other separators, which JSON may hold.
-            lines = file.read_bytes().splitlines()
-        for line in lines:
+            yield from parquet.read_table(file).to_pylist()
+            return
+        # As bytes: text is also split at other separators, which JSON may hold.
+        for line in file.read_bytes().splitlines():
             if line.strip():
                 yield json.loads(line)
     except (ImportError, OSError, ValueError, RecursionError) as error:

@@ -49,6 +49,14 @@ def sums():
 
 
 @task
+def odd_ids(twice: bool = False):
+    """Ids that inspect reads as patterns, as numbers, or as a task's name with an id."""
+    ids = ["xa", "x*", "x[1]", "1", "01", "odd_ids:1", "odd_ids:zz", *(["1"] if twice else [])]
+    rows = [Sample(id=one, input=f"sample {one}", target=f"sample {one}") for one in ids]
+    return Task(dataset=MemoryDataset(rows), solver=generate(), scorer=includes())
+
+
+@task
 def tools():
     return Task(dataset=samples(), solver=[use_tools(add()), generate()], scorer=includes())
 
@@ -81,6 +89,19 @@ def both():
 @task
 def dict_score():
     return Task(dataset=samples(), solver=generate(), scorer=both())
+
+
+@scorer(metrics=[mean()])
+def dotted():
+    async def score(state, target):
+        return Score(value={"top.1": 0.5})
+
+    return score
+
+
+@task
+def dotted_key():
+    return Task(dataset=samples(), solver=generate(), scorer=dotted())
 
 
 @scorer(metrics=[accuracy()])
