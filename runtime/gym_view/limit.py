@@ -71,6 +71,12 @@ def limit(view: View) -> str:
                 f"The processor is the limit: {kind} worker {bound[0].worker} uses {bound[0].busy:.0%} of a "
                 f"core; more {kind} processes (--workers) would help."
             )
+    suspects = sum(one.suspects for one in by_kind["agent"])
+    if suspects > MOSTLY * sum(one.in_use for one in by_kind["agent"]):
+        return (
+            f"{_wait(suspects)} to start again after the loss of an agent worker: one of them may have ended "
+            "it, so each other worker starts a few, and the next when these have finished a turn."
+        )
     if _full(by_kind["agent"]):
         hop, share = _longest(view)
         if share >= MOSTLY:

@@ -15,7 +15,11 @@ from gym_runtime.messages import metric_names as names
 from gym_runtime.rpc import Heartbeat
 from gym_runtime.training import RunInfo
 
-_ABOUT = {"hosted_by": "in {}", "stalled": "stalled: {}"}
+_ABOUT = {
+    "hosted_by": "in {}",
+    "stalled": "stalled: {}",
+    "suspects": "after a lost worker, {} wait to start again",
+}
 """How details of a worker are put; others stand as they are."""
 GOING_ON = ("active", "paused")
 """States of runs that are not over."""
@@ -48,6 +52,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         about: its own description, such as its model.
         refused: why the broker refuses what it is storing now; empty if it does not.
         held: why rollouts wait before they ask this model worker; empty if they do not.
+        suspects: rollouts that wait for their place here after a lost agent worker.
     """
 
     worker: str
@@ -70,6 +75,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     refused: str = ""
     held: str = ""
+    suspects: int = 0
 
     @property
     def name(self) -> str:
@@ -232,6 +238,7 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
         about=", ".join(_about(one)),
         refused=one.refused,
         held=one.held,
+        suspects=int(said) if (said := one.detail.get("suspects", "")).isdecimal() else 0,
     )
 
 

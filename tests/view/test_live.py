@@ -106,6 +106,13 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
         (parts(FREE, FULL, FULL), 5, "The workers of environment 'quiz' are the limit"),
         (parts(FREE, FREE, {**FULL, "meter": WAITS}), 5, "90% of the time they wait for the model"),
         (parts(FREE, FREE, FULL), 5, "The agents are the limit, 100 of 100"),
+        (
+            parts(FREE, FREE, {**FULL, "detail": {"suspects": "90"}}),
+            5,
+            "90 rollouts wait to start again after the loss of an agent worker",
+        ),
+        (parts(FREE, FREE, {**FULL, "detail": {"suspects": "9"}}), 5, "The agents are the limit, 100 of 100"),
+        (parts(FREE, FREE, {**FULL, "detail": {"suspects": "²"}}), 5, "The agents are the limit, 100 of 100"),
         (parts(FREE, FREE, FREE), 0, "The client is the limit"),
         (parts(FREE, FREE, FREE), 1234, "1,234 rollouts wait"),
         (parts(FREE, FREE, FREE), 1, "1 rollout waits"),
