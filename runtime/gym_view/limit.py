@@ -92,6 +92,13 @@ def limit(view: View) -> str:
             f"The link of agent worker {slow[0].worker} on {slow[0].host} to the broker is slow, "
             f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {_wait(waiting)}."
         )
+    in_progress = sum(depth for _, depth in view.queues.values())
+    for run in active:
+        if waiting and run.most is not None and in_progress >= FULL * run.most:
+            return (
+                f"{_wait(waiting)}: run '{run.run}' may have {counted(run.most, 'rollout')} in progress, as was"
+                f" set for it; 'gym-runtime set {run.run} concurrency=null' takes that back."
+            )
     if waiting:
         said = f"{_wait(waiting)} while the agents have free places, {_used(by_kind['agent'])}"
         busiest = max(view.workers, key=lambda one: one.busy or 0.0)

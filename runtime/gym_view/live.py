@@ -87,6 +87,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as far as it is known.
 
     Attributes:
+        most: rollouts in progress at most, as was set for the run; None for no limit.
         useful: useful tokens per sampled token, 0 to 1 (`gym_runtime.files.token_use`).
     """
 
@@ -103,6 +104,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float | None
     mean_reward: float | None
     truncated: int | None
+    most: int | None = None
     useful: float | None = None
 
 
@@ -174,6 +176,7 @@ def run_view(run: RunInfo, progress: RunProgress | None) -> RunView:
         left_s=known.left_s,
         mean_reward=rewards.total / rewards.count if rewards is not None and rewards.count else None,
         truncated=int(figures.total(names.ROLLOUTS, {names.OUTCOME: "truncated"})) if figures else None,
+        most=known.control.concurrency if known.control is not None else None,
         useful=useful_share(figures) if figures else None,
     )
 

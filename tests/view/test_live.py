@@ -136,6 +136,17 @@ def test_one_sentence_says_which_hop_is_the_limit(
     assert expected in limit(view(Reading(0.0, status(*workers, waiting=waiting))))
 
 
+def test_the_concurrency_that_was_set_for_a_run_is_the_limit() -> None:
+    for most, expected in (
+        (5, "9 rollouts wait: run 'r' may have 5 rollouts in progress"),
+        (50, "free places"),
+    ):
+        now = status(*parts(FREE, FREE, FREE), waiting=9)
+        control = RunControl(run="r", concurrency=most)
+        progress = {"r": msgspec.structs.replace(now.progress["r"], control=control)}
+        assert expected in limit(view(Reading(0.0, msgspec.structs.replace(now, progress=progress))))
+
+
 def test_a_full_core_is_the_limit() -> None:
     before = Reading(0.0, status(*parts(FREE, FREE, {**FULL, "cpu_s": 1.0})))
     now = Reading(10.0, status(*parts(FREE, FREE, {**FULL, "cpu_s": 10.8})))
