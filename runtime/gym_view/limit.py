@@ -96,8 +96,8 @@ def limit(view: View) -> str:
     for run in active:
         if waiting and run.most is not None and in_progress >= FULL * run.most:
             return (
-                f"{_wait(waiting)}: run '{run.run}' may have {counted(run.most, 'rollout')} in progress, as was"
-                f" set for it; 'gym-runtime set {run.run} concurrency=null' takes that back."
+                f"{_wait(waiting)}: run '{run.run}' may have {counted(run.most, 'rollout')} in progress, as "
+                f"was set; 'gym-runtime set {run.run} concurrency=null' takes that back."
             )
     if waiting:
         said = f"{_wait(waiting)} while the agents have free places, {_used(by_kind['agent'])}"
