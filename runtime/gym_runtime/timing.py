@@ -34,6 +34,11 @@ twice as long."""
 RECONNECTED_S = 2.0
 """The longest pause before a broken connection is dialled again (`gym_runtime.bus.link`)."""
 
+OUTAGE_S = 15.0
+"""A worker that is lost so soon after its caller has connected again was probably cut off by the same outage
+of the broker: no call of it is suspected to have ended it. Longer than the worker takes to connect again, and
+its watcher to declare it gone."""
+
 UNASKED_S = 5.0
 """A member that no follower asked for so long announces itself again: its announcement was lost, or it was
 declared gone while it was cut off. Longer than `MEMBER_ASKED_S` plus what a change of watchers takes."""
@@ -136,6 +141,8 @@ assert HASTY_KILL_S > ORPHAN_DRAIN_S, "workers would be killed before they have 
 
 CONNECT_TIMEOUT_S = 2
 """How long one address may take to connect and greet, before the next address is tried."""
+
+assert OUTAGE_S > CONNECT_TIMEOUT_S + RECONNECTED_S + MEMBER_GONE_S, "calls are suspected for an outage"
 
 PING_INTERVAL_S = 5
 """The interval of pings. A dead peer is noticed after two unanswered ones."""

@@ -71,6 +71,12 @@ def limit(view: View) -> str:
                 f"The processor is the limit: {kind} worker {bound[0].worker} uses {bound[0].busy:.0%} of a "
                 f"core; more {kind} processes (--workers) would help."
             )
+    suspects = sum(one.suspects for one in by_kind["agent"])
+    if suspects > MOSTLY * sum(one.in_use for one in by_kind["agent"]):
+        return (
+            f"{_wait(suspects)} to start again after the loss of an agent worker: one of them may have ended "
+            "it, so each other worker starts a few, and the next when these have finished a turn."
+        )
     if _full(by_kind["agent"]):
         hop, share = _longest(view)
         if share >= MOSTLY:
@@ -86,6 +92,13 @@ def limit(view: View) -> str:
             f"The link of agent worker {slow[0].worker} on {slow[0].host} to the broker is slow, "
             f"{slow[0].round_trip_s:.1f} s there and back: it gets less work, and {_wait(waiting)}."
         )
+    in_progress = sum(depth for _, depth in view.queues.values())
+    for run in active:
+        if waiting and run.most is not None and in_progress >= FULL * run.most:
+            return (
+                f"{_wait(waiting)}: run '{run.run}' may have {counted(run.most, 'rollout')} in progress, as "
+                f"was set; 'gym-runtime set {run.run} concurrency=null' takes that back."
+            )
     if waiting:
         said = f"{_wait(waiting)} while the agents have free places, {_used(by_kind['agent'])}"
         busiest = max(view.workers, key=lambda one: one.busy or 0.0)

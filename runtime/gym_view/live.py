@@ -15,7 +15,11 @@ from gym_runtime.messages import metric_names as names
 from gym_runtime.rpc import Heartbeat
 from gym_runtime.training import RunInfo
 
-_ABOUT = {"hosted_by": "in {}", "stalled": "stalled: {}"}
+_ABOUT = {
+    "hosted_by": "in {}",
+    "stalled": "stalled: {}",
+    "suspects": "after a lost worker, {} wait to start again",
+}
 """How details of a worker are put; others stand as they are."""
 GOING_ON = ("active", "paused")
 """States of runs that are not over."""
@@ -48,6 +52,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         about: its own description, such as its model.
         refused: why the broker refuses what it is storing now; empty if it does not.
         held: why rollouts wait before they ask this model worker; empty if they do not.
+        suspects: rollouts that wait for their place here after a lost agent worker.
     """
 
     worker: str
@@ -70,6 +75,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     refused: str = ""
     held: str = ""
+    suspects: int = 0
 
     @property
     def name(self) -> str:
@@ -81,6 +87,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as far as it is known.
 
     Attributes:
+        most: rollouts in progress at most, as was set for the run; None for no limit.
         useful: useful tokens per sampled token, 0 to 1 (`gym_runtime.files.token_use`).
     """
 
@@ -97,6 +104,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float | None
     mean_reward: float | None
     truncated: int | None
+    most: int | None = None
     useful: float | None = None
 
 
@@ -168,6 +176,7 @@ def run_view(run: RunInfo, progress: RunProgress | None) -> RunView:
         left_s=known.left_s,
         mean_reward=rewards.total / rewards.count if rewards is not None and rewards.count else None,
         truncated=int(figures.total(names.ROLLOUTS, {names.OUTCOME: "truncated"})) if figures else None,
+        most=known.control.concurrency if known.control is not None else None,
         useful=useful_share(figures) if figures else None,
     )
 
@@ -232,6 +241,7 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
         about=", ".join(_about(one)),
         refused=one.refused,
         held=one.held,
+        suspects=int(said) if (said := one.detail.get("suspects", "")).isdecimal() else 0,
     )
 
 

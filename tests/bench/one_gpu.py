@@ -203,7 +203,8 @@ def ends_with_its_text(record: Any, tokenizer: Any) -> bool:
     while last and before[last - 1]:
         last -= 1
     text = tokenizer.decode(sampled_ids[last:], skip_special_tokens=True)
-    return text.strip() == (record.messages[-1]["content"] or "").strip()
+    said = [one["content"] or "" for one in record.messages if one["role"] == "assistant"]
+    return text.strip() == said[-1].strip()
 
 
 def differences(model: Any, sequences: Sequence[Any], size: int = 64) -> Iterator[torch.Tensor]:

@@ -14,7 +14,7 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -52,11 +52,17 @@ def until(what: Callable[[], bool], within_s: float = 60.0) -> None:
 
 
 class Hosts:
-    """Commands of gym-runtime on the hosts of a cluster, with one broker."""
+    """Commands of gym-runtime on the hosts of a cluster.
 
-    def __init__(self, made: Cluster, folder: Path) -> None:
+    Args:
+        folder: for logs; the first site's broker is in ``broker`` there.
+        leaves: the folders of the brokers of other sites, by their hosts.
+    """
+
+    def __init__(self, made: Cluster, folder: Path, leaves: Mapping[str, Path] | None = None) -> None:
         self.made = made
         self._folder = folder
+        self._leaves = leaves or {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Hosts:
@@ -73,7 +79,7 @@ class Hosts:
     def _running(self, host: str, role: str, *command: str) -> Generator[subprocess.Popen[bytes]]:
         with (self._folder / f"{host}-{role}.log").open("ab") as log:
             started = subprocess.Popen(
-                self.made.command(host, *command), env=self._variables(role), stdout=log, stderr=log
+                self.made.command(host, *command), env=self._variables(role, host), stdout=log, stderr=log
             )
         try:
             yield started
@@ -104,8 +110,8 @@ class Hosts:
         workers = json.loads(self.ask("status", "--json"))["workers"]
         return {worker["host"]: worker["in_use"] for worker in workers if worker["kind"] == "agent"}
 
-    def _variables(self, role: str) -> dict[str, str]:
-        join = self._folder / "broker" / "join" / f"{role}.join"
+    def _variables(self, role: str, host: str = "") -> dict[str, str]:
+        join = self._leaves.get(host, self._folder / "broker") / "join" / f"{role}.join"
         return {**os.environ, "GYM_NATS_URL": str(join)}
 
 

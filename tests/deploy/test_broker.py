@@ -25,6 +25,7 @@ from gym_runtime.bus.identity import Join, read_join, read_keys, write_join
 from gym_runtime.client import Client, make_pools
 from gym_runtime.errors import BrokerError, NotThereYet, UsageError
 from gym_runtime.messages.outcomes import Completed
+from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from ports import free_port
@@ -246,6 +247,21 @@ async def test_workers_and_clients_join_by_files_and_the_broker_outlasts_them(tm
         finally:
             for system in systems:
                 system.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_an_autoscaler_sees_a_run_with_a_priority_before_the_first_worker(tmp_path: Path) -> None:
+    """``autoscale.py`` from none on: what it does not see it starts no worker for."""
+    with serving(tmp_path / "broker") as broker:
+        await anyio.to_thread.run_sync(until_ready, broker)
+        async with connect(str(tmp_path / "broker" / "join" / "client.join")) as gym:
+            seen: list[int] = []
+            for settings in (RolloutSettings(), RolloutSettings(priority=1), RolloutSettings(share=2.0)):
+                await gym.publish([ROW] * 5, settings, environment=NAME)
+                (depth,) = (await gym.status()).queues.values()
+                seen.append(depth.waiting)
+    assert seen == [5, 10, 15]
 
 
 @pytest.mark.slow

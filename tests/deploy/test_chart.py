@@ -189,12 +189,14 @@ def test_the_example_of_the_page_is_taken(chart: Path) -> None:
 
 def test_every_container_of_ours_has_requests_and_limits(chart: Path) -> None:
     for name, pod in pods_of(rendered(chart, EVERYTHING)).items():
-        resources = pod["containers"][0]["resources"]
-        if name == "engine":
-            assert resources == {"limits": {"nvidia.com/gpu": 1}}
-        else:
-            assert set(resources["requests"]) == {"cpu", "memory"}, name
-            assert set(resources["limits"]) == {"memory"}, name
+        # A namespace with a ResourceQuota refuses a Pod if one container has none.
+        for container in pod["containers"] + pod.get("initContainers", []):
+            resources = container["resources"]
+            if name == "engine":
+                assert resources == {"limits": {"nvidia.com/gpu": 1}}
+            else:
+                assert set(resources["requests"]) == {"cpu", "memory"}, name
+                assert set(resources["limits"]) == {"memory"}, name
     larger = {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"cpu": "8", "memory": "16Gi"}}
     values = {part: {"resources": larger} for part in ("broker", "agents", "environments", "model")}
     pods = pods_of(rendered(chart, values))
@@ -210,6 +212,28 @@ def probe(container: dict[str, Any], kind: str, folder: Path) -> bool:
         [shell, option, command.replace("/tmp/health", str(folder))], check=False, stderr=subprocess.DEVNULL
     )
     return done.returncode == 0
+
+
+def test_brokers_are_on_different_nodes_where_there_are_some(chart: Path) -> None:
+    for values in ({}, {"agents": {"topologySpreadConstraints": POD["topologySpreadConstraints"]}}):
+        (spread,) = pods_of(rendered(chart, values))["broker"]["topologySpreadConstraints"]
+        assert spread["topologyKey"] == "kubernetes.io/hostname"
+        assert spread["labelSelector"] == {"matchLabels": {"app": "gym-broker"}}
+    assert "topologySpreadConstraints" not in pods_of(rendered(chart, {}))["agent"]
+
+
+def test_an_upgrade_has_no_second_server_of_what_there_is_one_of_and_waits_for_an_engine(chart: Path) -> None:
+    objects = rendered(chart, EVERYTHING)
+    specs = {name: one["spec"] for (kind, name), one in objects.items() if kind == "Deployment"}
+    alone = {name for name, spec in specs.items() if spec.get("strategy") == {"type": "Recreate"}}
+    assert alone == {"gym-metrics", "gym-gym-server"}
+    assert specs["gym-engine"]["progressDeadlineSeconds"] > 1200, "before its startup probe gives it up"
+
+
+def test_several_gateways_need_one_secret(chart: Path) -> None:
+    with pytest.raises(Exception, match=r"gateway\.keySecret: a Secret with GYM_GATEWAY_SECRET"):
+        rendered(chart, {"gateway": {"enabled": True, "replicas": 2}})
+    rendered(chart, {"gateway": {"enabled": True, "replicas": 2, "keySecret": "gateway-key"}})
 
 
 @pytest.mark.parametrize("kind", ["agent", "resource", "model"])
@@ -248,6 +272,7 @@ def test_the_probes_over_http_ask_for_what_is_served(chart: Path) -> None:
         }
         assert paths["readiness"] == ready.get(name, "/health"), name
         assert paths["startup"] == paths["liveness"] == alive.get(name, "/health"), name
+        assert container["livenessProbe"]["timeoutSeconds"] == 10, "a busy node is no reason to kill it"
     started = pods["engine"]["containers"][0]["startupProbe"]
     assert started["periodSeconds"] * started["failureThreshold"] == 1200
 

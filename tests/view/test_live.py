@@ -106,6 +106,13 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
         (parts(FREE, FULL, FULL), 5, "The workers of environment 'quiz' are the limit"),
         (parts(FREE, FREE, {**FULL, "meter": WAITS}), 5, "90% of the time they wait for the model"),
         (parts(FREE, FREE, FULL), 5, "The agents are the limit, 100 of 100"),
+        (
+            parts(FREE, FREE, {**FULL, "detail": {"suspects": "90"}}),
+            5,
+            "90 rollouts wait to start again after the loss of an agent worker",
+        ),
+        (parts(FREE, FREE, {**FULL, "detail": {"suspects": "9"}}), 5, "The agents are the limit, 100 of 100"),
+        (parts(FREE, FREE, {**FULL, "detail": {"suspects": "²"}}), 5, "The agents are the limit, 100 of 100"),
         (parts(FREE, FREE, FREE), 0, "The client is the limit"),
         (parts(FREE, FREE, FREE), 1234, "1,234 rollouts wait"),
         (parts(FREE, FREE, FREE), 1, "1 rollout waits"),
@@ -127,6 +134,17 @@ def test_one_sentence_says_which_hop_is_the_limit(
     workers: list[Heartbeat], waiting: int, expected: str
 ) -> None:
     assert expected in limit(view(Reading(0.0, status(*workers, waiting=waiting))))
+
+
+def test_the_concurrency_that_was_set_for_a_run_is_the_limit() -> None:
+    for most, expected in (
+        (5, "9 rollouts wait: run 'r' may have 5 rollouts in progress"),
+        (50, "free places"),
+    ):
+        now = status(*parts(FREE, FREE, FREE), waiting=9)
+        control = RunControl(run="r", concurrency=most)
+        progress = {"r": msgspec.structs.replace(now.progress["r"], control=control)}
+        assert expected in limit(view(Reading(0.0, msgspec.structs.replace(now, progress=progress))))
 
 
 def test_a_full_core_is_the_limit() -> None:

@@ -158,6 +158,11 @@ class Bus(Protocol):
     """The promises above, as methods. Subjects are without the prefix."""
 
     @property
+    def connected_s(self) -> float:
+        """When it connected again after a break, a time of `gym_runtime.clock.monotonic`; else -inf."""
+        ...
+
+    @property
     def crowded(self) -> bool:
         """Whether what is sent now has to wait for what was sent before; see `ease`."""
         ...

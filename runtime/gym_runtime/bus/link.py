@@ -22,6 +22,7 @@ Two uses of nats-py 2.16 are not documented; ``tests/runtime/bus/test_nats_py.py
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import secrets
 import ssl
@@ -36,6 +37,7 @@ from anyio.abc import TaskGroup
 from nats.aio.client import Client
 from nats.errors import UnexpectedEOF
 
+from gym_runtime import clock
 from gym_runtime.bus import handshake
 from gym_runtime.bus.handshake import (
     DISCONNECT_S,
@@ -121,6 +123,7 @@ class Link:
             self._sending.change, lambda: self._lost.set(), nowhere=f"{inbox}.r.{secrets.token_hex(11)}.none"
         )
         self.traffic = self._subscriptions.traffic
+        self.connected_s = -math.inf
         self._echo_sid = self.listen(self._echo, self._on_echo)
 
     # -- connecting
@@ -254,6 +257,7 @@ class Link:
             if client is not None:
                 discarded.start_soon(discard, client)
             await self._reconnect()
+            self.connected_s = clock.monotonic()
             self._is_up.set()
             # A copy: a watcher may end its watch in the call.
             for changed in list(self._watchers):

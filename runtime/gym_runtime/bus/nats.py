@@ -71,6 +71,10 @@ class NatsBus:
         return self._link.round_trip_s
 
     @property
+    def connected_s(self) -> float:
+        return self._link.connected_s
+
+    @property
     def crowded(self) -> bool:
         return self._link.crowded
 

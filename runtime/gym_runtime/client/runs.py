@@ -38,6 +38,7 @@ from gym_runtime.messages.run_control import (
     changed,
     control_subject,
     encode_control,
+    own_queue,
     own_subject,
 )
 from gym_runtime.messages.stored_records import (
@@ -130,7 +131,9 @@ class Runs:
         # Once: a run is opened again when its total is known, and may have been changed meanwhile.
         if run.run not in self._ranked and any(value is not None for value in ranked.values()):
             self._ranked.add(run.run)
-            await self.set_control(run.run, lambda before: changed(before, ranked))
+            control = await self.set_control(run.run, lambda before: changed(before, ranked))
+            for agent in run.agents:
+                await self._open_queue(*own_queue(run.run, agent), most=control.concurrency or 0)
 
     async def run(self, run: str) -> RunInfo:
         """What is known of a run.
@@ -212,7 +215,9 @@ class Runs:
             jobs = TaskPool(group)
             for task in tasks:
                 if task.agent not in self._queues:
-                    await self._open_queue(task.agent)
+                    self._queues.add(task.agent)  # first, so that no other publisher creates it, too
+                    agent = token(task.agent, "agent")
+                    await self._open_queue(f"task.{agent}.>", f"agent-{agent}")
                 if place is not None:
                     await place()
                 # Acquired here and released there, so that no more jobs are begun than may run.
@@ -252,16 +257,13 @@ class Runs:
         if task.durability == "turn":
             self.sweep(task.run).published(task.task_index)
 
-    async def _open_queue(self, agent: str) -> None:
-        """Create an agent's queue, so that an autoscaler sees its depth before the first worker joins."""
-        # Before the await, so that another publisher does not create it, too.
-        self._queues.add(agent)
-        name = token(agent, "agent")
+    async def _open_queue(self, pattern: str, consumer: str, *, most: int | None = None) -> None:
+        """Create a queue, so that an autoscaler sees its depth before the first worker joins."""
         try:
-            await self.bus.open_queue(f"task.{name}.>", consumer=f"agent-{name}")
+            await self.bus.open_queue(pattern, consumer=consumer, most=most)
         # Some brokers do not let clients create consumers; then the first worker creates it.
         except BrokerError as error:
-            logger().info("a queue is left to its first worker", agent=agent, reason=str(error))
+            logger().info("a queue is left to its first worker", queue=consumer, reason=str(error))
 
     def sweep(self, run: str) -> Sweep:
         """Which journals of a run can be deleted."""

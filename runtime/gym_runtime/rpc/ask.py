@@ -42,7 +42,7 @@ from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED, quarant
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.rpc.watch import Members
-from gym_runtime.timing import MEMBER_ANSWER_S, REPLACED_S, RETRY_PAUSE_S
+from gym_runtime.timing import MEMBER_ANSWER_S, OUTAGE_S, REPLACED_S, RETRY_PAUSE_S
 
 NO_WORKER_GRACE_S = 30.0
 """How long a request waits for any worker of its pool: a supervisor restarts a worker within a few
@@ -367,8 +367,10 @@ class Router:
         # A worker that is no longer listed has ended, as far as its caller can tell.
         if hop.lost and view.knows(hop.worker):
             return ConnectionLost(f"the answer of {hop.name} was lost on its way", stage=hop.kind)
-        # A worker that drained ended as announced, so that no call of it is suspected.
-        if not view.has_drained(hop.worker):
+        # A worker that drained ended as announced, so that no call of it is suspected; nor is one of a worker
+        # that an outage of the broker cut off.
+        outage = clock.monotonic() < self._bus.connected_s + OUTAGE_S
+        if not outage and not view.has_drained(hop.worker):
             deaths = budget.died(hop.worker, _call_name(view.kind, request))
             # Another call of the rollout may be suspected, and this one not have been alone.
             suspect = deaths >= MAX_DEATHS and request.deaths >= ALONE_AT

@@ -146,9 +146,14 @@ class RolloutPlace:
 
 
 class RolloutPlaces:
-    """The places at one agent worker."""
+    """The places at one agent worker.
+
+    Attributes:
+        waiting: how many rollouts wait for a place.
+    """
 
     def __init__(self) -> None:
+        self.waiting = 0
         self._new = 0
         self._group = 0
         self._alone = False
@@ -177,11 +182,13 @@ class RolloutPlaces:
     async def wait(self, losses: int) -> None:
         """Wait for a place, and take it."""
         alone = losses >= ALONE_AT
+        self.waiting += 1
         self._alone_waiting += alone
         try:
             while not self.admit(losses):
                 await self._freed.wait()
         finally:
+            self.waiting -= 1
             self._alone_waiting -= alone
             # Rollouts held back for this one check again, also if it was cancelled.
             self._wake()

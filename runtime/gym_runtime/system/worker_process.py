@@ -109,7 +109,8 @@ def _agent_worker(
     hosted = AgentWorker(bus, worker=worker, agents=agents, slots=pool.slots, before=before, near=near)
 
     def detail() -> dict[str, str]:
-        return {"stalled": str(hosted.stalled)} if hosted.stalled else {}
+        counts = {"stalled": hosted.stalled, "suspects": hosted.suspects}
+        return {name: str(count) for name, count in counts.items() if count}
 
     return HostedWorker(hosted, tuple(agents), hosted, lambda: hosted.in_use, hosted.drain, detail)
 

@@ -93,6 +93,11 @@ class AgentWorker:
         return self._stalls.count
 
     @property
+    def suspects(self) -> int:
+        """Rollouts that wait for their place after a lost worker (`gym_runtime.rpc.quarantine`)."""
+        return self._suspects.waiting
+
+    @property
     def load(self) -> float:
         return self.in_use / self.slots
 

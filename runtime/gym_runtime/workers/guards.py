@@ -238,6 +238,11 @@ class NotSuspect:
         self._before = before
         self._places = RolloutPlaces()
 
+    @property
+    def waiting(self) -> int:
+        """How many rollouts wait for their place."""
+        return self._places.waiting
+
     def place(self, fate: Fate) -> RolloutPlace:
         """The rollout's place; storing a turn gives it up, if the turn clears the rollout."""
         spent = fate.account.spent

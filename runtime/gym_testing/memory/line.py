@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 from collections import deque
 from collections.abc import Callable
 
 import anyio
 import anyio.lowlevel
 import structlog
+from gym_runtime import clock
 from gym_runtime.errors import BrokerError, ConnectionLost
 
 log = structlog.get_logger(__name__)
@@ -31,6 +33,7 @@ class Line:
         self.up = True
         self.frozen = False
         self.closed = False
+        self.mended_s = -math.inf
         self.cuts = 0
         """How often it was cut. Something on its way in that left before the last cut is lost."""
         self._buffer_bytes = buffer_bytes
@@ -157,6 +160,7 @@ class Line:
         """Connect again after `cut`."""
         if not self.up and not self.closed:
             self.up = True
+            self.mended_s = clock.monotonic()
             self._tell(up=True)
             self._flush()
 

@@ -247,6 +247,10 @@ class MemoryBus:
         """The connection's name, as a `Faults` policy sees it."""
         return self.line.name
 
+    @property
+    def connected_s(self) -> float:
+        return self.line.mended_s
+
     crowded = False
     refused = ""
 

@@ -40,7 +40,8 @@ OF_A_STREAM = (
     "STREAM.LEADER.STEPDOWN.S", "STREAM.PEER.REMOVE.S", "DIRECT.GET.S", "DIRECT.GET.S.FILTER",
     "DIRECT.GET.S.gym.journal.r.0.0.0.role.x", "DIRECT.GET.S.gym.runs.weights.p", "DIRECT.GET.S.gym.runs.r",
     "CONSUMER.CREATE.S", "CONSUMER.CREATE.S.c", "CONSUMER.CREATE.S.c.FILTER",
-    "CONSUMER.CREATE.S.c.gym.>", "CONSUMER.DURABLE.CREATE.S.c", "CONSUMER.NAMES.S", "CONSUMER.LIST.S",
+    "CONSUMER.CREATE.S.c.gym.>", "CONSUMER.CREATE.S.c.gym.journal.r.*.*.*.task",
+    "CONSUMER.DURABLE.CREATE.S.c", "CONSUMER.NAMES.S", "CONSUMER.LIST.S",
     "CONSUMER.INFO.S.c", "CONSUMER.DELETE.S.c", "CONSUMER.PAUSE.S.c", "CONSUMER.RESET.S.c",
     "CONSUMER.UNPIN.S.c", "CONSUMER.LEADER.STEPDOWN.S.c", "CONSUMER.MSG.NEXT.S.c",
 )  # fmt: skip
@@ -49,6 +50,7 @@ OF_A_STREAM = (
 SUBJECTS = (
     "gym.task.a.e.r", "gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.runs.r", "gym.runs.r.cancelled.0",
     "gym.runs.boxes.a.slot.0", "gym.journal.r.0.0.0.role.x", "gym.members.model",
+    "gym.journal.r.0.0.0.task",
     "gym.blob.run.r.i.0", "gym.blob.brief.i.0", "gym.cancel.r", "gym.control.w", "gym.follow.r",
     *(f"gym.{verb}.{kind}.w" for verb in ("join", "alive", "gone") for kind in ("client", *WORKERS)),
     "gym.call", "gym.members.none", "gym.members.w",
@@ -68,6 +70,10 @@ def read(stream: str) -> list[str]:
     ]
 
 
+FAILED_TASKS = ["CONSUMER.CREATE.gym_JOURNAL.c.gym.journal.r.*.*.*.task"]
+"""How a client finds the failed rollouts of a run, to run them again."""
+
+
 MAY_ASK: dict[Role, list[str]] = {
     "client": [
         "INFO",
@@ -82,6 +88,9 @@ MAY_ASK: dict[Role, list[str]] = {
         "DIRECT.GET.gym_BLOBS.FILTER",
         *read("gym_ROLLOUTS"),
         *read("gym_RUNS"),
+        *FAILED_TASKS,
+        "CONSUMER.MSG.NEXT.gym_JOURNAL.c",
+        "CONSUMER.DELETE.gym_JOURNAL.c",
     ],
     "agent": [
         "INFO",
@@ -94,6 +103,7 @@ MAY_ASK: dict[Role, list[str]] = {
         "STREAM.MSG.GET.gym_RUNS",
         "DIRECT.GET.gym_BLOBS.FILTER",
         *read("gym_JOURNAL"),
+        *FAILED_TASKS,
         *read("gym_RUNS"),
     ],
     "resource": [
@@ -126,6 +136,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
             "gym.runs.boxes.a.slot.0",
             "gym.control.w",
             "gym.follow.r",
+            "gym.journal.r.0.0.0.task",
             "gym.join.client.w",
             "gym.gone.client.w",
             "gym.call",
@@ -139,7 +150,7 @@ MAY_PUBLISH: dict[Role, list[str]] = {
     "agent": [
         *("gym.rollout.r.0.0", "gym.journal.r.0.0.0", "gym.join.agent.w", "gym.call", *BLOBS),
         *("gym.members.none", "gym.members.model", "gym.members.w", *ALIVE, *GONE),
-        "gym.journal.r.0.0.0.role.x",
+        *("gym.journal.r.0.0.0.role.x", "gym.journal.r.0.0.0.task"),
         *("gym.model.p", "gym.model.p.w", "gym.resource.e", "gym.resource.e.w", "gym.holds.w", "gym.over.e"),
         *("gym.abort.w", "gym.abort.model.p", "gym.abort.resource.e"),
         *("$JS.ACK.gym_TASKS.c.1.1.1.1.1", *ANSWERS),

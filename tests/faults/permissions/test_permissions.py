@@ -190,6 +190,30 @@ async def test_workers_serve_on_a_broker_whose_permissions_are_older(
 
 
 @pytest.mark.anyio
+async def test_failed_rollouts_are_run_again(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    systems = [start(url, folder, role, monkeypatch) for role in ("agent", "resource")]
+    refuses = ModelSettings(provider="scripted", name="judge-refusing")
+    with monkeypatch.context() as patched:
+        patched.setenv(CREDENTIALS, str(folder / "model.seed"))
+        pool = PoolSpec(kind="model", names=("policy",), model=refuses)
+        systems.append(launch(SystemSpec(pools=(pool,), nats=(url,))))
+    try:
+        async with connect(url) as gym:
+            for system in systems:
+                await system.until("all_ready")
+            run = await gym.publish(ROWS, environment="example_session_state_mgmt")
+            while (await gym.progress([run]))[run.run].done != len(ROWS):
+                await anyio.sleep(0.05)
+            assert await gym.retry_failed(run.run) == len(ROWS)
+            records = [record async for record in gym.collect(run.run)]
+        assert [record.attempt for record in records] == [2] * len(ROWS)
+    finally:
+        for system in systems:
+            await system.stop()
+    assert "Violation" not in (folder / "broker.log").read_text()
+
+
+@pytest.mark.anyio
 async def test_a_judge_is_asked_and_its_answer_journaled(
     url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,10 +119,14 @@ class Callers:
         return ends
 
 
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
 @pytest.fixture(params=[0.01, 2.0], ids=["short calls", "long calls"])
-async def make(request: pytest.FixtureRequest) -> AsyncGenerator[Any]:
+async def make(request: pytest.FixtureRequest, broker: MemoryBroker) -> AsyncGenerator[Any]:
     async with AsyncExitStack() as connections, hosting() as tasks:
-        broker = MemoryBroker()
 
         async def make(*poison: str, known: bool = True) -> Callers:
             pool = Pool(broker, set(poison), request.param)
@@ -201,6 +205,29 @@ async def test_a_call_that_was_not_alone_is_not_the_cause_though_its_rollout_is_
         tasks.start_soon(callers.ask_all, 1)
         for number in range(20):
             tasks.start_soon(ask, number)
+
+
+async def test_a_call_that_an_outage_of_the_broker_cuts_off_is_suspected_of_nothing(
+    make: Any, broker: MemoryBroker
+) -> None:
+    """The callers connect again before the workers do, and take that for their end."""
+    callers = await make()
+    workers, others = ("a-1", "b-1"), ("caller-0", "caller-1")
+
+    async def outage() -> None:
+        await anyio.sleep(0.005)
+        for name in (*workers, *others):
+            broker[name].cut()
+        await anyio.sleep(30)
+        for name in (*others, *workers):
+            broker[name].mend()
+            await anyio.sleep(1.5)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outage)
+        ends = await callers.ask_all(100)
+    assert set(ends.values()) == {None}
+    assert set(callers.pool.most) == {0}, "calls were sent as such that may have ended a worker"
 
 
 @pytest.mark.slow

@@ -48,8 +48,13 @@ async def test_a_group_has_so_many_places_and_one_that_gives_up_waiting_delays_n
     assert not any(place.limited for place in group)
     assert last.limited
     assert not places.place(0).limited
-    with anyio.move_on_after(0):
-        await places.place(ALONE_AT).take()
+    with anyio.move_on_after(1) as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(places.place(ALONE_AT).take)
+            await anyio.wait_all_tasks_blocked()
+            assert places.waiting == 1
+            scope.cancel()
+    assert places.waiting == 0
     assert not places.place(0).limited
     group[0].give_up()
     group[0].give_up()

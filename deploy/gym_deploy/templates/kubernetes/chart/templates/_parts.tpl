@@ -23,7 +23,7 @@ annotations: {{ toJson . }}
 {{- end }}
 {{- end }}
 
-{{- /* Where a Pod may run, and what it has of its own: root, part, name. */ -}}
+{{- /* Where a Pod may run, and what it has of its own: root, part, name, spread (where no value says it). */ -}}
 {{- define "gym.scheduling" -}}
 automountServiceAccountToken: false
 {{- with .root.Values.imagePullSecrets }}
@@ -35,7 +35,7 @@ imagePullSecrets: {{ toJson . }}
 {{ $field }}: {{ toJson . }}
 {{- end }}
 {{- end }}
-{{- with (include "gym.field" (dict "root" .root "part" .part "field" "topologySpreadConstraints") | fromJson).it }}
+{{- with (include "gym.field" (dict "root" .root "part" .part "field" "topologySpreadConstraints") | fromJson).it | default .spread }}
 {{- $ours := dict "matchLabels" (dict "app" $given.name) }}
 topologySpreadConstraints:
   {{- range . }}
@@ -139,7 +139,7 @@ spec:
 
 {{- /*
 What answers HTTP for the system: root, part, kind, role of its key, port, ready (path), replicas, arguments, secret,
-annotations. /health says that the event loop runs.
+annotations, strategy. /health says that the event loop runs.
 */ -}}
 {{- define "gym.server" -}}
 {{- $name := printf "%s-%s" .root.Release.Name .kind -}}
@@ -163,6 +163,9 @@ metadata:
   labels: {{- include "gym.labels" .root | nindent 4 }}
 spec:
   replicas: {{ .replicas }}
+  {{- with .strategy }}
+  strategy: {type: {{ . }}}
+  {{- end }}
   selector: {matchLabels: {app: {{ $name }}}}
   template:
     metadata: {{- include "gym.metadata" $pod | nindent 6 }}
