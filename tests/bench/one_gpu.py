@@ -7,7 +7,7 @@
 
 Wants vLLM, TRL and gguf in this environment, and the model of ``examples/grpo_cpu``. ``--shape 1.7b`` serves
 a model of random weights with 1.7 billion parameters. Each command prints one line of JSON; ``--log`` is a
-file with a line for each step. ``--small`` is for trying it out on a CPU.
+file with a line for each step. ``--small`` is for a CPU, where ``async`` trains with torch's attention.
 """
 
 from __future__ import annotations
@@ -445,12 +445,16 @@ def sync_trainer(folder: str, spec: Any, said: argparse.Namespace, write: Any) -
 
 
 def async_trainer(folder: str, spec: Any, said: argparse.Namespace, write: Any) -> Any:
+    if DEVICE == "cpu":
+        import cpu_attention
+
+        cpu_attention.install()
     from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 
     names = ("reward", "reward_std", "entropy", "loss", "staleness", "perf/weight_sync_s", "step_time")
     args = AsyncGRPOConfig(
         **arguments(said),
-        token_budget=16384,
+        token_budget=32 * said.rollouts,
         max_inflight_tasks=2 * said.rollouts,
         max_staleness=3,
         weight_sync_steps=1,
