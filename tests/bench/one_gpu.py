@@ -399,8 +399,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     said = parser.parse_args()
     if said.small:
-        said.rollouts, said.in_flight, said.steps, said.transfers = 32, 32, 2, 2
-        said.engine_args = "--enforce-eager"
+        said.rollouts, said.in_flight, said.transfers, said.engine_args = 16, 48, 2, "--enforce-eager"
     result = {"exact": exact, "transfer": transfer}.get(said.what, train)(said)
     print(json.dumps({"what": said.what, "shape": said.shape or "135m", **result}))
 
