@@ -11,6 +11,7 @@ import pytest
 from gym_runtime import Environment, Reply, RolloutSettings, Task, Verdict
 from gym_runtime.client.row_sources import Declared, NewRuns, RowSources, served_model
 from gym_runtime.environment import catalogue
+from gym_runtime.errors import UsageError
 from gym_runtime.rpc.members import Heartbeat
 from gym_testing.small_system import Engine, answer, environment, small_system
 from runtime.client.running_client import NAME, rows, running_client
@@ -100,3 +101,16 @@ async def test_one_seed_for_all_rollouts_of_a_row_is_told(
         for apart in ({"seed": 7}, {"repeats": 2}, {"seed": 7, "repeats": 2, "seed_repeats": True}):
             _ = [one async for one in here.gym.rollouts(rows(1), environment=NAME, **apart)]
             assert "seed" not in capsys.readouterr().out
+
+
+@pytest.mark.anyio
+async def test_a_table_of_pandas_is_refused_with_the_remedy() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(rows(2))
+    async with running_client() as running:
+        gym = running.gym
+        with pytest.raises(UsageError, match=r"table\.to_dict\('records'\)"):
+            async for _ in gym.rollouts(table, environment=NAME):
+                pass
+        records = table.to_dict("records")
+        assert len([record async for record in gym.rollouts(records, environment=NAME)]) == 2
