@@ -79,6 +79,7 @@ class RemoteSession:
     def __post_init__(self) -> None:
         self.names = [self._journal.session]
         self.worker = self._journal.worker
+        self._taken_over = bool(self.worker)
         self.asked = {self.worker} if self.worker else set[str]()
 
     async def ask(
@@ -160,6 +161,10 @@ class RemoteSession:
                     return await self._send(call, name, repeated=again)
                 return None
             except SessionLost as error:
+                if self._taken_over and self._budget.losses == losses:
+                    # The attempt before was stopped in the middle of this call: not the rollout's failure.
+                    self._budget.lose(error)
+                self._taken_over = False
                 if not self._task.replayable:
                     raise
                 # A live worker that lost the session counts no loss; without a retry this could go on for
