@@ -56,11 +56,12 @@ def _require_free(host: str, port: int) -> None:
     Raises:
         UsageError: it is taken.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    six = ":" in host
+    family = socket.AF_INET6 if six else socket.AF_INET
+    # nats-server listens at [::] for IPv4, too.
+    both = six and socket.has_dualstack_ipv6()
     try:
-        socket.create_server((host.strip("[]"), port), family=family).close()
-    except OverflowError:
-        return
+        socket.create_server((host.strip("[]"), port), family=family, dualstack_ipv6=both).close()
     except OSError as error:
         # nats-server has its own words for other faults, such as a name that is not found.
         if error.errno != errno.EADDRINUSE:

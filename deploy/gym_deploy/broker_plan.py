@@ -78,7 +78,7 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: that is no ``HOST:PORT``.
         """
         host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdecimal():
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise UsageError(f"--listen {self.listen}: expected HOST:PORT, such as 0.0.0.0:4222")
         return host, int(port)
 

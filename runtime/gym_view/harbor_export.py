@@ -86,13 +86,13 @@ def export(files: Sequence[Path], target: Path, *, image: str) -> Exported:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", image):
         raise UsageError(f"'{image}' is no name of an image; such as localhost/gym-runtime")
-    left_out, done, asked = Counter[str](), dict[str, bool](), dict[str, str]()
+    left_out, done, asked = Counter[str](), dict[str, bool](), dict[str, int]()
     with draft_of(target) as draft:
         draft.mkdir()
         for _, row in rows_in_files(files, left_out):
             try:
                 name, environment = _name(row)
-                instruction = _instruction(row)
+                instruction = hash(_instruction(row))  # the text itself is long
                 if asked.setdefault(name, instruction) != instruction:
                     raise Unfit(
                         "another task of this environment has the same number: export each file alone"

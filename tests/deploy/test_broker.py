@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import time
 from contextlib import ExitStack, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -149,8 +150,9 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     damaged = Join(urls=("tls://a",), authority="-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
     with pytest.raises(UsageError, match="certificate authority of a join file is damaged"):
         damaged.trust()
-    with pytest.raises(UsageError, match="expected HOST:PORT"):
-        configure(BrokerPlan(folder=tmp_path, listen="4222"))
+    for listen in ("4222", "127.0.0.1:0", "127.0.0.1:65536"):
+        with pytest.raises(UsageError, match="expected HOST:PORT"):
+            configure(BrokerPlan(folder=tmp_path, listen=listen))
     with pytest.raises(UsageError, match="is not among them"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
 
@@ -323,10 +325,11 @@ def test_a_port_that_is_taken_is_refused_in_one_line_also_with_the_same_keys(tmp
     with serving(tmp_path / "one", port=port) as process:
         until_ready(process)
         shutil.copytree(tmp_path / "one", tmp_path / "copy", ignore=shutil.ignore_patterns("jetstream*"))
-        for folder in ("copy", "other"):
+        hosts = ["127.0.0.1", "[::]"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+        for folder, host in product(("copy", "other"), hosts):
             command = [SCRIPT, "broker", "--dir", str(tmp_path / folder), "--monitor", "127.0.0.1:-1"]
             done = subprocess.run(
-                [*command, "--listen", f"127.0.0.1:{port}"],
+                [*command, "--listen", f"{host}:{port}"],
                 capture_output=True,
                 text=True,
                 timeout=30,
@@ -334,7 +337,7 @@ def test_a_port_that_is_taken_is_refused_in_one_line_also_with_the_same_keys(tmp
             )
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr == (
-                f"gym-runtime: --listen 127.0.0.1:{port}: address already in use; end the program that "
+                f"gym-runtime: --listen {host}:{port}: address already in use; end the program that "
                 "listens there, or give another port\n"
             )
 

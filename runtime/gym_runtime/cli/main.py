@@ -64,9 +64,8 @@ def _end_in_time(status: int) -> None:
     atexit.register(over.set)  # called after Python has waited for the threads
 
     def watch() -> None:
-        if over.wait(THREADS_S):
+        if over.wait(THREADS_S) or not (left := _threads()):
             return
-        left = _threads()
         print(
             f"gym-runtime: ended without waiting for {counted(len(left), 'thread')}, such as "
             f"'{shown(left[0].name)}': start them with daemon=True, or end them",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
-from typing import SupportsIndex, cast
+from numbers import Integral
+from typing import cast
 
 import anyio
 import msgspec
@@ -41,7 +42,7 @@ class TreePlan:
 
     def __post_init__(self) -> None:
         require_at_least(1, times=self.times, depth=self.depth)
-        if isinstance(cast("object", self.at), SupportsIndex):
+        if isinstance(cast("object", self.at), Integral):
             raise UsageError(f"at is {self.at}; it must be a list of turns: [{self.at}]")
 
     def rows(self, record: RolloutRecord, shared: int = 0) -> Iterator[tuple[bytes, int]]:

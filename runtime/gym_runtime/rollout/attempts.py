@@ -139,7 +139,7 @@ class Attempts:
                 except Fenced:
                     raise
                 except GymError as error:
-                    # The budget counts a session that was lost because its worker ended; that is not the
+                    # The budget counts a session that was lost because a worker ended; that is not the
                     # rollout's failure.
                     failed = not isinstance(error, SessionLost) or self.account.budget.losses == losses
                     tries = self.account.spent.failures + failed

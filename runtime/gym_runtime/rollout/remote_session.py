@@ -79,6 +79,7 @@ class RemoteSession:
     def __post_init__(self) -> None:
         self.names = [self._journal.session]
         self.worker = self._journal.worker
+        self._taken_over = bool(self.worker)
         self.asked = {self.worker} if self.worker else set[str]()
 
     async def ask(
@@ -147,38 +148,43 @@ class RemoteSession:
         self, call: calls.ResourceCall, name: str, *, repeated: bool, limit_s: float | None
     ) -> RoutedReply | None:
         """The answer; None if it took too long. The time to rebuild a session does not count."""
-        lost = problem = ""
+        lost = problem = session = ""
         while True:
             losses = self._budget.losses
             try:
-                if lost and (problem := await self._rebuild(lost)):
+                if (lost or self._half_built) and (problem := await self._rebuild(lost)):
                     break
-                again = repeated or bool(lost)
-                if limit_s is None:
-                    return await self._send(call, name, repeated=again)
+                again, session = repeated or bool(lost), self.names[-1]
+                answer = None
                 with anyio.move_on_after(limit_s):
-                    return await self._send(call, name, repeated=again)
-                return None
+                    answer = await self._send(call, name, repeated=again)
+                if answer is None or session == self.names[-1]:
+                    return answer
+                lost = session  # another call has lost it meanwhile: the session that follows lacks this one
             except SessionLost as error:
+                if self._taken_over and self._budget.losses == losses:
+                    # The attempt before was stopped in the middle of this call: not the rollout's failure.
+                    self._budget.lose(error)
+                self._taken_over = False
                 if not self._task.replayable:
                     raise
                 # A live worker that lost the session counts no loss; without a retry this could go on for
                 # ever.
                 if self._budget.losses == losses:
                     self._budget.spend(error)
-                lost = self.worker or lost
+                lost = session
         raise SessionLost(f"resource '{self._task.environment}' {problem}", stage="resource")
 
     async def _rebuild(self, lost: str) -> str:
-        """Open the session on another worker and bring it to the same state; why that failed, or empty.
+        """Open another session and bring it to the state of the lost one; why that failed, or empty.
 
         Tool calls that run concurrently lose their session together; the first one rebuilds it.
         """
         async with self._rebuilding:
-            # Another call may have rebuilt it while this one waited for the lock.
-            if self.worker == lost or self._half_built:
+            # Another call may have rebuilt it while this one waited for the lock, also on the same worker.
+            if self.names[-1] == lost or self._half_built:
                 self._half_built = True
-                self.worker = ""
+                worker, self.worker = self.worker, ""
                 self.rebuilt += 1
                 name = f"{self.names[0]}-{random.getrandbits(40):010x}"
                 self.names.append(name)
@@ -186,7 +192,7 @@ class RemoteSession:
                     problem = await self._repeat()
                 except BaseException:
                     # Neither the next call nor, by the journal, another attempt may find it half built.
-                    self.worker = lost
+                    self.worker = worker
                     raise
                 self._half_built = False
                 self._journal.session, self._journal.worker = name, self.worker

@@ -1,9 +1,10 @@
 """How often one rollout may repeat requests, over all of its calls, attempts and deliveries.
 
 There are three limits, for three kinds of failure. A *retry* repeats a request that failed and may succeed:
-at most `RETRIES`. A *loss* is a session whose worker ended, which is not the rollout's fault: at most
-`LOSSES`, so many that the deadline usually comes first. A *death* is a worker that ended while it executed
-one of the rollout's calls: the call may be the cause, and `rpc.quarantine` describes how that is found out.
+at most `RETRIES`. A *loss* is a session whose worker ended, or in which another agent worker was stopped in
+the middle of a call; neither is the rollout's fault: at most `LOSSES`, so many that the deadline usually
+comes first. A *death* is a worker that ended while it executed one of the rollout's calls: the call may be
+the cause, and `rpc.quarantine` describes how that is found out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RetryBudget:
     Attributes:
         left: retries that remain.
         spent: retries that were taken.
-        losses: sessions that were lost with their workers.
+        losses: sessions that were lost, not by the rollout's fault.
         dead: the workers in a row that ended while they executed the same call of this rollout.
         role_use: what models in roles have cost in the rollout's session, from its latest answers; the only
             source for a rollout without a verdict.
@@ -68,7 +69,7 @@ class RetryBudget:
                 self.role_use[role] = one
 
     def lose(self, error: GymError) -> None:
-        """Count a session that was lost with its worker.
+        """Count a session that was lost, not by the rollout's fault.
 
         Raises:
             GymError: ``error`` itself, when `LOSSES` are counted already.

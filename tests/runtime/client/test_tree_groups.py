@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import msgspec
+import numpy as np
 import pytest
 from gym_runtime import Environment, RolloutRecord, TaskError, UsageError
 from gym_runtime.adapters import Agent, Rollout
@@ -185,3 +186,5 @@ async def test_groups_stay_in_order_and_an_impossible_plan_is_refused(system: Sm
         TreePlan(times=0)
     with pytest.raises(UsageError, match=r"at is 2; it must be a list of turns: \[2\]"):
         TreePlan(at=cast("Any", 2))
+    turns = np.array([1])  # it has `__index__`, too
+    assert TreePlan(at=cast("Any", turns)).at is turns

@@ -24,7 +24,10 @@ pytestmark = pytest.mark.anyio
 async def test_the_first_half_of_a_call_is_not_done_twice(
     system: SmallSystem, replayable: bool, how: str
 ) -> None:
-    """Another attempt would go on with the session, make the call again, and judge what never was."""
+    """Another attempt would go on with the session, make the call again, and judge what never was.
+
+    The end of an agent worker is no failure of the rollout, so that one attempt is enough.
+    """
     begun: Mailbox[str] = Mailbox()
     go_on = anyio.Event()
 
@@ -51,10 +54,59 @@ async def test_the_first_half_of_a_call_is_not_done_twice(
         Engine(answer(function_call("move", "{}")), answer(function_call("move", "{}")), answer("done"))
     )
     await system.add_agent(name="first")
-    await system.enqueue(rollout_spec(row(), environment="bank", replayable=replayable))
+    await system.enqueue(rollout_spec(row(), environment="bank", replayable=replayable, max_attempts=1))
     await begun.until(2)
     getattr(system, how)("first")
     await system.add_agent(name="second")
     go_on.set()
     (record,) = await system.records(1)
     assert record.reward == 10.0
+
+
+@pytest.mark.parametrize("order", [("slow", "quick"), ("quick", "slow")])
+async def test_calls_of_one_turn_are_all_made_in_the_session_that_follows(
+    system: SmallSystem, order: tuple[str, str]
+) -> None:
+    """One of them is half done. The other session is on the same worker, and the old one still answers."""
+    begun: Mailbox[str] = Mailbox()
+    go_on = anyio.Event()
+
+    class Both(Session[Task]):
+        async def open(self) -> None:
+            self.done: list[str] = []
+
+        @tool
+        async def look(self) -> str:
+            """Change nothing."""
+            return "there"
+
+        @tool
+        async def slow(self) -> str:
+            """Wait, then note it."""
+            begun.put("slow")
+            await go_on.wait()
+            self.done.append("slow")
+            return "slow"
+
+        @tool
+        async def quick(self) -> str:
+            """Note it."""
+            self.done.append("quick")
+            begun.put("quick")
+            return "quick"
+
+        async def verify(self, reply: Reply) -> Verdict:
+            return Verdict(float(sorted(self.done) == ["quick", "slow"]))
+
+    both = environment(Environment(resource=Both, description="Two tools.", parallel_tools=True), "both")
+    await system.add_resource(both, name="both")
+    turns = answer(function_call("look")), answer(*map(function_call, order))
+    await system.add_model(Engine(*turns, by_attempt={2: [answer("done")]}))
+    await system.add_agent(name="first")
+    await system.enqueue(rollout_spec(row(), environment="both", parallel_tools=True))
+    await begun.until(2)
+    system.stop("first")
+    await system.add_agent(name="second")
+    go_on.set()
+    (record,) = await system.records(1)
+    assert record.reward == 1.0
