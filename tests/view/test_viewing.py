@@ -96,7 +96,7 @@ def test_show_a_failure(results: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_show_a_reply_that_an_audit_made(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has neither an id nor numbers. A field's name is shown whole, such as that of NeMo Gym's metadata."""
+    """It has neither an id nor numbers. A field's name is shown whole, as NeMo Gym's metadata."""
     made = row(0, 0, 1.0, _gym={}, _ng_task_index=None, _ng_rollout_index=None)
     made["verifier_metadata"] = {"label": "safe"}
     (results / "c.audit.replies.jsonl").write_text(json.dumps(made) + "\n")

@@ -93,7 +93,8 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
     if about.facts:
         lines.append(("", about.facts))
     for name, said in lines:
-        console.print(Text(f"{formatting.shorten(shown(name), 40):<12} ", style="dim") + _plain(said), soft_wrap=True)
+        label = Text(f"{formatting.shorten(shown(name), 40):<12} ", style="dim")
+        console.print(label + _plain(said), soft_wrap=True)
 
 
 def _rest(row: Mapping[str, Any], about: Card) -> list[tuple[str, str]]:
