@@ -68,6 +68,15 @@ def test_links_of_the_root_lead_somewhere(page: Path) -> None:
             assert (ROOT / target.partition("#")[0]).exists(), target
 
 
+def test_where_to_read_on_has_every_page() -> None:
+    """As the start page says; the page of environments has a page of each domain."""
+    docs = ROOT / "docs"
+    own = docs / "where-to-read-on.md"
+    named = {(docs / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", own.read_text())}
+    pages = set(docs.rglob("*.md")) - set((docs / "reference" / "environments").glob("*.md"))
+    assert pages - named == {docs / "index.md", own}
+
+
 def test_guarantees_name_tests_that_exist() -> None:
     named = re.findall(r"`tests/([\w/]+\.py)(?:::(\w+))?`", GUARANTEES.read_text())
     assert named

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from docs.pages import README, ROOT, blocks, commands
@@ -47,6 +48,13 @@ def test_everyday_use_needs_no_extra_that_the_first_command_does_not_install() -
     assert named
     for name in named:
         assert catalogue.environment(name).definition.extra in {"", *installed}, name
+
+
+def test_the_table_of_extras_has_each() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "reference" / "installation.md").read_text()
+    firsts = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`([\w-]+)`", " ".join(firsts))) == set(extras)
 
 
 @pytest.mark.slow

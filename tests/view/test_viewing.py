@@ -74,7 +74,7 @@ def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.Ca
         "of which format 1",
         "found extracted_answer: 4",
         "expected expected_answer: 4",
-        "judge evaluation [[A!=B]]: No.",
+        "judge evaluations [[A!=B]]: No.",
         "limit max_turns",
         "tool error turn 1: b is missing",
         "attempt 2, started again: the session is lost",
@@ -93,6 +93,17 @@ def test_show_a_failure(results: Path, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     assert said.startswith("reward -  failed")
     assert "model in turn: no answer" in said
+
+
+def test_show_a_reply_that_an_audit_made(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has neither an id nor numbers. A field's name is shown whole, as NeMo Gym's metadata."""
+    made = row(0, 0, 1.0, _gym={}, _ng_task_index=None, _ng_rollout_index=None)
+    made["verifier_metadata"] = {"label": "safe"}
+    (results / "c.audit.replies.jsonl").write_text(json.dumps(made) + "\n")
+    assert run(["show", f"{results}/c.audit.replies.jsonl:1"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "reward 1  completed"
+    assert 'verifier_metadata {"label":"safe"}' in said
 
 
 def test_show_as_json(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

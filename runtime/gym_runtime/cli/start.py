@@ -352,8 +352,8 @@ async def _watch_signals(
             lost = "" if system.nats or system.state_dir else await _uncollected(running.url, system.prefix)
             if lost and number == signal.SIGINT:
                 logs.logger().warning(
-                    f"{lost}, and would go with this broker: collect them first, or let 'gym-runtime start "
-                    "--state-dir DIR' keep them; a second Ctrl-C ends at once"
+                    f"not stopped: {lost}, and would go with this broker: collect them first, or let "
+                    "'gym-runtime start --state-dir DIR' keep them; a second Ctrl-C ends at once"
                 )
                 continue
             logs.logger().warning(

@@ -63,9 +63,10 @@ def show(
 
 def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
     style = "bold" if about.reward is None else "bold green" if about.reward > 0 else "bold red"
-    title = about.rollout_id or f"{row.get('_ng_task_index')}.{row.get('_ng_rollout_index')}"
+    numbers = [row[name] for name in ("_ng_task_index", "_ng_rollout_index") if row.get(name) is not None]
+    title = about.rollout_id or ".".join(map(str, numbers))  # a reply that an audit made has neither
     reward = Text(f"reward {formatting.reward(about.reward)}", style=style)
-    console.print(reward + Text(f"  {about.outcome}  {formatting.shorten(title, 200)}"))
+    console.print(reward + Text(f"  {about.outcome}  {formatting.shorten(title, 200)}".rstrip()))
     lines: list[tuple[str, str]] = []
     if about.failure:
         lines.append(("failed", about.failure))
@@ -92,7 +93,8 @@ def _print_card(console: Console, row: dict[str, Any], about: Card) -> None:
     if about.facts:
         lines.append(("", about.facts))
     for name, said in lines:
-        console.print(Text(f"{shown(name)[:16]:<12} ", style="dim") + _plain(said), soft_wrap=True)
+        label = Text(f"{formatting.shorten(shown(name), 40):<12} ", style="dim")
+        console.print(label + _plain(said), soft_wrap=True)
 
 
 def _rest(row: Mapping[str, Any], about: Card) -> list[tuple[str, str]]:

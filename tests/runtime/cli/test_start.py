@@ -214,8 +214,9 @@ def test_the_first_interrupt_names_what_would_be_lost_with_the_broker(tmp_path: 
             pass
         started.signal(signal.SIGINT)
         assert event(started.error_line()) == (
-            f"3 finished rollouts are not collected (run {run}), and would go with this broker: collect them "
-            "first, or let 'gym-runtime start --state-dir DIR' keep them; a second Ctrl-C ends at once"
+            f"not stopped: 3 finished rollouts are not collected (run {run}), and would go with this broker: "
+            "collect them first, or let 'gym-runtime start --state-dir DIR' keep them; "
+            "a second Ctrl-C ends at once"
         )
         command = [SCRIPT, "collect", run, "-o", str(tmp_path / "r.jsonl"), "--nats", started.url]
         assert "3 completed" in subprocess.run(command, capture_output=True, text=True).stdout
