@@ -154,10 +154,12 @@ class RemoteSession:
             try:
                 if (lost or self._half_built) and (problem := await self._rebuild(lost)):
                     break
-                again, session = repeated or bool(lost), self.names[-1]
-                answer = None
-                with anyio.move_on_after(limit_s):
+                again, session, answer = repeated or bool(lost), self.names[-1], None
+                if limit_s is None:  # a scope costs every call 3 µs
                     answer = await self._send(call, name, repeated=again)
+                else:
+                    with anyio.move_on_after(limit_s):
+                        answer = await self._send(call, name, repeated=again)
                 if answer is None or session == self.names[-1]:
                     return answer
                 lost = session  # another call has lost it meanwhile: the session that follows lacks this one
