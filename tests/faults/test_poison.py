@@ -16,7 +16,7 @@ from gym_runtime import connect
 from gym_runtime.client import Client, make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.rollout.account import CLEARED_AT_MOST
-from gym_runtime.rpc.quarantine import MAX_DEATHS
+from gym_runtime.rpc.quarantine import MAX_CRASHES, MAX_DEATHS
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
@@ -60,7 +60,7 @@ async def run(
                 records.append(record)
         # The supervisor reports an end a moment later than the rollout's failure does.
         with anyio.move_on_after(10):
-            while restarts.total() < MAX_DEATHS:
+            while restarts.total() < MAX_DEATHS + ("agent" in restarts):
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
     return records, restarts
@@ -135,7 +135,7 @@ async def test_a_rollout_that_ends_its_agent_worker() -> None:
     failed = failures(records)
     assert list(failed) == [POISON]
     assert "agent workers in a row were lost" in failed[POISON]
-    assert restarts == {"agent": 3}
+    assert restarts == {"agent": MAX_CRASHES}
 
 
 @pytest.mark.soak
@@ -144,7 +144,7 @@ async def test_a_rollout_that_ends_an_agent_worker_after_each_turn() -> None:
     failed = failures(records)
     assert list(failed) == [POISON]
     assert "agent workers in a row were lost" in failed[POISON]
-    assert restarts == {"agent": CLEARED_AT_MOST + 2}
+    assert restarts == {"agent": CLEARED_AT_MOST + MAX_CRASHES - 1}
 
 
 @pytest.mark.soak
@@ -155,7 +155,7 @@ async def test_a_slow_rollout_whose_agent_workers_are_killed_from_outside_is_com
     killed: set[int] = set()
 
     async def kill(gym: Client) -> None:
-        while len(killed) <= MAX_DEATHS:
+        while len(killed) <= MAX_CRASHES:
             for worker in (await gym.status()).workers:
                 if worker.kind == "agent" and worker.in_use and worker.pid not in killed:
                     killed.add(worker.pid)
@@ -171,5 +171,5 @@ async def test_a_slow_rollout_whose_agent_workers_are_killed_from_outside_is_com
         rows = [row(0, poison=False, takes_s=0.0)]
         records = [record async for record in gym.rollouts(rows, environment="poison")]
         tasks.cancel_scope.cancel()
-    assert len(killed) == MAX_DEATHS + 1
+    assert len(killed) == MAX_CRASHES + 1
     assert [type(record.outcome) for record in records] == [Completed]

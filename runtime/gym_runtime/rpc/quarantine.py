@@ -9,17 +9,20 @@ and counts the workers in a row that were lost with it:
 lost  a call to a model or an environment    a rollout at an agent worker begins
 ====  =====================================  ==============================================================
 0     is executed like any other             at once
-1     is executed like any other             when fewer than `GROUP` such rollouts have a place
-2     is executed alone: the worker takes    when no rollout has a place; until it gives its own up, no other
-      no new calls, and executes it when     begins
+1     is executed like any other             when fewer than 64 such rollouts have a place
+2     is executed alone: the worker takes    when fewer than 8 such rollouts have a place
+      no new calls, and executes it when
       all others are finished
-3     as with 2, if the last worker was      the same; never, if it crashed: no other rollout there was new,
-      ended from outside, as a spot          so this one is the cause
+3     as with 2, if the last worker was      when no rollout has a place; until it gives its own up, no other
+      ended from outside, as a spot          begins
       instance is; else never: that worker
       ended with this call alone, so the
       call is the cause
+4     the same                               the same; never, if the last worker crashed: no other rollout
+                                             there was new, so this one is the cause
 6     never: too much memory, too, looks     the same
       like a kill from outside
+12    never                                  never, as a call after 6
 ====  =====================================  ==============================================================
 
 *A call* is cleared by its answer; `RetryBudget` counts the workers lost with it. Before the router sends a
@@ -39,6 +42,7 @@ whether a worker crashed or was ended from outside, and the replacement that it 
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 import anyio
@@ -47,11 +51,16 @@ from gym_runtime import clock
 from gym_runtime.errors import GymError, ModelError, ResourceError
 from gym_runtime.timing import PLACE_KEPT_S
 
-GROUP = 64
-GROUP_AT = 1
 ALONE_AT = 2
 MAX_DEATHS = 3
 MAX_KILLED = 6
+"""The three limits of a call."""
+GROUPS = (inf, 64, 8)
+"""How many rollouts that have lost 0, 1 or 2 workers in a row have a place at once; after more, one."""
+ROLLOUT_ALONE_AT = len(GROUPS)
+MAX_CRASHES = 4
+MAX_KILLS = 12
+"""After so many workers in a row a rollout fails, if the last one crashed, and in any case."""
 
 
 class Before(NamedTuple):
@@ -154,34 +163,28 @@ class RolloutPlaces:
 
     def __init__(self) -> None:
         self.waiting = 0
-        self._new = 0
-        self._group = 0
-        self._alone = False
+        self._taken = [0] * (ROLLOUT_ALONE_AT + 1)
         self._alone_waiting = 0
         self._freed = anyio.Event()
 
     def place(self, losses: int) -> RolloutPlace:
         """The place for a rollout that has lost this many workers in a row."""
-        return RolloutPlace(self, losses)
+        return RolloutPlace(self, min(losses, ROLLOUT_ALONE_AT))
 
     def admit(self, losses: int) -> bool:
         """Take a place if one is free."""
-        if losses >= ALONE_AT:
-            free = not (self._new or self._group or self._alone)
-            self._alone = self._alone or free
-            return free
-        # A rollout that must be alone would wait for ever if others still began.
-        free = not (self._alone or self._alone_waiting)
-        if losses >= GROUP_AT:
-            free = free and self._group < GROUP
-            self._group += free
+        if losses == ROLLOUT_ALONE_AT:
+            free = not any(self._taken)
         else:
-            self._new += free
+            # A rollout that must be alone would wait for ever if others still began.
+            held = self._taken[ROLLOUT_ALONE_AT] or self._alone_waiting
+            free = not held and self._taken[losses] < GROUPS[losses]
+        self._taken[losses] += free
         return free
 
     async def wait(self, losses: int) -> None:
         """Wait for a place, and take it."""
-        alone = losses >= ALONE_AT
+        alone = losses == ROLLOUT_ALONE_AT
         self.waiting += 1
         self._alone_waiting += alone
         try:
@@ -195,12 +198,7 @@ class RolloutPlaces:
 
     def leave(self, losses: int) -> None:
         """Free a place."""
-        if losses >= ALONE_AT:
-            self._alone = False
-        elif losses >= GROUP_AT:
-            self._group -= 1
-        else:
-            self._new -= 1
+        self._taken[losses] -= 1
         self._wake()
 
     def _wake(self) -> None:

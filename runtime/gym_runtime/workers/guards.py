@@ -23,7 +23,7 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_control import is_own, own_subject
 from gym_runtime.messages.stored_records import CLOSED, RUNS, RunInfo, read_asked
 from gym_runtime.rpc.members import decode_heartbeat
-from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, Before, RolloutPlace, RolloutPlaces
+from gym_runtime.rpc.quarantine import MAX_CRASHES, MAX_KILLS, Before, RolloutPlace, RolloutPlaces
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import (
@@ -254,7 +254,7 @@ class NotSuspect:
     def refuse(self, fate: Fate) -> GymError | None:
         """Why the rollout has failed without another attempt; None to run it."""
         losses = fate.account.spent.losses
-        if losses >= MAX_KILLED or (losses >= MAX_DEATHS and self._has_crashed(fate.account.lost_worker)):
+        if losses >= MAX_KILLS or (losses >= MAX_CRASHES and self._has_crashed(fate.account.lost_worker)):
             return RuntimeFault(
                 f"{losses} agent workers in a row were lost while they worked on this rollout, and at "
                 "the last one no other rollout was new; see their logs"

@@ -11,7 +11,7 @@ from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.stored_records import RunInfo, encode_run
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.members import Heartbeat, announce
-from gym_runtime.rpc.quarantine import MAX_DEATHS, MAX_KILLED, Before
+from gym_runtime.rpc.quarantine import MAX_CRASHES, MAX_KILLS, Before
 from gym_runtime.rpc.retry_budget import RETRIES
 from gym_runtime.timing import JOURNAL_FRESH_S
 from gym_testing.background import Mailbox, background, settled
@@ -28,7 +28,7 @@ from runtime.workers.agent_worker.agents import fault_of, message_of, settled_de
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(("crash", "most"), [(True, MAX_DEATHS), (False, MAX_KILLED)])
+@pytest.mark.parametrize(("crash", "most"), [(True, MAX_CRASHES), (False, MAX_KILLS)])
 async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(
     system: SmallSystem, crash: bool, most: int
 ) -> None:
@@ -63,13 +63,13 @@ async def test_an_innocent_rollout_whose_workers_are_killed_from_outside_goes_on
     class Slow:
         async def run(self, rollout: Rollout) -> None:
             begun.put(rollout.attempt)
-            if len(begun.items) <= MAX_KILLED - 1:
+            if len(begun.items) <= MAX_KILLS - 1:
                 await anyio.sleep_forever()
             await rollout.respond()
 
     await system.add_model(Engine(answer("done")))
     await system.enqueue(rollout_spec(row()))
-    for delivery in range(1, MAX_KILLED):
+    for delivery in range(1, MAX_KILLS):
         await system.add_agent({"tool_loop": Slow()}, name=f"agent-{delivery}")
         await begun.until(delivery)
         system.kill(f"agent-{delivery}")
@@ -85,7 +85,7 @@ async def test_a_rollout_that_gets_on_goes_on_though_its_workers_are_killed(
         async def run(self, rollout: Rollout) -> None:
             for _ in range(rollout.attempt):
                 await rollout.respond()
-            if rollout.attempt <= 3 * MAX_KILLED:
+            if rollout.attempt <= 3 * MAX_KILLS:
                 stored.put(rollout.attempt)
                 await anyio.sleep_forever()
 
@@ -93,7 +93,7 @@ async def test_a_rollout_that_gets_on_goes_on_though_its_workers_are_killed(
     name = ""
     await system.add_model(Engine(*[answer("done")] * 30))
     await system.enqueue(rollout_spec(row()))
-    for delivery in range(1, 3 * MAX_KILLED + 1):
+    for delivery in range(1, 3 * MAX_KILLS + 1):
         before, name = name, f"agent-{delivery}"
         await system.add_agent({"tool_loop": Slow()}, name=name, before=Before(killed=before))
         await stored.until(delivery)
@@ -113,7 +113,7 @@ async def test_workers_that_drain_are_not_lost(system: SmallSystem) -> None:
 
     await system.add_model(Engine(answer("done")))
     await system.enqueue(rollout_spec(row()))
-    for delivery in range(1, 3 * MAX_DEATHS):
+    for delivery in range(1, 3 * MAX_CRASHES):
         name = f"agent-{delivery}"
         await system.add_agent({"tool_loop": Waiting()}, name=name)
         await begun.until(delivery)
@@ -212,7 +212,7 @@ async def test_a_client_that_comes_and_goes_costs_no_rollout(system: SmallSystem
     await system.add_model(Engine(answer("done")))
     await system.add_agent({"tool_loop": Gated()})
     await system.enqueue(rollout_spec(row(), attached=True))
-    for delivery in range(1, 3 * MAX_DEATHS):
+    for delivery in range(1, 3 * MAX_CRASHES):
         async with background(be_there):
             with anyio.fail_after(60):
                 while len(begun.items) < delivery:

@@ -16,7 +16,7 @@ from gym_runtime.rollout.account import Spent
 from gym_runtime.rollout.rollout import Rollout
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.members import Heartbeat, announce, encode_heartbeat
-from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED, Before
+from gym_runtime.rpc.quarantine import MAX_CRASHES, MAX_KILLS, ROLLOUT_ALONE_AT, Before
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
 from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Move, Verdict
@@ -247,12 +247,12 @@ async def test_for_a_closed_run_no_record_is_stored(
     ("losses", "lost_worker", "refused"),
     [
         (0, "", False),
-        (ALONE_AT, "crashed", False),
-        (MAX_DEATHS, "crashed", True),
-        (MAX_DEATHS, "killed", False),
-        (MAX_DEATHS, "", False),
-        (MAX_KILLED - 1, "killed", False),
-        (MAX_KILLED, "killed", True),
+        (ROLLOUT_ALONE_AT, "crashed", False),
+        (MAX_CRASHES, "crashed", True),
+        (MAX_CRASHES, "killed", False),
+        (MAX_CRASHES, "", False),
+        (MAX_KILLS - 1, "killed", False),
+        (MAX_KILLS, "killed", True),
     ],
 )
 async def test_a_rollout_that_ended_its_workers_fails(
@@ -269,7 +269,7 @@ async def test_a_suspect_waits_until_a_turn_of_the_others_has_cleared_them(
 ) -> None:
     guard = NotSuspect(Members(bus).views["agent"], Before())
     other, suspect = await deliveries.fate(0), await deliveries.fate(1)
-    suspect.account.spent = Spent(losses=ALONE_AT)
+    suspect.account.spent = Spent(losses=ROLLOUT_ALONE_AT)
     assert not guard.place(other).limited
     place = guard.place(suspect)
     assert place.limited
