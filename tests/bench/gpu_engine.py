@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from gym_models.vllm_engine.output_layer import EXTENSION
 from gym_runtime.adapters import ModelSettings
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -72,6 +73,8 @@ def served(folder: str, said: argparse.Namespace, **environment: str) -> Generat
         *("--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", str(said.in_flight)),
         *("--enable-scale-out", *said.engine_args.split()),
     ]
+    if DEVICE == "cpu":
+        command += ["--worker-extension-cls", EXTENSION]
     file = Path(said.server_log).open("w")  # noqa: SIM115 - the server writes it
     process = subprocess.Popen(
         command, env={**os.environ, "VLLM_SERVER_DEV_MODE": "1", **environment}, stdout=file, stderr=file

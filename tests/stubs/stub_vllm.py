@@ -43,6 +43,8 @@ class StubVllm:
     """One server. ``scale_out`` and ``dev`` are the switches that a real one has; times in seconds.
 
     Args:
+        cpu: it runs on a CPU, with tied embeddings or without, and with the extension that packs their output
+            layer or without.
         experts: each completion comes with its routed experts, by `routed`.
         token_prompts: what becomes of a prompt's tokens in a chat request: 0.32 takes them, before they were
             ignored. ``prefix``: NeMo RL's server, which takes the first part of a prompt in a field of its
@@ -58,6 +60,8 @@ class StubVllm:
         aborted: generations whose client left.
         started: a generation has begun.
         left: a client has left.
+        weights: the folder of its weights.
+        output_layer: that of its output layer's; a reload of tied embeddings on a CPU keeps the old one.
         commands: what was done to its weights.
         says: what its model writes; by default as above.
     """
@@ -72,6 +76,7 @@ class StubVllm:
         think: bool = False,
         token_s: float = 0.0,
         experts: bool = False,
+        cpu: Literal["", "untied", "tied", "tied and packs"] = "",
     ) -> None:
         self.url = ""
         self.asked: list[str] = []
@@ -84,7 +89,8 @@ class StubVllm:
         self._go_on = asyncio.Event()
         self._go_on.set()
         self._scale_out, self._dev, self._think, self._token_s = scale_out, dev, think, token_s
-        self._experts = experts
+        self._experts, self._cpu = experts, cpu
+        self.weights = self.output_layer = "/weights/0"
         self._token_prompts, self._tokenize_mode = token_prompts, tokenize
         self._vocabulary = Vocabulary()
 
@@ -271,8 +277,8 @@ class StubVllm:
         return web.json_response({"weight_version": self.version})
 
     async def _command(self, request: web.Request) -> web.Response:
-        self.commands.append(request.path_qs)
         body = await request.json()
+        self.commands.append(" ".join([request.path_qs, *filter(None, [body.get("method")])]))
         match request.path:
             case "/pause":
                 self._go_on.clear()
@@ -280,11 +286,32 @@ class StubVllm:
                 self._go_on.set()
             case "/update_weight_version":
                 self.version = body["new_version"]
-            case "/collective_rpc" if body["kwargs"]["weights_path"] == "/nowhere":
-                return web.json_response({"error": {"message": "no such weights"}}, status=500)
+            case "/collective_rpc":
+                return self._worker(body["method"], body.get("kwargs", {}).get("weights_path", ""))
             case _:
                 pass
         return web.json_response({})
+
+    def _worker(self, method: str, path: str) -> web.Response:
+        """A call of a method of vLLM's workers."""
+        results: list[Any] = [None]
+        match method:
+            case "reload_weights" if path == "/nowhere":
+                return web.json_response({"error": {"message": "no such weights"}}, status=500)
+            case "reload_weights":
+                self.weights = path
+                self.output_layer = self.output_layer if self._cpu.startswith("tied") else path
+            case "get_model_inspection":
+                results = [f"Attention(backend={'CPU' if self._cpu else 'Flash'}AttentionBackendImpl)"]
+            case "compute_weight_checksums":
+                own = {"lm_head.weight": "22"} if self._cpu == "untied" else {}
+                results = [{"model.embed_tokens.weight": "11", **own}]
+            case "pack_output_layer" if self._cpu == "tied and packs":
+                self.output_layer = self.weights
+            case _:
+                message = f"'CPUWorker' object has no attribute '{method}'"
+                return web.json_response({"error": {"message": message}}, status=500)
+        return web.json_response({"results": results})
 
 
 def _chat_request(body: dict[str, Any]) -> dict[str, Any]:

@@ -46,9 +46,12 @@ async def continued(
         is_space: whether a token is space, such as the newline that a template writes after the end of a
             turn: a turn that was cut off there has no end, and engines do not tell which tokens end one.
     """
+    so_far = unpack_ids(prefix.ids)
+    if whole.token_ids[: len(so_far)] == so_far:
+        # The usual case: the template's own prompt goes on from them, and nothing else has to be rendered.
+        return Prompt(whole.token_ids)
     past = items[: prefix.items]
     history = await render(past)
-    so_far = unpack_ids(prefix.ids)
     ids = splice(so_far, history.token_ids, whole.token_ids)
     if (
         ids is None

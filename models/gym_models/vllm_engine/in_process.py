@@ -24,6 +24,7 @@ from gym_runtime.logs import logger
 
 from gym_models.vllm_engine.devices import hold_devices
 from gym_models.vllm_engine.orphans import descendants, killed_with_us
+from gym_models.vllm_engine.output_layer import EXTENSION
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer, Pool
 from gym_models.wire.reply import MAX_ANSWER_BYTES
@@ -203,7 +204,9 @@ def _arguments(name: str, engine_args: str) -> Any:
     """The engine arguments that ``vllm serve`` parses from these."""
     cli = import_module("vllm.entrypoints.launchers.cli_args")
     parsers = import_module("vllm.utils.argparse_utils")
-    said = ["--model", name, "--enable-scale-out", *shlex.split(engine_args)]
+    on_cpu = import_module("vllm.platforms").current_platform.is_cpu()
+    extension = ["--worker-extension-cls", EXTENSION] if on_cpu else []
+    said = ["--model", name, "--enable-scale-out", *extension, *shlex.split(engine_args)]
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):

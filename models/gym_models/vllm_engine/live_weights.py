@@ -10,8 +10,10 @@
 
 Calls in progress go on after an update with the tokens that they have, whose keys and values are computed
 again: no token is sampled from a cache that old weights filled. An engine that was paused before stays
-paused. These endpoints need ``VLLM_SERVER_DEV_MODE=1`` on the server; without it the version is the one last
-set through this adapter. Source: vLLM 0.32, ``vllm/entrypoints/rl`` and ``vllm/entrypoints/serve/dev``.
+paused. A vLLM for CPUs whose model has tied embeddings needs an extension, without which it would keep its
+old output layer (`gym_models.vllm_engine.output_layer`): ``update`` is refused there. These endpoints need
+``VLLM_SERVER_DEV_MODE=1`` on the server; without it the version is the one last set through this adapter.
+Source: vLLM 0.32, ``vllm/entrypoints/rl`` and ``vllm/entrypoints/serve/dev``.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from gym_runtime import clock
 from gym_runtime.adapters import Control, ControlAnswer
 from gym_runtime.errors import ModelRefused
 
+from gym_models.vllm_engine.output_layer import EXTENSION, PACK
 from gym_models.vllm_engine.vllm_server import VllmEngine
 from gym_models.wire.failures import failure
 from gym_models.wire.http import Answer
@@ -64,12 +67,15 @@ async def _update(engine: VllmEngine, command: Control) -> None:
             "for weights transferred in another way send pause, set_version and resume",
             stage="model",
         )
+    packs = await _keeps_output_layer(engine)
     paused = (await _state(engine)).paused
     if not paused:
         await _post(engine, "/pause?mode=keep")
     try:
-        load = {"method": "reload_weights", "kwargs": {"weights_path": command.path}}
+        load = _rpc("reload_weights", weights_path=command.path)
         await _post(engine, "/collective_rpc", load, limit_s=UPDATE_LIMIT_S)
+        if packs:
+            await _post(engine, "/collective_rpc", _rpc(PACK))
         await _post(engine, "/reset_prefix_cache?reset_running_requests=true")
         if command.version:
             await _name(engine, command.version)
@@ -78,6 +84,35 @@ async def _update(engine: VllmEngine, command: Control) -> None:
         with anyio.CancelScope(shield=True):
             if not paused:
                 await _post(engine, "/resume")
+
+
+async def _keeps_output_layer(engine: VllmEngine) -> bool:
+    """Whether a reload would leave the engine its old output layer, which then has to be packed again.
+
+    Raises:
+        ModelRefused: so it is, and the engine cannot pack it; its weights are as they were.
+    """
+    told = await _answer(engine, "POST", "/collective_rpc", _rpc("get_model_inspection"))
+    if b"backend=CPU" not in told.body:
+        return False
+    # Tied embeddings are one tensor, which is named once. The other weights are packed elsewhere, so this is
+    # quick on a CPU.
+    named = await _answer(engine, "POST", "/collective_rpc", _rpc("compute_weight_checksums"))
+    if b"lm_head.weight" in named.body:
+        return False
+    if (await _answer(engine, "POST", "/collective_rpc", _rpc(PACK))).status >= 300:
+        raise ModelRefused(
+            f"{engine.root} is a vLLM for CPUs whose model has tied embeddings, and would keep the old "
+            "output layer: install gym-runtime beside it and start it with --worker-extension-cls "
+            f"{EXTENSION}, or give it weights with an lm_head.weight of their own, and tie_word_embeddings "
+            "false in their config.json",
+            stage="model",
+        )
+    return True
+
+
+def _rpc(method: str, **arguments: str) -> dict[str, Any]:
+    return {"method": method, "kwargs": arguments}
 
 
 async def _name(engine: VllmEngine, version: str) -> None:

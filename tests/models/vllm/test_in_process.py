@@ -1,7 +1,7 @@
 """vLLM in the worker itself: the same requests as over HTTP, without a server.
 
-Runs where vLLM is installed and ``GYM_TEST_VLLM_WEIGHTS`` names a folder of weights; see `server`, whose
-environment has it once this project is installed there.
+Runs where vLLM is installed and ``GYM_TEST_VLLM_WEIGHTS`` and ``GYM_TEST_VLLM_OTHER_WEIGHTS`` name folders of
+weights; see `server`, whose environment has it once this project is installed there.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from gym_runtime.messages.calls import Control, ModelAnswer
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call
 from models.vllm.counting import ROW
+from models.vllm.real_engine import off_by, scored
 from models.vllm.server import TEMPLATE, environment
 
 WEIGHTS = os.environ.get("GYM_TEST_VLLM_WEIGHTS", "")
+OTHER_WEIGHTS = os.environ.get("GYM_TEST_VLLM_OTHER_WEIGHTS", "")
 ENVIRONMENT = str(Path(__file__).with_name("counting.py"))
 ENGINE_ARGS = (
     "--served-model-name tiny --dtype bfloat16 --max-model-len 2048 --max-num-seqs 16 --enforce-eager "
@@ -42,7 +44,8 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore"),  # vLLM's and torch's own
     pytest.mark.skipif(
-        find_spec("vllm") is None or not WEIGHTS, reason="vLLM is not installed here, or has no weights"
+        find_spec("vllm") is None or not (WEIGHTS and OTHER_WEIGHTS),
+        reason="vLLM is not installed here, or has no weights",
     ),
 ]
 
@@ -100,10 +103,16 @@ async def test_calls_weights_and_a_call_given_up(adapter: Adapter) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
-        updated = await adapter.control(Control(op="update", version="v2", path=WEIGHTS))
+        updated = await adapter.control(Control(op="update", version="v2", path=OTHER_WEIGHTS))
         assert (updated.paused, updated.version, answers) == (True, "v2", [])
         await adapter.control(Control(op="resume"))
     assert answers[0].weight_version == "v2"
+
+    engine = adapter.own
+    assert engine is not None
+    body, deadline_s = json.dumps(scored(OTHER_WEIGHTS)).encode(), clock.monotonic() + 60
+    told = await engine.pool.post(f"{URL}/completions", body, deadline_s=deadline_s)
+    assert off_by(OTHER_WEIGHTS, json.loads(told.body)) < 0.1
 
 
 async def test_rollouts_of_a_system_whose_worker_has_the_engine() -> None:

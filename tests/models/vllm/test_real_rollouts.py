@@ -12,12 +12,13 @@ import gym_runtime
 import pytest
 from aiohttp import ClientSession
 from gym_models.vllm import Adapter
+from gym_models.vllm_engine.output_layer import PACK
 from gym_runtime.messages import unpack_logprobs
 from gym_runtime.messages.calls import Control, ModelAnswer
 from gym_runtime.messages.outcomes import RolloutRecord
 from models.model_calls import context, model_call
 from models.vllm.counting import ROW, TURNS
-from models.vllm.real_engine import URL, settings
+from models.vllm.real_engine import URL, off_by, scored, settings
 from models.vllm.recording_proxy import CHAT, GENERATE, RENDER, TOKENIZE, RecordingProxy
 
 pytestmark = [
@@ -170,11 +171,12 @@ async def test_weights_that_the_trainer_transfers_are_used_for_every_token_of_th
         """The answer after a transfer of which the adapter hears nothing but the name."""
         await adapter.control(Control(op="pause"))
         load = {"method": "reload_weights", "kwargs": {"weights_path": path}}
-        async with (
-            ClientSession() as http,
-            http.post(f"{URL.removesuffix('/v1')}/collective_rpc", json=load) as done,
-        ):
-            assert done.status == 200
+        async with ClientSession() as http:
+            for call_of_workers in (load, {"method": PACK}):
+                async with http.post(
+                    f"{URL.removesuffix('/v1')}/collective_rpc", json=call_of_workers
+                ) as done:
+                    assert done.status == 200
         await adapter.control(Control(op="set_version", version=path[-8:]))
         await adapter.control(Control(op="resume"))
         return await adapter.respond(call, context())
@@ -192,3 +194,18 @@ async def test_weights_that_the_trainer_transfers_are_used_for_every_token_of_th
     assert got.tokens.generation_ids == want.tokens.generation_ids
     found, right = (unpack_logprobs(one.tokens.log_probs) for one in (got, want))
     assert found == pytest.approx(right, abs=1e-3)
+
+
+async def test_every_layer_has_the_new_weights() -> None:
+    """The output layer too, which shares those of the embedding; an independent library's probabilities."""
+    if not (OTHER_WEIGHTS and FIRST_WEIGHTS):
+        pytest.skip("GYM_TEST_VLLM_WEIGHTS and GYM_TEST_VLLM_OTHER_WEIGHTS name two folders of weights")
+
+    async with Adapter(settings()) as adapter, ClientSession() as http:
+        try:
+            for version, path in enumerate((OTHER_WEIGHTS, FIRST_WEIGHTS, OTHER_WEIGHTS)):
+                await adapter.control(Control(op="update", version=str(version), path=path))
+                async with http.post(f"{URL}/completions", json=scored(path)) as answer:
+                    assert off_by(path, await answer.json()) < 0.1
+        finally:
+            await adapter.control(Control(op="update", version="v1", path=FIRST_WEIGHTS))

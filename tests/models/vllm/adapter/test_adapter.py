@@ -14,7 +14,7 @@ from models.model_calls import TOOL, context, decoded, model_call, output
 from models.vllm.adapter.adapters import settings
 from msgspec import Raw
 from msgspec.structs import replace
-from stubs.stub_vllm import StubVllm
+from stubs.stub_vllm import SCALE_OUT, StubVllm
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +78,35 @@ async def test_the_next_prompt_starts_with_the_very_tokens_of_the_last_turn(eith
     usage = decoded(second).usage
     assert usage is not None
     assert usage.output_tokens == len("Done.") + 1
+
+
+@pytest.mark.parametrize("scale_out", [True, False])
+async def test_a_prompt_that_goes_on_by_itself_is_rendered_once(scale_out: bool) -> None:
+    async with StubVllm(scale_out=scale_out).running() as stub, Adapter(settings(stub)) as adapter:
+        stub.says = "x"  # a word of one character: its tokens are those of the text rendered again
+        call = model_call(return_tokens=True)
+        first = await adapter.respond(call, context())
+        stub.asked.clear()
+        again = {"role": "user", "content": "Are you sure?"}
+        second = await adapter.respond(continued(call, first, again), context())
+    assert ids(second)[0].startswith(ids(first)[1])
+    turn = list(SCALE_OUT) if scale_out else ["/tokenize", "/v1/chat/completions"]
+    assert [path for path in stub.asked if path != "/metrics"] == turn
+
+
+async def test_a_prompt_that_goes_on_by_itself_tells_nothing_of_the_engine() -> None:
+    """It was taken for NeMo RL's, and turns of other conversations began new segments."""
+    async with StubVllm(scale_out=False).running() as stub, Adapter(settings(stub)) as adapter:
+        stub.says = "a\nb"  # cut off at the newline
+        call = model_call(return_tokens=True, max_output_tokens=2)
+        first = await adapter.respond(call, context())
+        new = {"role": "user", "content": "Go on."}
+        await adapter.respond(continued(call, first, new), context())
+        stub.says = "two words"
+        call = model_call(return_tokens=True)
+        first = await adapter.respond(call, context())
+        second = await adapter.respond(continued(call, first, new), context())
+    assert ids(second)[0].startswith(ids(first)[1])
 
 
 async def test_a_template_that_rewrites_the_past_begins_a_new_segment(either: StubVllm) -> None:

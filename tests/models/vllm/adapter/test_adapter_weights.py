@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -43,8 +43,9 @@ async def test_an_update_in_mid_answer_aborts_nothing_and_shows_in_the_spans() -
     assert answer.weight_version == "v2"
     assert stub.aborted == 0
     assert stub.commands == [
+        "/collective_rpc get_model_inspection",
         "/pause?mode=keep",
-        "/collective_rpc",
+        "/collective_rpc reload_weights",
         "/reset_prefix_cache?reset_running_requests=true",
         "/update_weight_version",
         "/resume",
@@ -72,6 +73,23 @@ async def test_an_update_that_fails_leaves_the_engine_running(stub: StubVllm) ->
         assert (state.paused, state.version) == (False, "default")
         with pytest.raises(ModelRefused, match="needs the path"):
             await adapter.control(Control(op="update", version="v2"))
+
+
+@pytest.mark.parametrize("cpu", ["", "untied", "tied and packs"])
+async def test_an_update_reaches_the_output_layer_too(cpu: Literal["", "untied", "tied and packs"]) -> None:
+    async with StubVllm(cpu=cpu).running() as stub, Adapter(settings(stub)) as adapter:
+        await adapter.control(Control(op="update", version="v2", path="/weights/2"))
+        assert (stub.weights, stub.output_layer) == ("/weights/2", "/weights/2")
+
+
+async def test_an_update_that_would_keep_the_old_output_layer_is_refused() -> None:
+    async with StubVllm(cpu="tied").running() as stub, Adapter(settings(stub)) as adapter:
+        with pytest.raises(
+            ModelRefused, match=r"--worker-extension-cls gym_models.*tie_word_embeddings false"
+        ):
+            await adapter.control(Control(op="update", version="v2", path="/weights/2"))
+        state = await adapter.control(Control(op="state"))
+        assert (state.paused, state.version, stub.weights) == (False, "default", "/weights/0")
 
 
 async def test_every_replica_is_told(stub: StubVllm, thinker: StubVllm) -> None:
