@@ -142,6 +142,7 @@ def test_a_call_without_id_gets_one() -> None:
         (None, "completed", None),
         ("tool_calls", "completed", None),
         ("length", "incomplete", {"reason": "max_output_tokens"}),
+        ("model_length", "incomplete", {"reason": "max_output_tokens"}),
         ("content_filter", "incomplete", {"reason": "content_filter"}),
     ],
 )
@@ -279,7 +280,7 @@ def test_what_cannot_be_repeated_is_left_out(params: bytes) -> None:
     assert (found["temperature"], found["tool_choice"], found["tools"]) == (None, "auto", [])
 
 
-@pytest.mark.parametrize("reason", ["abort", "error"])
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "cancelled", "timeout"])
 def test_an_answer_that_was_broken_off_is_none(reason: str) -> None:
     with pytest.raises(ModelUnavailable, match=rf"broke the answer off.*{reason}"):
         response(completion({"content": "half an"}, reason))
