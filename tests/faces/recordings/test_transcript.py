@@ -50,6 +50,8 @@ SAME = [
     ([thought("hm"), said("a")], [said("a")]),
     ([said("")], []),
     ([call()], [call('{"a":1}', id=None, status="completed")]),
+    ([call("")], [call("{}")]),
+    ([call('{"a": 1.0, "b": [2e3, -0.0, 1.5]}')], [call('{"a":1,"b":[2000,0,1.5]}')]),
     ([call(), said("a")], [said("a"), call()]),
     ([RESULT], [{**RESULT, "output": [{"type": "input_text", "text": "rain"}], "id": "o"}]),
     ([said("a", generation_token_ids=[1])], [said("a")]),
