@@ -23,6 +23,7 @@ from gym_runtime.messages import (
     CallTree,
     FunctionCall,
     Message,
+    Reasoning,
     decode_item,
     prefix_after,
     shortened,
@@ -90,8 +91,8 @@ class Transcript:
     def restore(self, items: Sequence[Raw]) -> list[Raw]:
         """A conversation in which the model's items have the bytes that the model produced.
 
-        A harness encodes them again, without ids and with other spaces in arguments, so that the engine would
-        get another history than the one it has produced.
+        A harness encodes them again, without ids, without the signatures of thoughts and with other spaces in
+        arguments, so that the engine would get another history than the one it has produced.
         """
         return [self._originals.get(element(_fields(raw)), raw) for raw in items]
 
@@ -226,7 +227,9 @@ class Transcript:
                 wrapped = {**_fields(raw), "arguments": _encode({"arguments": arguments}).decode()}
                 for one in (element(wrapped), element(_fields(raw))):
                     self._originals[one], self._makers[one] = raw, number
-            case Message():
+            case Reasoning(text=""):
+                pass  # what is encrypted alone does not tell one thought from another
+            case Message() | Reasoning():
                 one = element(_fields(raw))
                 self._originals[one], self._makers[one] = raw, number
             case _:

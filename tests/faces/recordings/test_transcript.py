@@ -190,3 +190,13 @@ def test_the_models_own_items_are_restored_to_the_byte() -> None:
     transcript.add(restored, raws(said("x")))
     assert plain(transcript.output)[-2:] == [RESULT, said("x")]
     assert len(transcript.output) == 6
+
+
+def test_thoughts_keep_their_signatures_and_those_without_words_are_left_alone() -> None:
+    transcript = Transcript()
+    signed = thought("hm") | {"id": "r1", "encrypted_content": "c"}
+    silent = [thought("") | {"summary": [], "id": f"s{part}", "encrypted_content": part} for part in "ab"]
+    transcript.add(raws(USER), raws(signed, silent[0], call()))
+    transcript.add(raws(USER, signed, silent[0], call(), RESULT), raws(silent[1], said("x")))
+    back = [USER, thought("hm"), silent[0], call(), RESULT, silent[1], said("x"), USER]
+    assert plain(transcript.restore(raws(*back))) == [USER, signed, *back[2:]]
