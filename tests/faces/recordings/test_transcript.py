@@ -200,3 +200,13 @@ def test_thoughts_keep_their_signatures_and_those_without_words_are_left_alone()
     transcript.add(raws(USER, signed, silent[0], call(), RESULT), raws(silent[1], said("x")))
     back = [USER, thought("hm"), silent[0], call(), RESULT, silent[1], said("x"), USER]
     assert plain(transcript.restore(raws(*back))) == [USER, signed, *back[2:]]
+
+
+def test_what_the_model_said_twice_keeps_both_ids() -> None:
+    transcript = Transcript()
+    ok, other = said("ok"), said("ok", id="m-2")
+    transcript.add(raws(USER), raws(ok))
+    transcript.add(raws(USER, ok, USER), raws(other))
+    bare = {"role": "assistant", "content": "ok"}
+    restored = transcript.restore(raws(USER, bare, USER, bare, USER, bare))
+    assert plain(restored) == [USER, ok, USER, other, USER, bare]
