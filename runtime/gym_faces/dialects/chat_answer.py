@@ -45,6 +45,7 @@ _INCOMPLETE = {
     "length": "max_output_tokens",
     "model_length": "max_output_tokens",  # Mistral: the context is full
     "content_filter": "content_filter",
+    "function_call_filter": "content_filter",  # Gemini, where it could not read a call
 }
 # DeepSeek's, when it has no room, and those of TensorRT-LLM.
 _BROKEN_OFF = ("abort", "error", "insufficient_system_resource", "cancelled", "timeout")
@@ -74,8 +75,12 @@ class _Answered(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
 
+class _Absent(_Answered):
+    """A choice without a message."""
+
+
 class Choice(msgspec.Struct):
-    message: _Answered
+    message: _Answered = msgspec.field(default_factory=_Absent)
     finish_reason: str | None = None
     error: Any = None
 
@@ -142,7 +147,15 @@ def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyComplet
     # A router's: what came until then looks like an answer.
     if error := completion.error or completion.choices[0].error:
         raise ForeignAnswer(f"the engine broke off: {error}")
+    # Gemini leaves it out where it filters.
+    if isinstance(completion.choices[0].message, _Absent) and not _incomplete(completion.choices[0]):
+        raise ForeignAnswer("no 'message'")
     return completion
+
+
+def _incomplete(choice: Choice) -> str | None:
+    # Gemini's have details behind a colon.
+    return _INCOMPLETE.get((choice.finish_reason or "").partition(":")[0])
 
 
 def response(
@@ -163,7 +176,7 @@ def response(
             f"the engine broke the answer off (finish_reason '{choice.finish_reason}')", stage="model"
         )
     made = identity()
-    reason = _INCOMPLETE.get(choice.finish_reason or "")
+    reason = _incomplete(choice)
     found = Response(
         id=f"resp_{made}",
         created_at=completion.created or float(int(time.time())),
