@@ -142,7 +142,9 @@ def test_a_call_without_id_gets_one() -> None:
         (None, "completed", None),
         ("tool_calls", "completed", None),
         ("length", "incomplete", {"reason": "max_output_tokens"}),
+        ("model_length", "incomplete", {"reason": "max_output_tokens"}),
         ("content_filter", "incomplete", {"reason": "content_filter"}),
+        ("function_call_filter: MALFORMED_FUNCTION_CALL", "incomplete", {"reason": "content_filter"}),
     ],
 )
 def test_why_it_ended(finish: str | None, status: str, details: dict[str, str] | None) -> None:
@@ -151,8 +153,24 @@ def test_why_it_ended(finish: str | None, status: str, details: dict[str, str] |
     assert found["output"][0]["status"] == status
 
 
+def test_gemini_says_that_it_filters_and_nothing_else() -> None:
+    refused = [{"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}]
+    found = response(completion({}, choices=refused))
+    assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "content_filter"})
+    assert found["output"][0]["content"][0]["text"] == ""
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b'{"hello":"world"}', b'{"choices":[]}', completion({})[:-9]]
+    "body",
+    [
+        b'{"choices":[{"text":"x","finish_reason":"stop"}]}',
+        b"",
+        b"<html>",
+        b"[]",
+        b'{"hello":"world"}',
+        b'{"choices":[]}',
+        completion({})[:-9],
+    ],
 )
 def test_foreign_bodies(body: bytes) -> None:
     with pytest.raises(ForeignAnswer):
@@ -279,7 +297,7 @@ def test_what_cannot_be_repeated_is_left_out(params: bytes) -> None:
     assert (found["temperature"], found["tool_choice"], found["tools"]) == (None, "auto", [])
 
 
-@pytest.mark.parametrize("reason", ["abort", "error"])
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "cancelled", "timeout"])
 def test_an_answer_that_was_broken_off_is_none(reason: str) -> None:
     with pytest.raises(ModelUnavailable, match=rf"broke the answer off.*{reason}"):
         response(completion({"content": "half an"}, reason))

@@ -91,6 +91,14 @@ def test_tokens_and_streams() -> None:
         ([user([{"type": "input_image", "file_id": "f"}])], {}, "image_url"),
         ([user([{"type": "input_text"}])], {}, "needs the 'text' of an input_text"),
         ([user([{"type": "input_audio"}])], {}, "needs the 'input_audio'"),
+        *(
+            (
+                [{"role": role, "content": [{"type": "input_image", "image_url": "u"}]}],
+                {},
+                "'text' of an input_image",
+            )
+            for role in ("system", "developer", "assistant")
+        ),
         ([user(5)], {}, "Responses API input"),
         ([], {"tools": [{"type": "web_search"}]}, "of type 'web_search'; switch it off in the agent"),
         ([], {"tools": [{"type": "custom", "name": "p"}], "metadata": OFFERED}, "of type 'custom'"),

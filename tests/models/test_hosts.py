@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from http.server import ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ from gym_models.wire import rate_limit
 from gym_models.wire.rate_limit import Limit
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.workers.adapter import ModelSettings
+from models.json_server import JsonHandler, serving
 from models.model_calls import context, decoded, model_call, output
 from models.proxy import proxied
 from stubs import stub_engine
@@ -179,6 +181,53 @@ async def test_a_limit_that_outlasts_the_deadline_is_said_at_once() -> None:
             assert stub.stats().requests == 1
 
 
+@pytest.mark.parametrize("said", ["-1", "0", "nan"])
+async def test_an_engine_that_announces_no_limit_is_asked_without_a_pause(said: str) -> None:
+    names = ("limit", "remaining", "reset")
+    headers = {f"x-ratelimit-{name}-requests": "0" if name == "reset" else said for name in names}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Announcing)
+    Announcing.headers_said, Announcing.status = headers, 200
+    with serving(server) as url:
+        async with Adapter(settings(url, api="chat")) as adapter:
+            for _ in range(3):
+                assert output(await adapter.respond(model_call(), context()))
+
+
+async def test_an_absurd_pause_holds_the_other_calls_for_a_minute_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rate_limit, "LONGEST_HOLD_S", 0.2)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Announcing)
+    Announcing.headers_said, Announcing.status = {"retry-after": "31536000"}, 429
+    with serving(server) as url:
+        async with Adapter(settings(url, api="chat")) as adapter:
+            with pytest.raises(ModelUnavailable, match="429") as caught:
+                await adapter.respond(model_call(), context())
+            assert caught.value.retry_after_s == 31536000
+            Announcing.status = 200
+            assert output(await adapter.respond(model_call(), context()))
+
+
+class Announcing(JsonHandler):
+    """Answers each call with ``status`` and the headers ``headers_said``."""
+
+    headers_said: ClassVar[dict[str, str]] = {}
+    status = 200
+
+    def do_GET(self) -> None:
+        self.answer({"data": [{"id": "stub"}]})
+
+    def do_POST(self) -> None:
+        self.asked()
+        self.answer(COMPLETION if self.status == 200 else {"error": {"message": "slow down"}}, self.status)
+
+    def end_headers(self) -> None:
+        for name, value in self.headers_said.items() if self.command == "POST" else ():
+            self.send_header(name, value)
+        super().end_headers()
+
+
+COMPLETION = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
 NOW_S = 1_800_000_000.0
 
 
@@ -231,6 +280,17 @@ NOW_S = 1_800_000_000.0
         ),
         (429, {"retry-after": "7"}, Limit(left=0, limit=float("inf"), reset_s=7)),
         (429, {}, None),
+        (429, {"retry-after": "86400"}, Limit(left=0, limit=float("inf"), reset_s=60)),
+        (
+            200,
+            {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "120", "x-ratelimit-limit": "0"},
+            Limit(left=0, limit=float("inf"), reset_s=60),
+        ),
+        (
+            200,
+            {"x-ratelimit-remaining": "-1", "x-ratelimit-reset": "0", "x-ratelimit-limit": "-1"},
+            None,
+        ),
         (200, {"x-ratelimit-remaining-requests": "soon", "x-ratelimit-reset-requests": "1s"}, None),
     ],
 )

@@ -88,10 +88,11 @@ def test_foreign_bodies(body: bytes) -> None:
         responses_api.read_answer(body)
 
 
-def test_a_response_that_failed_is_no_answer() -> None:
-    for body in (b'{"output":[],"status":"failed"}', b'{"output":[],"status":"failed","id":3}'):
+@pytest.mark.parametrize("status", [b"failed", b"cancelled", b"in_progress", b"queued"])
+def test_a_response_without_an_end_is_no_answer(status: bytes) -> None:
+    for body in (b'{"output":[],"status":"%b"}', b'{"output":[],"status":"%b","id":3}'):
         with pytest.raises(FailedAnswer):
-            responses_api.read_answer(body)
+            responses_api.read_answer(body % status)
 
 
 def test_overflow_is_an_answer() -> None:

@@ -59,6 +59,7 @@ class _Body(msgspec.Struct):
     error: _Error | str | None = None
     message: Any = None
     detail: Any = None
+    status: Any = None
 
 
 _decode = msgspec.json.Decoder(_Body).decode
@@ -119,14 +120,16 @@ def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelError
 
 
 def failed(answer: Answer, endpoint: Endpoint) -> ModelError:
-    """The error that a response with the status ``failed`` stands for. It holds no secrets."""
+    """The error that a response without an end stands for. It holds no secrets."""
     try:
-        error = _decode(answer.body).error
+        body = _decode(answer.body)
     except UNREADABLE:
-        error = None
+        body = _Body()
+    error = body.error
     code, message = (error.code, error.message) if isinstance(error, _Error) else (None, None)
     said = endpoint.quote(f"{message or 'no reason given'} ({code or 'no code'})", answer.login)
-    text = f"{endpoint.url}'s response failed: {said.cut(MAX_MESSAGE_CHARS)}"
+    what = "failed" if body.status == "failed" else f"has the status '{body.status}', not its end"
+    text = f"{endpoint.url}'s response {what}: {said.cut(MAX_MESSAGE_CHARS)}"
     refused = any(part in str(code or "") for part in _FAILED_FOR_GOOD)
     return ModelRefused(text, stage="model") if refused else ModelUnavailable(text, stage="model")
 

@@ -70,7 +70,7 @@ def read(tool: Computer, body: bytes, call: ModelCall, model: str) -> Raw:
     """The response object in an engine's body.
 
     Raises:
-        FailedAnswer: the response has the status ``failed``.
+        FailedAnswer: see `responses_api.read_answer`.
         ForeignAnswer: it is not an answer of this API.
     """
     if tool in ("computer", "computer_use_preview"):

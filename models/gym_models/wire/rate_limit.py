@@ -51,7 +51,8 @@ def read(status: int, headers: Mapping[str, str], now_s: float) -> Limit | None:
     Limit(left=0.0, limit=inf, reset_s=0.02)
     """
     if status == 429 and (wait_s := retry_after_s(headers)) is not None:
-        return Limit(left=0.0, limit=inf, reset_s=wait_s)
+        # The refused call waits as long as it is told; the others ask again after a while.
+        return Limit(left=0.0, limit=inf, reset_s=min(wait_s, LONGEST_HOLD_S))
     found = None
     for form in ("x-ratelimit-{}-requests", "anthropic-ratelimit-requests-{}", "x-ratelimit-{}"):
         if (remaining := headers.get(form.format("remaining"))) is not None:
@@ -72,8 +73,11 @@ def _limit(remaining: str, reset: str | None, limit: str | None, now_s: float) -
         left, whole = float(remaining), float(limit or inf)
     except ValueError:
         return None
-    if wait_s is None:
+    # Azure writes -1 where it has no limit.
+    if wait_s is None or not left >= 0:
         return None
+    if not whole >= 1:
+        whole = inf
     if wait_s > LONGEST_HOLD_S:  # a limit per hour or day frees one call after the other
         wait_s = min(wait_s / whole, LONGEST_HOLD_S) if whole < inf else LONGEST_HOLD_S
         whole = 1.0 if whole < inf else inf

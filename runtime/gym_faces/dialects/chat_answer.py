@@ -3,7 +3,8 @@
 An engine's completion becomes a response. Output order: reasoning, message, function calls. Thinking is found
 in ``reasoning_content``, in ``reasoning``, or between ``<think>`` tags at the start of the text. An answer
 with neither thinking nor calls has a message, even if it is empty. ``finish_reason: length`` makes the
-response ``incomplete``; ``abort`` and ``error`` are failures. A stream is read to its end and merged.
+response ``incomplete``; ``abort``, ``error`` and the like are failures, as is an error beside an answer. A
+stream is read to its end and merged.
 
 A response becomes a client's completion or its chunks; thinking is given as ``reasoning_content``, as vLLM
 and others do. Source: OpenAI's API reference, "The chat completion object" and "The chat completion chunk
@@ -40,8 +41,14 @@ from gym_faces.dialects.chat_request import read_request
 from gym_faces.dialects.dialect import ApiDialect, Asked, ForeignAnswer, check_text, event, openai_error
 from gym_faces.dialects.pieces import decode_text, encode, identity, is_null, is_string
 
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_BROKEN_OFF = ("abort", "error")
+_INCOMPLETE = {
+    "length": "max_output_tokens",
+    "model_length": "max_output_tokens",  # Mistral: the context is full
+    "content_filter": "content_filter",
+    "function_call_filter": "content_filter",  # Gemini, where it could not read a call
+}
+# DeepSeek's, when it has no room, and those of TensorRT-LLM.
+_BROKEN_OFF = ("abort", "error", "insufficient_system_resource", "cancelled", "timeout")
 _DATA, _END = b"data:", b"[DONE]"
 _DONE = b"data: [DONE]\n\n"
 
@@ -68,9 +75,14 @@ class _Answered(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
 
+class _Absent(_Answered):
+    """A choice without a message."""
+
+
 class Choice(msgspec.Struct):
-    message: _Answered
+    message: _Answered = msgspec.field(default_factory=_Absent)
     finish_reason: str | None = None
+    error: Any = None
 
 
 AnyChoice = TypeVar("AnyChoice", bound=Choice, covariant=True)
@@ -97,6 +109,7 @@ class Completion(msgspec.Struct, Generic[AnyChoice]):
     created: float | None = None
     model: str | None = None
     usage: _EngineUsage | None = None
+    error: Any = None
 
 
 AnyCompletion = TypeVar("AnyCompletion", bound=Completion[Choice])
@@ -131,7 +144,18 @@ def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyComplet
         raise ForeignAnswer(str(error)) from error
     if not completion.choices:
         raise ForeignAnswer("no 'choices'")
+    # A router's: what came until then looks like an answer.
+    if error := completion.error or completion.choices[0].error:
+        raise ForeignAnswer(f"the engine broke off: {error}")
+    # Gemini leaves it out where it filters.
+    if isinstance(completion.choices[0].message, _Absent) and not _incomplete(completion.choices[0]):
+        raise ForeignAnswer("no 'message'")
     return completion
+
+
+def _incomplete(choice: Choice) -> str | None:
+    # Gemini's have details behind a colon.
+    return _INCOMPLETE.get((choice.finish_reason or "").partition(":")[0])
 
 
 def response(
@@ -152,7 +176,7 @@ def response(
             f"the engine broke the answer off (finish_reason '{choice.finish_reason}')", stage="model"
         )
     made = identity()
-    reason = _INCOMPLETE.get(choice.finish_reason or "")
+    reason = _incomplete(choice)
     found = Response(
         id=f"resp_{made}",
         created_at=completion.created or float(int(time.time())),

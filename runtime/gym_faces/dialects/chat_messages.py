@@ -360,17 +360,21 @@ class _Messages:
 
 
 def _joined(content: Raw) -> str:
-    """The text of a string or of a list of parts."""
+    """The text of a string or of a list of parts.
+
+    Raises:
+        TaskError: a part is not text.
+    """
     if is_null(content):
         return ""
     if is_string(content):
         return decode_text(content)
-    return "".join(decode_text(part.text) for part in _decode_parts(content) if not is_null(part.text))
+    return "".join(decode_text(_needed(part.text, part, "text")) for part in _decode_parts(content))
 
 
 def _assistant_texts(content: Raw) -> list[Bytes]:
-    found = (part.refusal if part.type == "refusal" else part.text for part in _decode_parts(content))
-    return [text for text in found if not is_null(text)]
+    parts = _decode_parts(content)
+    return [_needed(part.refusal if part.type == "refusal" else part.text, part, "text") for part in parts]
 
 
 def _content(content: Raw) -> Bytes:

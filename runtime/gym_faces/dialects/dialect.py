@@ -141,7 +141,7 @@ class ForeignAnswer(Exception):
 
 
 class FailedAnswer(Exception):
-    """An engine's answer has the status ``failed``; `failures.failed` reads the reason."""
+    """An engine's answer failed, or has not come to its end; `failures.failed` reads the reason."""
 
 
 class ErrorForm(NamedTuple):

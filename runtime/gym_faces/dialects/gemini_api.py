@@ -426,7 +426,7 @@ def _candidate(parts: list[dict[str, Any]], reason: str = "") -> dict[str, Any]:
 def _arguments(text: str) -> Raw | dict[str, Any]:
     try:
         # Encoded here: what is just not too deep to be decoded may be too deep for the whole answer.
-        return Raw(encode(msgspec.json.decode(text, type=dict[str, Any])))
+        return Raw(encode(msgspec.json.decode(text or "{}", type=dict[str, Any])))
     except UNREADABLE:
         return {"arguments": text}
 

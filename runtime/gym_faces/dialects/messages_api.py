@@ -399,7 +399,8 @@ def _refusal(message: Message) -> str:
 
 def _arguments(text: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        # Engines write nothing for a tool without parameters.
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
     except UNREADABLE:
         return {"arguments": text}
 

@@ -70,6 +70,7 @@ _REFUSED = {
 }
 # A failed response has one of a few codes. ``invalid_prompt`` tells a client that a retry would not help.
 _CODES: dict[Kind, str] = {"invalid": "invalid_prompt", "rate_limit": "rate_limit_exceeded"}
+_UNFINISHED = ("failed", "cancelled", "in_progress", "queued")
 _JOINT = "__"
 _Names = Mapping[str, tuple[str, str]]
 
@@ -207,7 +208,7 @@ def read_answer(body: bytes) -> Raw:
     """The response object in an engine's body: the body itself if its fields have the right types.
 
     Raises:
-        FailedAnswer: the response has the status ``failed``.
+        FailedAnswer: the response has the status ``failed``, or it is not at its end.
         ForeignAnswer: the body holds no response.
     """
     try:
@@ -221,7 +222,7 @@ def read_answer(body: bytes) -> Raw:
     # The output has a default, so that an object of another kind decodes, too.
     if not response.output and b'"output"' not in body:
         raise ForeignAnswer("no 'output'")
-    if response.status == "failed":
+    if response.status in _UNFINISHED:
         raise FailedAnswer
     return Raw(body)
 
@@ -231,7 +232,7 @@ def _repaired(body: bytes) -> Raw:
         found = _decode_lenient(body)
     except UNREADABLE as error:
         raise ForeignAnswer(str(error)) from error
-    if found.status == "failed":
+    if found.status in _UNFINISHED:
         raise FailedAnswer
     repaired = Response(
         id=str(found.id or f"resp_{identity()}"),

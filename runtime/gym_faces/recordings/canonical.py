@@ -15,7 +15,14 @@ import msgspec
 from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
-_decode = msgspec.json.Decoder().decode
+
+def _number(digits: str) -> float:
+    # JavaScript writes 1.0 as 1.
+    number = float(digits)
+    return int(number) if number.is_integer() else number
+
+
+_decode = msgspec.json.Decoder(float_hook=_number).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _BESIDE_THE_POINT = {"id", "status", "annotations", "logprobs", "detail"}
@@ -132,6 +139,6 @@ def _bare(value: Any) -> Any:
 
 def _parsed(arguments: object) -> Any:
     try:
-        return _decode(cast("str", arguments))
+        return _decode(cast("str", arguments) or "{}")
     except (TypeError, *UNREADABLE):
         return arguments

@@ -10,6 +10,7 @@ other paths are kept for training: `Transcript.branches`. Pure: no I/O, no waiti
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TypeVar
@@ -23,6 +24,7 @@ from gym_runtime.messages import (
     CallTree,
     FunctionCall,
     Message,
+    Reasoning,
     decode_item,
     prefix_after,
     shortened,
@@ -81,7 +83,7 @@ class Transcript:
         self._all: list[_Call] = []
         self._items: dict[int, int] = {}
         self._makers: dict[bytes, int] = {}
-        self._originals: dict[bytes, Raw] = {}
+        self._originals: defaultdict[bytes, list[Raw]] = defaultdict(list)
         self._named: dict[bytes, _Call] = {}
         self._rewritten = False
         self._deepest = (0, False)
@@ -90,10 +92,17 @@ class Transcript:
     def restore(self, items: Sequence[Raw]) -> list[Raw]:
         """A conversation in which the model's items have the bytes that the model produced.
 
-        A harness encodes them again, without ids and with other spaces in arguments, so that the engine would
-        get another history than the one it has produced.
+        A harness encodes them again, without ids, without the signatures of thoughts and with other spaces in
+        arguments, so that the engine would get another history than the one it has produced.
         """
-        return [self._originals.get(element(_fields(raw)), raw) for raw in items]
+        seen, restored = Counter[bytes](), list[Raw]()
+        for raw in items:
+            one = element(_fields(raw))
+            own = self._originals.get(one, ())
+            # What the model has said twice has two ids, and OpenAI refuses an id that comes twice.
+            restored.append(own[seen[one]] if seen[one] < len(own) else raw)
+            seen[one] += 1
+        return restored
 
     def recorded(self, items: Sequence[Raw]) -> list[Raw]:
         """A (restored) conversation with the past of the call that it continues, where a program that runs
@@ -225,10 +234,14 @@ class Transcript:
                 # The Messages API allows only objects as arguments, so others come back within an object.
                 wrapped = {**_fields(raw), "arguments": _encode({"arguments": arguments}).decode()}
                 for one in (element(wrapped), element(_fields(raw))):
-                    self._originals[one], self._makers[one] = raw, number
-            case Message():
+                    self._originals[one].append(raw)
+                    self._makers[one] = number
+            case Reasoning(text=""):
+                pass  # what is encrypted alone does not tell one thought from another
+            case Message() | Reasoning():
                 one = element(_fields(raw))
-                self._originals[one], self._makers[one] = raw, number
+                self._originals[one].append(raw)
+                self._makers[one] = number
             case _:
                 pass
 

@@ -38,10 +38,10 @@ calls = st.builds(
         "type": "function_call",
         "call_id": call_id,
         "name": name,
-        "arguments": json.dumps(arguments),
+        "arguments": arguments,
     },
     texts,
-    objects,
+    objects.map(json.dumps) | st.sampled_from(["", '{"a": 1.0}']),
     texts,
 )
 outputs = st.lists(messages | thoughts | calls, max_size=5)

@@ -50,6 +50,8 @@ SAME = [
     ([thought("hm"), said("a")], [said("a")]),
     ([said("")], []),
     ([call()], [call('{"a":1}', id=None, status="completed")]),
+    ([call("")], [call("{}")]),
+    ([call('{"a": 1.0, "b": [2e3, -0.0, 1.5]}')], [call('{"a":1,"b":[2000,0,1.5]}')]),
     ([call(), said("a")], [said("a"), call()]),
     ([RESULT], [{**RESULT, "output": [{"type": "input_text", "text": "rain"}], "id": "o"}]),
     ([said("a", generation_token_ids=[1])], [said("a")]),
@@ -188,3 +190,23 @@ def test_the_models_own_items_are_restored_to_the_byte() -> None:
     transcript.add(restored, raws(said("x")))
     assert plain(transcript.output)[-2:] == [RESULT, said("x")]
     assert len(transcript.output) == 6
+
+
+def test_thoughts_keep_their_signatures_and_those_without_words_are_left_alone() -> None:
+    transcript = Transcript()
+    signed = thought("hm") | {"id": "r1", "encrypted_content": "c"}
+    silent = [thought("") | {"summary": [], "id": f"s{part}", "encrypted_content": part} for part in "ab"]
+    transcript.add(raws(USER), raws(signed, silent[0], call()))
+    transcript.add(raws(USER, signed, silent[0], call(), RESULT), raws(silent[1], said("x")))
+    back = [USER, thought("hm"), silent[0], call(), RESULT, silent[1], said("x"), USER]
+    assert plain(transcript.restore(raws(*back))) == [USER, signed, *back[2:]]
+
+
+def test_what_the_model_said_twice_keeps_both_ids() -> None:
+    transcript = Transcript()
+    ok, other = said("ok"), said("ok", id="m-2")
+    transcript.add(raws(USER), raws(ok))
+    transcript.add(raws(USER, ok, USER), raws(other))
+    bare = {"role": "assistant", "content": "ok"}
+    restored = transcript.restore(raws(USER, bare, USER, bare, USER, bare))
+    assert plain(restored) == [USER, ok, USER, other, USER, bare]

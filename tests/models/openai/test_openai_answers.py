@@ -29,15 +29,16 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def saying(body: Any) -> AsyncIterator[Adapter]:
-    """The adapter before an engine that answers every chat completion with this body and status 200."""
+async def saying(body: Any, api: str = "chat") -> AsyncIterator[Adapter]:
+    """The adapter before an engine that answers every call with this body and status 200."""
 
     async def say(_: web.Request) -> web.Response:
         return web.json_response(body)
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", say)
-    async with TestServer(app) as server, entered(str(server.make_url("/v1")), api="chat") as adapter:
+    app.router.add_post("/v1/responses", say)
+    async with TestServer(app) as server, entered(str(server.make_url("/v1")), api=api) as adapter:
         yield adapter
 
 
@@ -49,6 +50,30 @@ async def test_an_overflow_that_a_router_passes_on_is_one(more: dict[str, Any]) 
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize(
+    ("beside", "within", "said"),
+    [
+        ({"error": {"code": 502, "message": "upstream is gone"}}, {}, "answered 502: upstream is gone"),
+        ({}, {"error": {"code": 502, "message": "upstream is gone"}}, "broke off.*upstream is gone"),
+    ],
+)
+async def test_half_an_answer_beside_an_error_is_none(
+    beside: dict[str, Any], within: dict[str, Any], said: str
+) -> None:
+    choice = {"message": {"content": "The answer is"}, "finish_reason": "stop", **within}
+    async with saying({"choices": [choice], **beside}) as adapter:
+        with pytest.raises(ModelUnavailable, match=said):
+            await adapter.respond(model_call(), context())
+
+
+@pytest.mark.parametrize("status", ["cancelled", "in_progress"])
+async def test_a_response_that_was_cut_short_is_none(status: str) -> None:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "The"}]}
+    async with saying({"output": [message], "status": status}, api="responses") as adapter:
+        with pytest.raises(ModelUnavailable, match=f"status '{status}'"):
+            await adapter.respond(model_call(), context())
 
 
 async def test_another_refusal_that_a_router_passes_on() -> None:
