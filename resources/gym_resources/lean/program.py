@@ -1,8 +1,9 @@
 """The Lean program of a proof: the row's header and statement with the proof that a reply holds.
 
 The statement is always the row's, so a reply cannot weaken it. What could deceive the check from within a
-proof is refused before Lean sees it: declaring axioms, leaving holes, code that runs while Lean elaborates,
-new syntax, namespaces (in which another theorem could take the name). All functions take linear time.
+proof is refused before Lean sees it: declaring axioms, leaving holes, code that runs while Lean elaborates
+(of which Lean's own names, as in ``Lean.Elab``, are the sign), new syntax, namespaces (in which another
+theorem could take the name). All functions take linear time.
 """
 
 from __future__ import annotations
@@ -52,9 +53,12 @@ FORBIDDEN = frozenset(
             "dbg_trace",
         ),
         *("register_simp_attr", "register_option", "add_decl_doc", "deriving", "mk_iff"),
+        # An elaborator of the proof's own, which an attribute puts in the place of Lean's, deletes errors.
+        *("Lean", "Elab", "Meta", "CoreM", "MetaM", "TermElabM", "TacticM", "CommandElabM", "CommandElab"),
+        *("command_elab", "term_elab", "command_parser", "term_parser", "tactic_parser"),
     }
 )
-_OPTIONS = re.compile(r"set_option\s++(?!(?:maxHeartbeats|maxRecDepth)\s)(\S{0,100})")
+_OPTIONS = re.compile(r"\bset_option\b(?!\s++(?:maxHeartbeats|maxRecDepth)\s)\s*+(\S{0,100})")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
 _THEOREM = re.compile(r"^(?:theorem|example|lemma)\b", re.MULTILINE)
@@ -156,32 +160,38 @@ def _assignment(text: str, start: int) -> int:
     return len(text)
 
 
-_MARK = re.compile(r"--|/-|-/|\n")
+_OPENS = re.compile(r"--|/-[-!]?")
+_NESTED = re.compile(r"/-|-/")
+_BEFORE_A_COMMENT = re.compile(r"[\s\w)\]}⟩,;']")
+"""Behind other characters a mark may be two tokens, as in ``<--1`` and ``//-1``."""
 
 
 def _code(text: str) -> str:
-    """A proof without its comments; with them, where a string or a quoted name may hold the mark of one."""
+    """A proof without its comments; with them, where it is not certain what is one: where a string or a
+    quoted name may hold the mark of one, or a mark stands directly behind a sign.
+    """
     if '"' in text or "«" in text:
         return text
     parts: list[str] = []
-    depth, start = 0, 0
-    in_line = False
-    for mark in _MARK.finditer(text):
-        found = mark[0]
-        if in_line:
-            if found == "\n":
-                in_line, start = False, mark.start()
-        elif found == "/-":
-            if depth == 0:
-                parts.append(text[start : mark.start()])
-            depth += 1
-        elif depth:
-            if found == "-/":
-                depth -= 1
-                start = mark.end()
-        elif found == "--":
-            parts.append(text[start : mark.start()])
-            in_line = True
-    if not in_line and depth == 0:
-        parts.append(text[start:])
-    return " ".join(parts)
+    place = 0
+    while mark := _OPENS.search(text, place):
+        if mark.start() and not _BEFORE_A_COMMENT.match(text, mark.start() - 1):
+            return text
+        parts.append(text[place : mark.start()])
+        place = _line_end(text, mark.end()) if mark[0] == "--" else _comment_end(text, mark.end())
+    return " ".join([*parts, text[place:]])
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return end if end >= 0 else len(text)
+
+
+def _comment_end(text: str, start: int) -> int:
+    """Where a block comment has ended, of which ``start`` is inside; comments in it are closed first."""
+    depth = 1
+    for mark in _NESTED.finditer(text, start):
+        depth += 1 if mark[0] == "/-" else -1
+        if not depth:
+            return mark.end()
+    return len(text)

@@ -59,6 +59,9 @@ def test_an_example_gets_a_name() -> None:
         '  have : "--" = "--" := by sorry',
         "  /- open -/ sorry /- -/",
         "  have «--» : False := by sorry",
+        "  simp /- --/ sorry /- -/",
+        "  rw [<--x] sorry",
+        "  have : {x : Int //-x = 0} := sorry -/",
     ],
 )
 def test_holes_are_found(proof: str) -> None:
@@ -66,7 +69,15 @@ def test_holes_are_found(proof: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "proof", ["  simp -- no sorry", "  /- sorry /- admit -/ -/ simp", "  exact sorryish"]
+    "proof",
+    [
+        "  simp -- no sorry",
+        "  /- sorry /- admit -/ -/ simp",
+        "  /--/ sorry -/ simp",
+        "/---------\nsorry\n---------/ simp",
+        "  (simp)-- sorry /-\n  rfl",
+        "  exact sorryish",
+    ],
 )
 def test_holes_in_comments_are_none(proof: str) -> None:
     assert not hole(proof)
@@ -85,6 +96,16 @@ def test_holes_in_comments_are_none(proof: str) -> None:
         ("  simp\n@[implemented_by f] def g := 1", "implemented_by"),
         ("  simp\nimport Lean", "import"),
         ("  simp\nset_option\n  debug.skipKernelTC true", "set_option debug.skipKernelTC"),
+        ('  simp\nset_option/-"-/debug.skipKernelTC true', 'set_option /-"-/debug.skipKernelTC'),
+        ("  exact no_such_proof /- --/\naxiom cheat : False /- -/", "axiom"),
+        ("  simp /--/ -- -/ macro x", "macro"),
+        ("  /- //- -/ -/\n  run_tac skip", "run_tac"),
+        (
+            "  simp\n@[command_elab x] def f : A := fun _ => modify fun s => { s with messages := {} }",
+            "command_elab",
+        ),
+        ("  simp\nopen Lean Elab Command", "Lean"),
+        ("  simp\n@[norm_num _ + _] def f : Mathlib.Meta.NormNum.NormNumExt := g", "Meta"),
     ],
 )
 def test_what_could_deceive_the_check_is_refused(proof: str, word: str) -> None:
