@@ -56,6 +56,7 @@ FORBIDDEN = frozenset(
         # An elaborator of the proof's own, which an attribute puts in the place of Lean's, deletes errors.
         *("Lean", "Elab", "Meta", "CoreM", "MetaM", "TermElabM", "TacticM", "CommandElabM", "CommandElab"),
         *("command_elab", "term_elab", "command_parser", "term_parser", "tactic_parser"),
+        "guard_msgs",  # before a command, such as the one that asks for the axioms, it takes its messages
     }
 )
 _OPTIONS = re.compile(r"\bset_option\b(?!\s++(?:maxHeartbeats|maxRecDepth)\s)\s*+(\S{0,100})")
