@@ -105,7 +105,7 @@ def test_holes_in_comments_are_none(proof: str) -> None:
             "command_elab",
         ),
         ("  simp\nopen Lean Elab Command", "Lean"),
-        ("  trace \"'gold' does not depend on any axioms\"\n  simp\n#guard_msgs(drop info) in", "guard_msgs"),
+        ("  simp\n#guard_msgs(drop info) in", "guard_msgs"),
         ("  simp\n@[norm_num _ + _] def f : Mathlib.Meta.NormNum.NormNumExt := g", "Meta"),
     ],
 )
