@@ -99,9 +99,12 @@ def proof_in(reply: str, *, only_proof: bool = True) -> str:
 
 
 def build(header: str, statement: str, proof: str) -> Program:
-    """The program of a proof. A hole at the end of the statement is left out."""
+    """The program of a proof. A hole at the end of the statement is left out.
+
+    What is to be proved is the last declaration of the statement; what comments say is none.
+    """
     stated = _HOLE_AT_END.sub("", statement.rstrip()).rstrip()
-    found = _NAME.search(stated)
+    found = next(reversed(list(_NAME.finditer(_blanked(stated)))), None)
     name = found[2] if found else ""
     if found and not name:
         name = OWN_NAME  # an example has no name by which its axioms could be asked for
@@ -171,16 +174,31 @@ def _code(text: str) -> str:
     """A proof without its comments; with them, where it is not certain what is one: where a string or a
     quoted name may hold the mark of one, or a mark stands directly behind a sign.
     """
-    if '"' in text or "«" in text:
+    comments = None if '"' in text or "«" in text else _comments(text)
+    if comments is None:
         return text
-    parts: list[str] = []
+    ends = [0, *(end for _, end in comments)]
+    starts = [*(start for start, _ in comments), len(text)]
+    return " ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
+
+
+def _blanked(text: str) -> str:
+    """A text with blanks in the places of its comments."""
+    for start, end in _comments(text) or ():
+        text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+    return text
+
+
+def _comments(text: str) -> list[tuple[int, int]] | None:
+    """Where the comments begin and end; None if it is not certain what is one."""
+    found: list[tuple[int, int]] = []
     place = 0
     while mark := _OPENS.search(text, place):
         if mark.start() and not _BEFORE_A_COMMENT.match(text, mark.start() - 1):
-            return text
-        parts.append(text[place : mark.start()])
+            return None
         place = _line_end(text, mark.end()) if mark[0] == "--" else _comment_end(text, mark.end())
-    return " ".join([*parts, text[place:]])
+        found.append((mark.start(), place))
+    return found
 
 
 def _line_end(text: str, start: int) -> int:

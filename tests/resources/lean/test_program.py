@@ -50,6 +50,23 @@ def test_an_example_gets_a_name() -> None:
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        "/-- Prove, for example, that nothing changes. -/\n",
+        "/-- By the\ntheorem of Euclid. -/\n",
+        "-- lemma of Zorn\n",
+        "lemma helper : 1 = 1 := rfl\n\n",
+        "@[simp] ",
+    ],
+)
+def test_what_stands_before_a_statement_does_not_name_it(before: str) -> None:
+    assert build(HEADER, before + STATEMENT, "by simp").name == "gold"
+    example = build(HEADER, f"{before}example (n : ℕ) : n = n := by", "by rfl")
+    assert example.name == OWN_NAME
+    assert example.body == f"{before}theorem {OWN_NAME} (n : ℕ) : n = n := by rfl\n"
+
+
+@pytest.mark.parametrize(
     "proof",
     [
         "  sorry",
