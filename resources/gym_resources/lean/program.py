@@ -40,7 +40,7 @@ FORBIDDEN = frozenset(
             "prefix",
             "postfix",
         ),
-        *("run_cmd", "run_elab", "run_meta", "run_tac", "eval", "exit", "reduce", "simproc", "dsimproc"),
+        *("run_cmd", "run_elab", "run_meta", "run_tac", "simproc", "dsimproc"),
         *(
             "simproc_decl",
             "meta",
@@ -56,11 +56,17 @@ FORBIDDEN = frozenset(
         # An elaborator of the proof's own, which an attribute puts in the place of Lean's, deletes errors.
         *("Lean", "Elab", "Meta", "CoreM", "MetaM", "TermElabM", "TacticM", "CommandElabM", "CommandElab"),
         *("command_elab", "term_elab", "command_parser", "term_parser", "tactic_parser"),
-        "guard_msgs",  # before a command, such as the one that asks for the axioms, it takes its messages
     }
 )
+COMMANDS = frozenset({"eval", "exit", "reduce", "guard_msgs"})
+"""Forbidden behind ``#`` or before ``%``: by themselves they are names, such as ``Polynomial.eval``. The last
+one takes the messages of the command behind it, such as the one that asks for the axioms.
+"""
+MEMBERS = frozenset({"constant", "init", "partial", "prefix", "postfix", "infix"})
+"""Allowed behind a name and a dot, such as ``Fin.init``."""
 _OPTIONS = re.compile(r"\bset_option\b(?!\s++(?:maxHeartbeats|maxRecDepth)\s)\s*+(\S{0,100})")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWNER = re.compile(r"(?:(?<!\w)[^\W\d][\w']*|[)\]⟩])\.\Z")
 _FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
 _THEOREM = re.compile(r"^(?:theorem|example|lemma)\b", re.MULTILINE)
 _NAME = re.compile(r"\b(theorem|lemma|example)\b[ \t]*([^\s({\[:]*)")
@@ -128,8 +134,11 @@ def hole(proof: str) -> bool:
 def forbidden(proof: str) -> str:
     """The first word or option that a proof may not have; empty if it has none."""
     code = _code(proof)
-    for word in _WORD.findall(code):
-        if word in FORBIDDEN:
+    for found in _WORD.finditer(code):
+        word, (start, end) = found[0], found.span()
+        if word in COMMANDS and (code[start - 1 : start] == "#" or code[end : end + 1] == "%"):
+            return word
+        if word in FORBIDDEN and not (word in MEMBERS and _OWNER.search(code, max(0, start - 100), start)):
             return word
     option = _OPTIONS.search(code)
     return f"set_option {option[1]}" if option else ""

@@ -123,6 +123,10 @@ def test_holes_in_comments_are_none(proof: str) -> None:
         ),
         ("  simp\nopen Lean Elab Command", "Lean"),
         ("  simp\n#guard_msgs(drop info) in", "guard_msgs"),
+        ("  exact eval% x", "eval"),
+        ("  exact 1.prefix x", "prefix"),
+        ("  exact 2e5.prefix x", "prefix"),
+        ("  simp\n@[init] def x := 1", "init"),
         ("  simp\n@[norm_num _ + _] def f : Mathlib.Meta.NormNum.NormNumExt := g", "Meta"),
     ],
 )
@@ -130,10 +134,16 @@ def test_what_could_deceive_the_check_is_refused(proof: str, word: str) -> None:
     assert forbidden(proof) == word
 
 
-def test_what_cannot_deceive_is_not_refused() -> None:
-    assert not forbidden(
-        "  set_option  maxHeartbeats 400000 in\n  simp [macros] -- axiom\n  open Nat in omega"
-    )
+@pytest.mark.parametrize(
+    "proof",
+    [
+        "  set_option  maxHeartbeats 400000 in\n  simp [macros] -- axiom\n  open Nat in omega",
+        "  have h : P.eval 1 = 3 := by simp [Polynomial.eval, eval_add]\n  exact eval 2 P",
+        "  exact (Fin.init q) ▸ h₁'.prefix (f x).partial",
+    ],
+)
+def test_what_cannot_deceive_is_not_refused(proof: str) -> None:
+    assert not forbidden(proof)
 
 
 @pytest.mark.parametrize(
