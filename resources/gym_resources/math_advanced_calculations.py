@@ -7,7 +7,7 @@ the text of the model's messages does not matter. A solution is read by Python's
 
 Tools, rows and rewards are those of NeMo Gym's environment of this name. An operation without a real result
 is reported as such, where NeMo Gym answers ``Internal Server Error``; a row whose ``ground_truth`` is not a
-list of numbers, worth 0 there, is refused here.
+list of numbers, worth 0 there, is refused here, and so is an empty list, which any reply would meet.
 Source: "Multiverse Math" of LangChain (github.com/langchain-ai/langchain-benchmarks, MIT); rows are our own.
 """
 
@@ -31,8 +31,8 @@ class CalculationTask(Task):
     ground_truth: str
 
     def __post_init__(self) -> None:
-        if jsons.decode(self.ground_truth, list[float]) is None:
-            raise ValueError("'ground_truth' must be a list of numbers, as a JSON string")
+        if not jsons.decode(self.ground_truth, list[float]):
+            raise ValueError("'ground_truth' must be a list of numbers, at least of one, as a JSON string")
 
 
 class Universe(Session[CalculationTask]):

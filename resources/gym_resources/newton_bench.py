@@ -15,6 +15,9 @@ the right form, else -0.3. A model in the role ``judge`` says whether the form i
 interchangeable, exponents are not. Without a judge the values say it: both laws differ by the same factor at
 every point; so constants inside of a sum or an exponent must be right.
 
+So a law that is undefined but where it is easily right, such as 0 at tiny distances, is worth 0.4. With
+``strict``, which NeMo Gym lacks, its value counts as 0 where it is undefined and the true law is not.
+
 Rows, tools, laws, points and rewards as of NeMo Gym's environment of this name. Different on purpose: a judge
 that fails, or whose answer has no label, is a failure, not a wrong form, which is worth up to 0.4
 (``--set unreadable_judge=rewarded`` has it so); noise can be repeated; submissions run isolated, with all of
@@ -49,7 +52,7 @@ class Discovery(Laboratory):
         same_form: bool | None = None
         found = Comparison(ran=False, problem="no law was submitted")
         if code:
-            found = await compared(task.module_name, task.law, code)
+            found = await compared(task.module_name, task.law, code, strict=task.strict)
         judge = self.models.get("judge")
         if code and found.ran and not found.fits:
             same_form = False

@@ -117,14 +117,17 @@ class ToolSandbox(Session[PhoneTask]):
                 given = cast(
                     "dict[str, Any]", found if isinstance(found := decoded(item.arguments), dict) else {}
                 )
-                moments.append(_moment(phone, calls={**given, "tool_name": self.task.tool(item.name)}))
+                called = {**given, "tool_name": self.task.tool(item.name)}
+                moments.append(_moment(phone, moments[-1].tables, calls=called))
             elif isinstance(item, Message) and item.role == "assistant":
-                moments.append(_moment(phone, said={"content": message_lines(item)}))
+                moments.append(_moment(phone, moments[-1].tables, said={"content": message_lines(item)}))
         return moments
 
 
-def _moment(phone: LookUps, **happened: dict[str, Any]) -> Moment:
+def _moment(phone: LookUps, before: Tables | None = None, **happened: dict[str, Any]) -> Moment:
+    """The tables as they are now; one that is as it was ``before`` is the same object, which saves memory."""
     tables: Tables = {"said": [], "calls": [], **phone.device.tables()}
+    tables |= {name: rows for name, rows in (before or {}).items() if rows == tables[name]}
     return Moment({**tables, **{name: [record] for name, record in happened.items()}})
 
 

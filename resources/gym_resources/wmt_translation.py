@@ -16,14 +16,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
-from unicodedata import normalize
 
 import msgspec
 from gym_runtime import Benchmark, Environment, Reply, ScoredRollout, Task, Verdict
 
 from gym_resources.extract.bleu import bleu, counts
 from gym_resources.extract.patterns import bounded
-from gym_resources.extract.text_similarity import chrf
+from gym_resources.extract.text_similarity import chrf, composed
 from gym_resources.judging.texts import last_message
 from gym_resources.judging.thoughts import without_thoughts
 from gym_resources.published_sets.languages import in_languages
@@ -65,7 +64,7 @@ class Compared(msgspec.Struct):
 
 def compared(text: str, reference: str, language: str) -> Compared:
     """What a translation has of its reference; both with composed letters."""
-    text, reference = normalize("NFC", text), normalize("NFC", reference)
+    text, reference = composed(text), composed(reference)
     return Compared(counts(text, reference, language), chrf(text, reference))
 
 

@@ -95,7 +95,9 @@ def test_a_row_that_cannot_be_judged_is_refused(fields: dict[str, Any], why: str
         catalogue.environment(NAME).resource.task(row(**{"expected_answer": "1", **NUMBER, **fields}))
 
 
-@pytest.mark.parametrize("answer", ["OCC", "C(O)C", "CCN", "no molecule", "[" * 50_000])
+@pytest.mark.parametrize(
+    "answer", ["OCC", "C(O)C", "CCN", "CCO or CCN", "CCO not", "no molecule", "[" * 50_000]
+)
 async def test_molecules_are_compared_as_rdkit_reads_them(answer: str, isolation: None) -> None:
     pytest.importorskip("rdkit")
     found = await worth(f"(({answer}))", "CCO", answer_type="smiles", **PARENTHESES)

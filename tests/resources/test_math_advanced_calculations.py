@@ -92,7 +92,7 @@ async def test_a_value_that_is_asked_for_twice_needs_no_two_calls() -> None:
     assert (await judge(NAME, twice, output('{"solution":7.2}'))).reward == 1.0
 
 
-@pytest.mark.parametrize("truth", ["", "1.0", "[1.0", '["a"]', "null"])
+@pytest.mark.parametrize("truth", ["", "[]", "1.0", "[1.0", '["a"]', "null"])
 async def test_a_truth_that_is_no_list_of_numbers_is_refused(truth: str) -> None:
     with pytest.raises(TaskError, match="'ground_truth' must be a list of numbers"):
         catalogue.environment(NAME).resource.task(row(ground_truth=truth))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from gym_resources import (
 from gym_resources.benchmarks.polymath import score as weighted
 from gym_resources.benchmarks.scoring.shares import found_and_missed
 from gym_resources.extract.bleu import bleu, counts
-from gym_resources.extract.text_similarity import chrf, rouge_l
+from gym_resources.extract.text_similarity import chrf, composed, rouge_l
 from gym_resources.judging.proofs import boxed_score
 from gym_resources.puzzles.needles import generate
 from gym_resources.schema import paths
@@ -282,6 +283,20 @@ def test_long_texts_take_a_bounded_time() -> None:
     assert paths.code("```\n" * 20_000) == ""
     assert not paths.holds({"a": [{"b": 1}] * 1000}, "a." * 400 + "c")
     assert time.process_time() - started_s < 2.0
+
+
+@pytest.mark.parametrize(
+    ("environment", "fields"),
+    [("rolemrc", {"reference": "a"}), ("wmt_translation", {"text": "x", "translation": "a"})],
+)
+async def test_a_letter_with_very_many_marks_is_judged(environment: str, fields: dict[str, str]) -> None:
+    marked = "a" + "\u0323\u0307" * 50_000  # it took longer than the 5 s after which the rollout has failed
+    assert (await judge(environment, row(**fields), marked)).reward < 1
+
+
+def test_composed_letters_are_those_of_the_whole_text() -> None:
+    text = "Cafe\u0301 e\u0323\u0307 " + "\u1112\u1161\u11ab" * 50
+    assert composed(text) == unicodedata.normalize("NFC", text)
 
 
 def test_bleu_of_a_set_is_sacrebleus() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from typing import Any
 
 import anyio.lowlevel
@@ -205,6 +206,19 @@ async def test_a_long_and_hostile_conversation_is_judged_in_time() -> None:
     )
     assert time.process_time() - started_s < 3.0
     assert verdict.reward < 0.5
+
+
+async def test_thousands_of_calls_on_a_full_telephone_fit_into_memory() -> None:
+    full = [
+        call("add_reminder", {"content": str(number), "reminder_timestamp": number}) for number in range(300)
+    ]
+    tracemalloc.start()
+    try:
+        await judge(NAME, task(), *full, *[call("get_wifi_status", {})] * 1000, "Done.")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 60_000_000  # a copy of all reminders for each call took 100 MB
 
 
 @pytest.mark.parametrize(

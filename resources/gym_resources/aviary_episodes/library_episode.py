@@ -1,9 +1,10 @@
-"""An environment of the library as an episode: its tools, observations and step rewards, unchanged.
+"""An environment of the library as an episode: its tools, observations and step rewards.
 
-The tools come from the library when the episode starts. All calls of an answer are one step. A call whose
-arguments are not a JSON object, or do not fit the tool, counts as a call of the tool ``INVALID``, as
-arguments that cannot be parsed do in the library; it never breaks the environment. After an answer without a
-call the observation asks for one; the reward stays as it was.
+The tools come from the library when the episode starts. The calls of an answer are one step, up to the first
+one that submits: the library would add up what several submissions are worth. A call whose arguments are not
+a JSON object, or do not fit the tool, counts as a call of the tool ``INVALID``, as arguments that cannot be
+parsed do in the library; it never breaks the environment. After an answer without a call the observation asks
+for one; the reward stays as it was.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Task)
 E = TypeVar("E", covariant=True)
+SUBMIT = "submit_answer"
 _reading = threading.Lock()
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -73,8 +75,14 @@ class AviaryEpisode(Episode[T], ABC):
         if not reply.function_calls:
             return Message(role="assistant", content=reply.text)
         takes = {tool.info.name: tool for tool in self.environment.tools}
-        calls = [_call(call, takes.get(call.name)) for call in reply.function_calls]
+        calls = [_call(call, takes.get(call.name)) for call in _first_submission(reply.function_calls)]
         return ToolRequestMessage(content=reply.text or None, tool_calls=calls)
+
+
+def _first_submission(calls: list[FunctionCall]) -> list[FunctionCall]:
+    """The calls up to the first one that submits an answer."""
+    place = next((n for n, call in enumerate(calls, 1) if call.name == SUBMIT), len(calls))
+    return calls[:place]
 
 
 def _call(call: FunctionCall, tool: Tool | None) -> ToolCall:

@@ -12,6 +12,7 @@ from collections import Counter
 _WORD = re.compile(r"[a-z0-9]+")
 ORDER, BETA_SQUARED = 6, 4.0
 MOST_WORDS, MOST_WRONG = 2000, 1000
+_PIECE = re.compile(r"\S{1,200}|\s+")
 
 
 def rouge_l(text: str, reference: str) -> float:
@@ -23,7 +24,7 @@ def rouge_l(text: str, reference: str) -> float:
     >>> round(rouge_l("The cat sat here.", "the cat sat"), 3), rouge_l("", "a")
     (0.857, 0.0)
     """
-    ours, theirs = (_WORD.findall(_composed(one).lower())[:MOST_WORDS] for one in (text, reference))
+    ours, theirs = (_WORD.findall(composed(one).lower())[:MOST_WORDS] for one in (text, reference))
     row = [0] * (len(theirs) + 1)
     for word in ours:
         before = 0
@@ -61,7 +62,7 @@ def chrf(text: str, reference: str) -> float:
     >>> chrf("Guten Tag", "Guten Tag"), chrf("", "a"), chrf("e\u0301", "\u00e9")
     (1.0, 0.0, 1.0)
     """
-    ours, theirs = ("".join(_composed(one).split()) for one in (text, reference))
+    ours, theirs = ("".join(composed(one).split()) for one in (text, reference))
     precision = recall = 0.0
     orders = 0
     for order in range(1, ORDER + 1):
@@ -78,8 +79,12 @@ def chrf(text: str, reference: str) -> float:
     return (1 + BETA_SQUARED) * precision * recall / (BETA_SQUARED * precision + recall)
 
 
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+def composed(text: str) -> str:
+    """A text with composed letters.
+
+    It is taken in pieces, because a letter with very many marks takes time that grows with their square.
+    """
+    return "".join(unicodedata.normalize("NFC", piece) for piece in _PIECE.findall(text))
 
 
 def _grams(text: str, order: int) -> Counter[str]:

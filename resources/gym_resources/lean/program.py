@@ -1,8 +1,9 @@
 """The Lean program of a proof: the row's header and statement with the proof that a reply holds.
 
 The statement is always the row's, so a reply cannot weaken it. What could deceive the check from within a
-proof is refused before Lean sees it: declaring axioms, leaving holes, code that runs while Lean elaborates,
-new syntax, namespaces (in which another theorem could take the name). All functions take linear time.
+proof is refused before Lean sees it: declaring axioms, leaving holes, code that runs while Lean elaborates
+(of which Lean's own names, as in ``Lean.Elab``, are the sign), new syntax, namespaces (in which another
+theorem could take the name). All functions take linear time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FORBIDDEN = frozenset(
             "prefix",
             "postfix",
         ),
-        *("run_cmd", "run_elab", "run_meta", "run_tac", "eval", "exit", "reduce", "simproc", "dsimproc"),
+        *("run_cmd", "run_elab", "run_meta", "run_tac", "simproc", "dsimproc"),
         *(
             "simproc_decl",
             "meta",
@@ -52,10 +53,20 @@ FORBIDDEN = frozenset(
             "dbg_trace",
         ),
         *("register_simp_attr", "register_option", "add_decl_doc", "deriving", "mk_iff"),
+        # An elaborator of the proof's own, which an attribute puts in the place of Lean's, deletes errors.
+        *("Lean", "Elab", "Meta", "CoreM", "MetaM", "TermElabM", "TacticM", "CommandElabM", "CommandElab"),
+        *("command_elab", "term_elab", "command_parser", "term_parser", "tactic_parser"),
     }
 )
-_OPTIONS = re.compile(r"set_option\s++(?!(?:maxHeartbeats|maxRecDepth)\s)(\S{0,100})")
+COMMANDS = frozenset({"eval", "exit", "reduce", "guard_msgs"})
+"""Forbidden behind ``#`` or before ``%``: by themselves they are names, such as ``Polynomial.eval``. The last
+one takes the messages of the command behind it, such as the one that asks for the axioms.
+"""
+MEMBERS = frozenset({"constant", "init", "partial", "prefix", "postfix", "infix"})
+"""Allowed behind a name and a dot, such as ``Fin.init``."""
+_OPTIONS = re.compile(r"\bset_option\b(?!\s++(?:maxHeartbeats|maxRecDepth)\s)\s*+(\S{0,100})")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWNER = re.compile(r"(?:(?<!\w)[^\W\d][\w']*|[)\]⟩])\.\Z")
 _FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
 _THEOREM = re.compile(r"^(?:theorem|example|lemma)\b", re.MULTILINE)
 _NAME = re.compile(r"\b(theorem|lemma|example)\b[ \t]*([^\s({\[:]*)")
@@ -94,9 +105,12 @@ def proof_in(reply: str, *, only_proof: bool = True) -> str:
 
 
 def build(header: str, statement: str, proof: str) -> Program:
-    """The program of a proof. A hole at the end of the statement is left out."""
+    """The program of a proof. A hole at the end of the statement is left out.
+
+    What is to be proved is the last declaration of the statement; what comments say is none.
+    """
     stated = _HOLE_AT_END.sub("", statement.rstrip()).rstrip()
-    found = _NAME.search(stated)
+    found = next(reversed(list(_NAME.finditer(_blanked(stated)))), None)
     name = found[2] if found else ""
     if found and not name:
         name = OWN_NAME  # an example has no name by which its axioms could be asked for
@@ -120,8 +134,11 @@ def hole(proof: str) -> bool:
 def forbidden(proof: str) -> str:
     """The first word or option that a proof may not have; empty if it has none."""
     code = _code(proof)
-    for word in _WORD.findall(code):
-        if word in FORBIDDEN:
+    for found in _WORD.finditer(code):
+        word, (start, end) = found[0], found.span()
+        if word in COMMANDS and (code[start - 1 : start] == "#" or code[end : end + 1] == "%"):
+            return word
+        if word in FORBIDDEN and not (word in MEMBERS and _OWNER.search(code, max(0, start - 100), start)):
             return word
     option = _OPTIONS.search(code)
     return f"set_option {option[1]}" if option else ""
@@ -156,32 +173,53 @@ def _assignment(text: str, start: int) -> int:
     return len(text)
 
 
-_MARK = re.compile(r"--|/-|-/|\n")
+_OPENS = re.compile(r"--|/-[-!]?")
+_NESTED = re.compile(r"/-|-/")
+_BEFORE_A_COMMENT = re.compile(r"[\s\w)\]}⟩,;']")
+"""Behind other characters a mark may be two tokens, as in ``<--1`` and ``//-1``."""
 
 
 def _code(text: str) -> str:
-    """A proof without its comments; with them, where a string or a quoted name may hold the mark of one."""
-    if '"' in text or "«" in text:
+    """A proof without its comments; with them, where it is not certain what is one: where a string or a
+    quoted name may hold the mark of one, or a mark stands directly behind a sign.
+    """
+    comments = None if '"' in text or "«" in text else _comments(text)
+    if comments is None:
         return text
-    parts: list[str] = []
-    depth, start = 0, 0
-    in_line = False
-    for mark in _MARK.finditer(text):
-        found = mark[0]
-        if in_line:
-            if found == "\n":
-                in_line, start = False, mark.start()
-        elif found == "/-":
-            if depth == 0:
-                parts.append(text[start : mark.start()])
-            depth += 1
-        elif depth:
-            if found == "-/":
-                depth -= 1
-                start = mark.end()
-        elif found == "--":
-            parts.append(text[start : mark.start()])
-            in_line = True
-    if not in_line and depth == 0:
-        parts.append(text[start:])
-    return " ".join(parts)
+    ends = [0, *(end for _, end in comments)]
+    starts = [*(start for start, _ in comments), len(text)]
+    return " ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
+
+
+def _blanked(text: str) -> str:
+    """A text with blanks in the places of its comments."""
+    for start, end in _comments(text) or ():
+        text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+    return text
+
+
+def _comments(text: str) -> list[tuple[int, int]] | None:
+    """Where the comments begin and end; None if it is not certain what is one."""
+    found: list[tuple[int, int]] = []
+    place = 0
+    while mark := _OPENS.search(text, place):
+        if mark.start() and not _BEFORE_A_COMMENT.match(text, mark.start() - 1):
+            return None
+        place = _line_end(text, mark.end()) if mark[0] == "--" else _comment_end(text, mark.end())
+        found.append((mark.start(), place))
+    return found
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return end if end >= 0 else len(text)
+
+
+def _comment_end(text: str, start: int) -> int:
+    """Where a block comment has ended, of which ``start`` is inside; comments in it are closed first."""
+    depth = 1
+    for mark in _NESTED.finditer(text, start):
+        depth += 1 if mark[0] == "/-" else -1
+        if not depth:
+            return mark.end()
+    return len(text)

@@ -24,7 +24,11 @@ Code = Annotated[str, Meta(description="The Python code to execute.")]
 
 
 class NewtonTask(JudgedTask, kw_only=True):
-    """A universe's law, and how the model sees it."""
+    """A universe's law, and how the model sees it.
+
+    Attributes:
+        strict: where a submission is undefined and the true law is not, its value counts as 0.
+    """
 
     id: int | str | None = None
     module_name: str
@@ -32,6 +36,7 @@ class NewtonTask(JudgedTask, kw_only=True):
     system: System
     noise_level: Annotated[float, Meta(ge=0, le=10)]
     law_version: Version
+    strict: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -69,8 +69,11 @@ def submitted(reply: Reply) -> str | None:
     return code.removesuffix(FENCE).partition("\n")[2].strip()
 
 
-async def compared(module: str, law: Law, code: str) -> Comparison:
+async def compared(module: str, law: Law, code: str, *, strict: bool = False) -> Comparison:
     """Run a submission in the sandbox, and compare it with the law.
+
+    Args:
+        strict: where it is undefined, its value counts as 0.
 
     Raises:
         StartError: the sandbox could not be started.
@@ -94,7 +97,7 @@ async def compared(module: str, law: Law, code: str) -> Comparison:
         return _failed(answer.problem[:1000])
     if len(answer.values) != len(truth):
         return _failed(f"it has {len(answer.values)} values instead of {len(truth)}")
-    return compare(truth, answer.values)
+    return compare(truth, [value or 0.0 for value in answer.values] if strict else answer.values)
 
 
 def _request(law: Law, code: str, points: list[tuple[float, ...]]) -> bytes:

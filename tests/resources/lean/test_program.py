@@ -50,6 +50,23 @@ def test_an_example_gets_a_name() -> None:
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        "/-- Prove, for example, that nothing changes. -/\n",
+        "/-- By the\ntheorem of Euclid. -/\n",
+        "-- lemma of Zorn\n",
+        "lemma helper : 1 = 1 := rfl\n\n",
+        "@[simp] ",
+    ],
+)
+def test_what_stands_before_a_statement_does_not_name_it(before: str) -> None:
+    assert build(HEADER, before + STATEMENT, "by simp").name == "gold"
+    example = build(HEADER, f"{before}example (n : ℕ) : n = n := by", "by rfl")
+    assert example.name == OWN_NAME
+    assert example.body == f"{before}theorem {OWN_NAME} (n : ℕ) : n = n := by rfl\n"
+
+
+@pytest.mark.parametrize(
     "proof",
     [
         "  sorry",
@@ -59,6 +76,9 @@ def test_an_example_gets_a_name() -> None:
         '  have : "--" = "--" := by sorry',
         "  /- open -/ sorry /- -/",
         "  have «--» : False := by sorry",
+        "  simp /- --/ sorry /- -/",
+        "  rw [<--x] sorry",
+        "  have : {x : Int //-x = 0} := sorry -/",
     ],
 )
 def test_holes_are_found(proof: str) -> None:
@@ -66,7 +86,15 @@ def test_holes_are_found(proof: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "proof", ["  simp -- no sorry", "  /- sorry /- admit -/ -/ simp", "  exact sorryish"]
+    "proof",
+    [
+        "  simp -- no sorry",
+        "  /- sorry /- admit -/ -/ simp",
+        "  /--/ sorry -/ simp",
+        "/---------\nsorry\n---------/ simp",
+        "  (simp)-- sorry /-\n  rfl",
+        "  exact sorryish",
+    ],
 )
 def test_holes_in_comments_are_none(proof: str) -> None:
     assert not hole(proof)
@@ -85,16 +113,37 @@ def test_holes_in_comments_are_none(proof: str) -> None:
         ("  simp\n@[implemented_by f] def g := 1", "implemented_by"),
         ("  simp\nimport Lean", "import"),
         ("  simp\nset_option\n  debug.skipKernelTC true", "set_option debug.skipKernelTC"),
+        ('  simp\nset_option/-"-/debug.skipKernelTC true', 'set_option /-"-/debug.skipKernelTC'),
+        ("  exact no_such_proof /- --/\naxiom cheat : False /- -/", "axiom"),
+        ("  simp /--/ -- -/ macro x", "macro"),
+        ("  /- //- -/ -/\n  run_tac skip", "run_tac"),
+        (
+            "  simp\n@[command_elab x] def f : A := fun _ => modify fun s => { s with messages := {} }",
+            "command_elab",
+        ),
+        ("  simp\nopen Lean Elab Command", "Lean"),
+        ("  simp\n#guard_msgs(drop info) in", "guard_msgs"),
+        ("  exact eval% x", "eval"),
+        ("  exact 1.prefix x", "prefix"),
+        ("  exact 2e5.prefix x", "prefix"),
+        ("  simp\n@[init] def x := 1", "init"),
+        ("  simp\n@[norm_num _ + _] def f : Mathlib.Meta.NormNum.NormNumExt := g", "Meta"),
     ],
 )
 def test_what_could_deceive_the_check_is_refused(proof: str, word: str) -> None:
     assert forbidden(proof) == word
 
 
-def test_what_cannot_deceive_is_not_refused() -> None:
-    assert not forbidden(
-        "  set_option  maxHeartbeats 400000 in\n  simp [macros] -- axiom\n  open Nat in omega"
-    )
+@pytest.mark.parametrize(
+    "proof",
+    [
+        "  set_option  maxHeartbeats 400000 in\n  simp [macros] -- axiom\n  open Nat in omega",
+        "  have h : P.eval 1 = 3 := by simp [Polynomial.eval, eval_add]\n  exact eval 2 P",
+        "  exact (Fin.init q) ▸ h₁'.prefix (f x).partial",
+    ],
+)
+def test_what_cannot_deceive_is_not_refused(proof: str) -> None:
+    assert not forbidden(proof)
 
 
 @pytest.mark.parametrize(

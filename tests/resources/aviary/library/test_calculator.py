@@ -26,12 +26,17 @@ CALCULATED: list[tuple[list[Any], list[Any] | None, float, bool]] = [
         [call("calculator", {"expr": "6*7"}, "a"), call("submit_answer", {"answer": "42"}, "b")],
         ["42", "True"], 1.0, True,
     ),
+    (
+        [call("submit_answer", {"answer": str(guess)}, str(guess)) for guess in range(40, 44)],
+        ["False"], 0.0, True,
+    ),
+    ([call("submit_answer", {"answer": "42"}, name) for name in "ab"], ["True"], 1.0, True),
     (["42"], ["No tool calls received. Please call one or more tools to proceed."], 0.0, False),
 ]  # fmt: skip
 
 
 @pytest.mark.slow
-async def test_the_calculator_pays_what_the_library_pays() -> None:
+async def test_the_calculator_pays_what_the_library_pays_for_one_submission() -> None:
     resource = needed("gsm8k_aviary")
     for answer, read, reward, over in CALCULATED:
         got, worth, ended = await steps(resource, SUM, answer)

@@ -45,6 +45,14 @@ async def test_searches_are_answered_from_the_rows_pages() -> None:
     assert (worth, over) == ([0, 0, 0, 0, 1.0], True)
 
 
+async def test_the_first_submission_of_an_answer_counts() -> None:
+    names = ["Charles Babbage", *["Ada Lovelace"] * 3]
+    submits = [call("submit_answer", {"answer": name}, str(place)) for place, name in enumerate(names)]
+    resource = needed("hotpotqa_aviary")
+    assert (await steps(resource, QUESTION, submits))[1:] == ([0.0], True)
+    assert (await steps(resource, QUESTION, submits[1:]))[1:] == ([1.0], True)
+
+
 @pytest.mark.parametrize(
     ("answer", "reward", "over"),
     [
