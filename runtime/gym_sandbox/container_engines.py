@@ -158,6 +158,8 @@ def start(
 ) -> Contained:
     """Begin to start a container with this first process; its name is unique on this machine.
 
+    The process gets the name as a further argument.
+
     Raises:
         StartError: the engine cannot be started, or this is no name of an image that data may choose.
         SetupError: there is no engine, or it has no such network.
@@ -172,7 +174,9 @@ def start(
         raise SetupError(f"{what} podman or docker, not {engine}: set {SETTING}")
     # The random part: where process ids come again, an earlier worker may have left one behind.
     name = f"gym-{os.getpid()}-{secrets.token_hex(4)}"
-    inside = limited(limits, [SHELL, "-c", _ENDS_WITH_INPUT, "sh", *program], count_processes=False)
+    # The name is the last argument of the first process, too, which is found by it.
+    own = [SHELL, "-c", _ENDS_WITH_INPUT, "sh", *program, name]
+    inside = limited(limits, own, count_processes=False)
     try:
         command = _command(engine, image, name, inside, limits, network, cpus, user)
         return Contained(known(engine, image), name, command)

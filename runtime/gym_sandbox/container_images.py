@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from functools import partial
 
 import anyio
 from anyio import to_thread
 
 from gym_sandbox import base_images, container_engines, dockerfiles
-from gym_sandbox.sandbox_errors import SetupError, StartError
+from gym_sandbox.sandbox_errors import SetupError
 
 LABEL = "gym-runtime"
 COPY_LIMIT_S = 600.0
-INSPECT_LIMIT_S = 30.0
 # Package managers change owners and users.
 _CAPABILITIES = f"{container_engines.CAPABILITIES},SETUID,SETGID,SETFCAP"
 
@@ -129,18 +129,28 @@ async def user_of(image: str) -> str:
 
 
 async def first_process(container: container_engines.Contained) -> int | None:
-    """The first process of a container, by its id where the engine runs; None if the engine does not say."""
-    engine = container.image.engine
-    if engine == "apptainer":
+    """The first process of a container that takes commands, by its id here; None if it does not run here.
+
+    It has the container's name in its command line. To ask the engine instead costs 70 ms of CPU.
+    """
+    if container.image.engine == "apptainer":
         return None
-    told = [engine, "inspect", "--format", "{{.State.Pid}}", container.name]
-    try:
-        return (
-            int(await container_engines.said(told, INSPECT_LIMIT_S, "the container cannot be inspected"))
-            or None
-        )
-    except (StartError, ValueError):
-        return None
+    return await to_thread.run_sync(_first_process, container.name, container.pid)
+
+
+def _first_process(name: str, client: int) -> int | None:
+    # Those that were started after the engine's client come first.
+    found = (int(one) for one in os.listdir("/proc") if one.isdigit())
+    for process in sorted(found, key=lambda one: (one < client, one)):
+        with suppress(OSError):
+            with open(f"/proc/{process}/cmdline", "rb") as file:
+                if not file.read().endswith(f"\0{name}\0".encode()):
+                    continue
+            with open(f"/proc/{process}/status") as file:
+                told = "".join(line for line in file if line.startswith("NSpid:")).split()[1:]
+            if len(told) > 1 and told[-1] == "1":  # the engine's client has this command line, too
+                return process
+    return None
 
 
 def _engine(what: str) -> str:

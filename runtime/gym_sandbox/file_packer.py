@@ -213,14 +213,8 @@ def join(request: dict[str, Any]) -> tuple[list[Top], str]:
     _checked(library.capset(_CAPABILITIES_HEADER, _CAPABILITIES))
     os.umask(0)
     here = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
-    token = request.get("token", "")
-    if token:
-        os.stat(f"/tmp/{token}")  # or it is another machine's process
-        try:
-            os.stat(f"tmp/{token}", dir_fd=outside)
-        except OSError:
-            outside, upper = -1, ""
-        os.unlink(f"/tmp/{token}")
+    if request["do"] == "begin" and outside >= 0 and not _seen_outside(outside):
+        outside, upper = -1, ""
     if not request["image"]:
         return [Top(here, name) for name in request["folders"]], ""
     if outside < 0 and upper:
@@ -232,6 +226,22 @@ def join(request: dict[str, Any]) -> tuple[list[Top], str]:
     ]
     folders = [one for one in inside if os.path.isdir(one.name)]
     return [Top(outside if outside >= 0 else here, "."), *folders], upper
+
+
+def _seen_outside(folder: int) -> bool:
+    """Whether what is written in the container appears in a folder outside."""
+    name = f"tmp/{OWN}{os.urandom(8).hex()}"
+    try:
+        os.close(os.open(f"/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError:
+        return False
+    try:
+        os.stat(name, dir_fd=folder)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.unlink(f"/{name}")
 
 
 def started(process: int) -> str:

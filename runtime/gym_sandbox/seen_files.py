@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from gym_sandbox.container import Container
 
 LIMIT_S = file_packer.LIMIT_S + 5.0
 RESTORE_LIMIT_S = 600.0
-START_S = 30.0
 ALONE = ("-I", "-S", "-X", "utf8", "-c")
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from gym_sandbox.file_packer import main; main()"
 """The program of the process that forks; its arguments are a descriptor, and where it imports from."""
@@ -63,16 +61,13 @@ class SeenFiles:
         }
         self._kept: _Stream | None = None
 
-    async def begin(self, token: str) -> tuple[str, bytes]:
+    async def begin(self) -> tuple[str, bytes]:
         """A digest of the names and sizes of its files, and a moment.
-
-        Args:
-            token: a file in its ``/tmp``, by which it is known to be the container; it is deleted.
 
         Raises:
             UnseenError: this process may not see them.
         """
-        async with self._asked("begin", token=token) as stream:
+        async with self._asked("begin") as stream:
             begun = msgspec.json.decode(await stream.receive(), type=_Begun)
             self._request["upper"] = begun.upper
             return begun.base, await stream.moment()
@@ -99,16 +94,14 @@ class SeenFiles:
             yield Unpacking(stream)
 
     @asynccontextmanager
-    async def _asked(self, what: str, token: str = "", limit_s: float = LIMIT_S) -> AsyncGenerator[_Stream]:
+    async def _asked(self, what: str, limit_s: float = LIMIT_S) -> AsyncGenerator[_Stream]:
         stream, self._kept = self._kept, None
         with anyio.move_on_after(limit_s) as scope:
             try:
                 if stream is not None and stream.usable:
                     await stream.send(what.encode())
                 else:
-                    stream = await _connected(
-                        msgspec.json.encode({**self._request, "do": what, "token": token})
-                    )
+                    stream = await _connected(msgspec.json.encode({**self._request, "do": what}))
                 stream.ended = False
                 yield stream
             finally:
@@ -177,15 +170,10 @@ async def seen(container: Container, folders: list[str]) -> tuple[SeenFiles, str
     process = await container.first_process()
     if process is None:
         return None
-    token = f"{layer_archive.OWN}{secrets.token_hex(8)}"
-    marked = await container.run(f": >/tmp/{token}", timeout_s=START_S)
-    if marked.exit_code != 0:
-        return None
     try:
         found = SeenFiles(process, folders, image=container.image is not None)
-        return found, *await found.begin(token)
+        return found, *await found.begin()
     except (UnseenError, OSError):
-        await container.run(f"rm -f /tmp/{token}", timeout_s=START_S)
         return None
 
 

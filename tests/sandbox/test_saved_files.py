@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,23 @@ async def test_another_container_gets_the_files_and_only_changes_are_stored(imag
     with pytest.raises(StartError, match="are not those of the lost one"):
         async with box(store, other, image):
             pass
+
+
+@pytest.mark.parametrize("engine", ["", pytest.param("podman", marks=pytest.mark.slow)])
+async def test_to_begin_runs_no_program(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs as much as to save the files of ten turns, an engine's own as of forty."""
+
+    async def asked(*_: object) -> str:
+        raise AssertionError("the engine is asked")
+
+    use(BESIDE, monkeypatch)
+    monkeypatch.setattr(container_engines, "said", asked)
+    with images.used(engine, monkeypatch) if engine else nullcontext():
+        image = images.NAME if engine else None
+        async with Container(image, directory="/tmp/work", limits=SMALL) as container:
+            first = await run(container, "echo $$")
+        async with box(MemoryStore(), image=image) as (container, _):
+            assert await run(container, "echo $$; ls -d /tmp/.[!.]*; true") == first
 
 
 @pytest.mark.slow
