@@ -302,7 +302,7 @@ def unreachable(where: str, error: Exception | None) -> BrokerError:
         return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)
     return BrokerError(
         f"no broker at {where} ({text or 'no answer'}): start a system with 'gym-runtime start', or a broker "
-        "alone with 'nats-server -js', or correct the URL",
+        "alone with 'nats-server -js', or correct the URL (--nats, GYM_NATS_URL)",
         silent=True,
     )
 

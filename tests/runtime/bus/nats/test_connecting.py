@@ -29,6 +29,27 @@ async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytes
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_client_that_is_refused_does_not_wait_as_for_a_silent_broker(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "DIAL_S", 3600.0)
+    monkeypatch.setattr(links, "REFUSED_S", 0.2)
+    with pytest.raises(BrokerError, match=r"no broker at .*correct the URL \(--nats, GYM_NATS_URL\)"):
+        async with connect(f"nats://{host}:9"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_client_waits_for_a_broker_that_starts_again(broker: Broker) -> None:
+    broker.stop()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, broker.restart)
+        async with connect(broker.url):
+            pass
+
+
+@pytest.mark.asyncio
 async def test_a_frozen_broker_is_unreachable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "DIAL_S", 0.3)
     with frozen(broker.pid), pytest.raises(BrokerError, match="no broker at"):
