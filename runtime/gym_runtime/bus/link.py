@@ -25,6 +25,7 @@ import asyncio
 import math
 import re
 import secrets
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -65,7 +66,8 @@ log = logger()
 DIAL_S = 4.0
 """How long the first connection may take, over all addresses."""
 REFUSED_S = 1.0
-"""The same for a client where every address refuses it: a broker that is started again listens sooner."""
+"""The same for a client that every address refuses, or whose name has no address: a broker that is started
+again listens sooner."""
 LOOK_S = 0.1
 """How often a client is looked at: nats-py does not call back in every case when its connection is lost."""
 PINGS_OUTSTANDING = 2
@@ -157,7 +159,7 @@ class Link:
                         # that still starts.
                         if handshake.is_final(error) or self.denied(self._echo_sid):
                             break
-                        refused = refused and isinstance(error, ConnectionRefusedError)
+                        refused = refused and isinstance(error, ConnectionRefusedError | socket.gaierror)
                         if refused and self._loop.time() >= began_s + REFUSED_S:
                             break
                         await anyio.sleep(RECONNECT_S[0])

@@ -166,8 +166,11 @@ def _reword(message: str) -> str:
     "unknown option: --repets; did you mean '--repeats'?"
     >>> _reword('Invalid value "2" for --top-p. Must be <= 1.')
     "invalid value '2' for --top-p; it must be at most 1"
+    >>> _reword("Unused Tokens: ['99'].")
+    "too many arguments: '99'"
     """
     message = " ".join(message.split()).replace('"', "'")
+    message = re.sub(r"^Unused Tokens: \[(.*)\]", r"too many arguments: \1", message)
     message = re.sub(r" Available commands: .*$", "", message)
     message = re.sub(r"\. Did you mean '?([^'?]*)'?\?$", r"; did you mean '\1'?", message)
     message = re.sub(r"\. Choose from: (.*)\.$", r"; choose from \1", message)
