@@ -34,6 +34,7 @@ def main() -> None:
     """Run the command line of this process; never returns."""
     arguments = sys.argv[1:]
     runs = _runs(arguments)
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
@@ -51,6 +52,18 @@ def main() -> None:
     if not runs and _threads():
         _end_in_time(status)
     sys.exit(status)
+
+
+def _open_streams() -> None:
+    """Let streams that the caller has closed lead nowhere: files of ours would get their numbers."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # the system gives the lowest that is free
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _threads() -> list[threading.Thread]:
