@@ -164,6 +164,8 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
         collected = subprocess.run(collect, capture_output=True, check=True, timeout=50)
         assert json.loads(collected.stdout)["summary"]["rollouts"] == 10
+        again = json.loads(subprocess.run(collect, capture_output=True, check=True, timeout=50).stdout)
+        assert (again["summary"]["rollouts"], again["rollouts"], again["not_made"]) == (10, 0, 0)
         assert [known["run"] for known in json.loads(output(capsys, "ls", "runs", "--json"))] == [run]
         status = json.loads(output(capsys, "status", "--json"))
         assert {worker["kind"] for worker in status["workers"]} == {"resource", "model"}

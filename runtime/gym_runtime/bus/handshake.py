@@ -43,7 +43,7 @@ NEVER_S = 10**6
 NO_TLS = "its URL says tls, but it offers none"
 LOST_ERRORS = (NatsError, OSError, RuntimeError)
 """What a client raises whose connection is lost. The RuntimeError is uvloop's, for a closed socket."""
-_NOISE = re.compile(r"eof_received\(\) has no effect|the handler is closed")
+_NOISE = re.compile(r"eof_received\(\) has no effect|the handler is closed|never retrieved\s.*gaierror")
 
 
 class Refused(Exception):
@@ -180,12 +180,12 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
             OSError: The connection broke, or its certificate does not hold.
             UsageError: A file with credentials cannot be used.
         """
+        for name in ("asyncio", "nats.aio.client"):
+            logging.getLogger(name).addFilter(_is_no_noise)
         info = await look_at(server)
         if server.tls and not info.tls_required:
             raise Refused(NO_TLS)
         context = (self.tls or ssl.create_default_context()) if info.tls_required else None
-        for name in ("asyncio", "nats.aio.client"):
-            logging.getLogger(name).addFilter(_is_no_noise)
         handshakes = _handshakes(context)
 
         def guard() -> None:
@@ -302,7 +302,7 @@ def unreachable(where: str, error: Exception | None) -> BrokerError:
         return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)
     return BrokerError(
         f"no broker at {where} ({text or 'no answer'}): start a system with 'gym-runtime start', or a broker "
-        "alone with 'nats-server -js', or correct the URL",
+        "alone with 'nats-server -js', or correct the URL (--nats, GYM_NATS_URL)",
         silent=True,
     )
 

@@ -25,6 +25,7 @@ import asyncio
 import math
 import re
 import secrets
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -64,6 +65,9 @@ log = logger()
 
 DIAL_S = 4.0
 """How long the first connection may take, over all addresses."""
+REFUSED_S = 1.0
+"""The same for a client that every address refuses, or whose name has no address: a broker that is started
+again listens sooner."""
 LOOK_S = 0.1
 """How often a client is looked at: nats-py does not call back in every case when its connection is lost."""
 PINGS_OUTSTANDING = 2
@@ -136,6 +140,7 @@ class Link:
             UsageError: The credentials cannot be used.
         """
         failure: Exception | None = None
+        began_s, refused = self._loop.time(), self._dialler.role == "client"
         inbox = f"{self._answers}.*"
         sid = self.listen(inbox, self._requests.answer)  # subscribed by each connection
         try:
@@ -153,6 +158,9 @@ class Link:
                         # A wrong password or certificate stays wrong; a refused connection may be a broker
                         # that still starts.
                         if handshake.is_final(error) or self.denied(self._echo_sid):
+                            break
+                        refused = refused and isinstance(error, ConnectionRefusedError | socket.gaierror)
+                        if refused and self._loop.time() >= began_s + REFUSED_S:
                             break
                         await anyio.sleep(RECONNECT_S[0])
             if self.denied(sid) or self.denied(self._echo_sid):

@@ -148,7 +148,13 @@ class Reader:
             except BaseException as error:
                 # The request may have been carried out and only its answer be lost.
                 self._delete()
-                if not isinstance(error, BrokerError) or not error.silent or time.monotonic() > give_up_s:
+                if not isinstance(error, BrokerError) or not error.silent:
+                    raise
+                if not self._link.up:
+                    # As in `_open`: a broker that is away comes back; its silence counts while it is there.
+                    await self._link.wait_up()
+                    self._stale, give_up_s = False, time.monotonic() + PATIENCE_S
+                elif time.monotonic() > give_up_s:
                     raise
 
     def _drop(self) -> None:

@@ -74,7 +74,10 @@ def collect(
 
     async def main() -> None:
         async with connect(urls, prefix=broker.prefix) as gym:
-            info = now = await gym.driver.stored_run(run)
+            info = now = await gym.driver.run(run)
+            has_all = len(had) and (info.done, info.failed) == (metrics.rollouts, metrics.failures.total())
+            if info.closed and not has_all:
+                await gym.driver.stored_run(run)  # for its error
             workers = await gym.workers() if info.state == "active" else None
             with ResultWriter(files) as writer, Display(info.total, metrics, label=run) as display:
 
@@ -120,7 +123,7 @@ def collect(
                         complete, now = await collected.follow_to_end()
                     # What the broker then frees is nowhere else.
                     writer.sync()
-                    if complete or now.state == "cancelled":
+                    if (complete or now.state == "cancelled") and not now.closed:
                         # What an earlier call has written is not among the figures.
                         figures = None if len(had) else collected.counter.figures()
                         now = msgspec.structs.replace(

@@ -34,6 +34,7 @@ def main() -> None:
     """Run the command line of this process; never returns."""
     arguments = sys.argv[1:]
     runs = _runs(arguments)
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
@@ -51,6 +52,18 @@ def main() -> None:
     if not runs and _threads():
         _end_in_time(status)
     sys.exit(status)
+
+
+def _open_streams() -> None:
+    """Let streams that the caller has closed lead nowhere: files of ours would get their numbers."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # the system gives the lowest that is free
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _threads() -> list[threading.Thread]:
@@ -166,8 +179,11 @@ def _reword(message: str) -> str:
     "unknown option: --repets; did you mean '--repeats'?"
     >>> _reword('Invalid value "2" for --top-p. Must be <= 1.')
     "invalid value '2' for --top-p; it must be at most 1"
+    >>> _reword("Unused Tokens: ['99'].")
+    "too many arguments: '99'"
     """
     message = " ".join(message.split()).replace('"', "'")
+    message = re.sub(r"^Unused Tokens: \[(.*)\]", r"too many arguments: \1", message)
     message = re.sub(r" Available commands: .*$", "", message)
     message = re.sub(r"\. Did you mean '?([^'?]*)'?\?$", r"; did you mean '\1'?", message)
     message = re.sub(r"\. Choose from: (.*)\.$", r"; choose from \1", message)

@@ -69,14 +69,18 @@ def unserved(
     models: Iterable[str] = (),
 ) -> list[str]:
     """One line for each name that rollouts ask for and no worker serves now."""
+    from gym_runtime.rpc.ask import NO_WORKER_GRACE_S
+
     served = {(worker.kind, pool) for worker in workers for pool in worker.pools}
     wanted = [
         *(("agent", "agent", name) for name in agents),
         *(("resource", "environment", name) for name in environments),
         *(("model", "model", name) for name in models),
     ]
+    waits = dict.fromkeys(("resource", "model"), f"{NO_WORKER_GRACE_S:.0f} s at each attempt, then fails")
+    waits["agent"] = "until one does"
     return [
-        f"no worker serves {noun} '{name}' now; what asks for it waits until one does: "
+        f"no worker serves {noun} '{name}' now; what asks for it waits {waits[kind]}: "
         f"gym-runtime start {kind if name == POLICY else f'{kind}:{name}'}"
         for kind, noun, name in wanted
         if (kind, name) not in served

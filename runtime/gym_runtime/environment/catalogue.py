@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.machinery import all_suffixes
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import Any, Literal, get_args
 
@@ -100,6 +101,8 @@ def load(kind: Kind, name: str) -> ModuleType:
     found = known_name(kind, name)
     if found.endswith(".py") and not is_known(kind, found):
         raise UsageError(f"there is no file '{name}'")
+    if kind == "environments" and found.endswith(".jsonl"):
+        raise UsageError(f"'{name}' is the name of rows: gym-runtime run ENVIRONMENT --input {quote(name)}")
     return _load_known(kind, found)
 
 
@@ -315,6 +318,9 @@ def _served_as(name: str, path: Path) -> LoadedEnvironment:
 def _definition(module: ModuleType) -> Environment:
     definition = getattr(module, "environment", None)
     if not isinstance(definition, Environment):
+        if isinstance(getattr(module, "Agent", None), type):
+            file = Path(module.__file__ or "").name
+            raise UsageError(f"{file} is an agent: gym-runtime run ENVIRONMENT --agent {quote(file)}")
         raise UsageError(f"{module.__file__} has no global 'environment = Environment(...)'")
     return definition
 

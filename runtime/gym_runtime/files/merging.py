@@ -16,7 +16,7 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from msgspec import Raw
@@ -30,6 +30,7 @@ from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import Sample, samples_of
 from gym_runtime.files.stored_images import images_of
 from gym_runtime.messages.names import NUMBERS, is_mark
+from gym_runtime.messages.transcripts import as_list, as_object, content_text
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -151,6 +152,31 @@ class _Numbers(msgspec.Struct, frozen=True):
 
 
 _decode_numbers = msgspec.json.Decoder(_Numbers, strict=False).decode
+_decode = msgspec.json.Decoder().decode
+
+
+def _same_question(stored: dict[str, Raw], found: dict[str, Raw]) -> bool:
+    """Whether what the user says last in an input is said in a stored rollout, as far as they tell.
+
+    Texts are compared, not bytes: NeMo Gym writes the fields that a message lacks, and a harness puts the
+    question into a text of its own.
+    """
+    asked = [text for role, text in _messages(found) if role == "user" and text]
+    said = " ".join(text for _, text in _messages(stored))
+    return not asked or not said or asked[-1] in said
+
+
+def _messages(fields: dict[str, Raw]) -> list[tuple[Any, str]]:
+    """The roles and texts of a row's input, with single spaces; images have no text."""
+    try:
+        given = as_object(_decode(fields.get("responses_create_params", b"null"))).get("input")
+    except UNREADABLE:  # refused with its reason when the row is read whole
+        return []
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given)
+    return [
+        (item.get("role"), " ".join(content_text(item.get("content"), lambda _: "").split()))
+        for item in map(as_object, items)
+    ]
 
 
 class StoredInputs:
@@ -192,7 +218,8 @@ class StoredInputs:
         """A stored rollout with the fields of its input that it lacks, without the input's own marks.
 
         Raises:
-            TaskError: it is no JSON object, has no ``_ng_task_index``, or no input has its numbers.
+            TaskError: it is no JSON object, has no ``_ng_task_index``, no input has its numbers, or the one
+                that has them asks another question.
         """
         try:
             numbers, fields = _decode_numbers(row), _decode_fields(row)
@@ -205,6 +232,11 @@ class StoredInputs:
             rollout = "" if numbers.rollout is None else f", rollout {numbers.rollout}"
             raise TaskError(f"there is no input of task {numbers.task}{rollout} in --inputs")
         found = _decode_fields(self._line(place))
+        if not _same_question(fields, found):
+            raise TaskError(
+                f"{self._paths[place[0]]}:{place[2]} has the row's numbers but asks another question: give "
+                "the --inputs of the run that made these rollouts"
+            )
         missing = {
             name: value
             for name, value in found.items()

@@ -438,8 +438,14 @@ class Lock:
             # lock a new one.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), self.path.stat()):
-                    os.ftruncate(fd, 0)
-                    os.pwrite(fd, _HOLDER + f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+                    try:
+                        os.ftruncate(fd, 0)
+                        os.pwrite(fd, _HOLDER + f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+                    except OSError as error:
+                        self.path.unlink()
+                        raise UsageError(
+                            f"cannot write {self.path}: {error.strerror}; make room, or choose another -o"
+                        ) from None
                     stack.pop_all()
                     self._fd = fd
                     return True

@@ -55,13 +55,17 @@ def new(
     for target, _ in targets:
         if target.exists():
             raise UsageError(f"{target} exists; choose another name or --directory")
+    made: list[Path] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for target, suffix in targets:
             source = resources.files("gym_testing.scaffold").joinpath(f"{shape}{suffix}")
             with target.open("xb") as file:
+                made.append(target)
                 file.write(source.read_bytes())
     except OSError as error:
+        for target in made:  # half a file would be in the way of the next attempt
+            target.unlink()
         raise UsageError(f"cannot write to {directory}: {error.strerror}") from None
     console = terminal.output()
     written = [str(target) for target, _ in targets]

@@ -186,6 +186,22 @@ def test_a_module_that_cannot_be_used_is_one_line(text: str, capsys: pytest.Capt
     assert BROKEN[text] in error
 
 
+def test_an_agent_or_rows_in_the_place_of_an_environment_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run(["new", "doubter", "--shape", "agent"]) == 0
+    capsys.readouterr()
+    for command in (["run", "--model", "scripted/message"], ["play"], ["bench"]):
+        assert main.run([command[0], "doubter.py", *command[1:]]) == 2
+        assert capsys.readouterr().err == (
+            "gym-runtime: doubter.py is an agent: gym-runtime run ENVIRONMENT --agent doubter.py\n"
+        )
+    assert main.run(["run", "rows.jsonl", "--model", "scripted/message"]) == 2
+    assert capsys.readouterr().err == (
+        "gym-runtime: 'rows.jsonl' is the name of rows: gym-runtime run ENVIRONMENT --input rows.jsonl\n"
+    )
+
+
 def test_a_task_without_its_type_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     Path("untyped_module.py").write_text(
         "from gym_runtime import Environment\n"

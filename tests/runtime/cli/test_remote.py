@@ -20,18 +20,16 @@ WORKERS = [
     Heartbeat(worker="r", kind="resource", pools=["mcqa"]),
     Heartbeat(worker="m", kind="model", pools=["policy"], detail={"model": "openai/Qwen/Qwen3-4B"}),
 ]
-NOSUCH = (
-    "no worker serves {0} 'nosuch' now; what asks for it waits until one does: gym-runtime start {1}:nosuch"
-)
+NOSUCH = "no worker serves {0} 'nosuch' now; what asks for it waits {2}: gym-runtime start {1}:nosuch"
 
 
 def test_what_no_worker_serves() -> None:
     names = ["nosuch"]
     assert unserved(WORKERS, agents=["tool_loop"], environments=["mcqa"], models=["policy"]) == []
     assert unserved(WORKERS, agents=names, environments=names, models=names) == [
-        NOSUCH.format("agent", "agent"),
-        NOSUCH.format("environment", "resource"),
-        NOSUCH.format("model", "model"),
+        NOSUCH.format("agent", "agent", "until one does"),
+        NOSUCH.format("environment", "resource", "30 s at each attempt, then fails"),
+        NOSUCH.format("model", "model", "30 s at each attempt, then fails"),
     ]
     assert unserved([], models=["policy"])[0].endswith("gym-runtime start model")
 

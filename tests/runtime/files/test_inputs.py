@@ -71,6 +71,38 @@ def test_a_row_without_an_input_says_which_it_looked_for(
         complete(inputs, row)
 
 
+def asking(text: Any, *before: dict[str, Any]) -> dict[str, Any]:
+    return {"responses_create_params": {"input": [*before, {"role": "user", "content": text}]}}
+
+
+def test_an_input_that_asks_another_question_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "other.jsonl", numbered(7), numbered(0, expected=4, **asking("What is 2+2?")))
+    with StoredInputs([path]) as inputs:
+        with pytest.raises(TaskError, match=r"other.jsonl:2 has the row's numbers but asks another question"):
+            complete(inputs, numbered(0, 1, **asking("What is 3+3?")))
+        with pytest.raises(TaskError, match="asks another question"):
+            complete(inputs, numbered(0, 1, responses_create_params={"input": "What is 3+3?"}))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        asking("What is 2+2?", {"role": "system", "content": "Be brief."}),
+        asking([{"type": "input_text", "text": "What is\n2+2?", "annotations": []}]),
+        asking("<task>What is 2+2?</task> Use the tools."),
+        {"responses_create_params": {"input": "What is 2+2?"}},
+        {"responses_create_params": {"input": []}},
+        {"responses_create_params": None},
+        {},
+    ],
+)
+def test_a_question_in_another_form_is_the_same(stored: dict[str, Any], tmp_path: Path) -> None:
+    shot = {"role": "user", "content": "What is 1+1?"}
+    path = write(tmp_path / "a.jsonl", numbered(0, expected=4, **asking("What is 2+2?", shot)))
+    with StoredInputs([path]) as inputs:
+        assert complete(inputs, numbered(0, 0, **stored))["expected"] == 4
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -34,6 +34,36 @@ def test_a_second_run_is_refused_by_name(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+FULL = """
+import resource, sys
+from pathlib import Path
+from gym_runtime.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.exit(main.run(sys.argv[2:]))
+"""
+
+
+def on_a_full_disk(size_bytes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", FULL, str(size_bytes), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_disk_that_does_not_take_the_lock_is_named(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    ran = on_a_full_disk(0, "run", "mcqa", "--model", "scripted/message", "-o", str(output))
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        f"gym-runtime: cannot write {tmp_path}/.out.lock: File too large; make room, or choose another -o\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_environment_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
+    ran = on_a_full_disk(1000, "new", "fresh", "--shape", "verify", "--directory", str(tmp_path))
+    assert (ran.returncode, ran.stderr) == (2, f"gym-runtime: cannot write to {tmp_path}: File too large\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_link_to_the_output_is_the_output(tmp_path: Path) -> None:
     (tmp_path / "real.jsonl").touch()
     (tmp_path / "link.jsonl").symlink_to("real.jsonl")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+import socket
 import ssl
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import anyio
 import pytest
 from freezing import frozen
 from gym_runtime.bus import link as links
-from gym_runtime.bus.handshake import unreachable
+from gym_runtime.bus.handshake import _is_no_noise, unreachable
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import (
     BrokerError,
@@ -25,6 +27,37 @@ async def test_an_unreachable_broker_is_named_with_the_remedy(monkeypatch: pytes
     monkeypatch.setattr(links, "DIAL_S", 0.3)
     with pytest.raises(BrokerError, match=r"no broker at nats://127\.0\.0\.1:9 .*nats-server -js"):
         async with connect("nats://me:secret@127.0.0.1:9"):
+            pass
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "nosuch.invalid"])
+async def test_a_client_that_is_refused_does_not_wait_as_for_a_silent_broker(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "DIAL_S", 3600.0)
+    monkeypatch.setattr(links, "REFUSED_S", 0.2)
+    with pytest.raises(BrokerError, match=r"no broker at .*correct the URL \(--nats, GYM_NATS_URL\)"):
+        async with connect(f"nats://{host}:9"):
+            pass
+
+
+def test_a_look_up_that_nothing_waits_for_any_more_is_not_logged() -> None:
+    # As uvloop has it, where the limit of connecting ends while a name is looked up.
+    error = socket.gaierror(-2, "Name or service not known")
+    future = f"future: <Future finished exception={error!r}>"
+    for lost, shown in ((future, False), ("future: <Future finished exception=KeyError('x')>", True)):
+        said = f"Future exception was never retrieved\n{lost}"
+        record = logging.LogRecord("asyncio", logging.ERROR, "", 0, said, (), None)
+        assert _is_no_noise(record) == shown
+
+
+@pytest.mark.asyncio
+async def test_a_client_waits_for_a_broker_that_starts_again(broker: Broker) -> None:
+    broker.stop()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, broker.restart)
+        async with connect(broker.url):
             pass
 
 

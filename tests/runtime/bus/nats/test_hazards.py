@@ -6,9 +6,10 @@ import os
 import signal
 
 import anyio
+import anyio.lowlevel
 import pytest
 from freezing import frozen
-from gym_runtime.bus import sending
+from gym_runtime.bus import sending, stream_reader
 from gym_runtime.bus.interface import Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import (
@@ -115,6 +116,39 @@ async def test_a_request_in_flight_fails_at_once_when_the_broker_dies(broker: Br
             tasks.start_soon(ask)
             await asked.wait()
             os.kill(broker.pid, signal.SIGKILL)
+
+
+@pytest.mark.asyncio
+async def test_a_reader_that_the_end_of_the_broker_met_in_a_question_waits_until_it_is_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(stream_reader, "EPHEMERAL_S", 0.1)
+    async with connect(broker.url) as bus, anyio.create_task_group() as tasks:
+        down, ended, found = anyio.Event(), anyio.Event(), list[bytes]()
+        link_of(bus).watch(lambda up: None if up else down.set())
+        await bus.append("journal.1", b"kept")
+
+        async def read() -> None:
+            try:
+                async for record in bus.records("journal.*"):
+                    found.append(record.payload)
+                    break
+            finally:
+                ended.set()
+
+        with frozen(broker.pid):
+            tasks.start_soon(read)
+            while not len(link_of(bus)._requests):
+                await anyio.lowlevel.checkpoint()
+            os.kill(broker.pid, signal.SIGKILL)
+        await down.wait()
+        with anyio.move_on_after(1.5):  # three times its patience
+            await ended.wait()
+        assert not ended.is_set()
+        broker.restart()
+        await ended.wait()
+    assert found == [b"kept"]
 
 
 @pytest.mark.asyncio
