@@ -310,9 +310,10 @@ def parts_of(prompts: Sequence[str], size: int) -> list[Part]:
     return parts
 
 
-WHOLE: Mapping[str, float] = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+WHOLE: Mapping[str, float] = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """Sampling from the whole distribution. vLLM takes what a request leaves out from the model's
-``generation_config.json``, and the trainer's log-probabilities would be of another distribution than that."""
+``generation_config.json``, and the trainer's log-probabilities would be of another distribution than that.
+-1 is no limit to vLLM and to SGLang, which refuses 0."""
 
 
 def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:

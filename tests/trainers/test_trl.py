@@ -48,7 +48,7 @@ def test_sampling_is_the_trainers() -> None:
         sampled_as(RolloutSettings(sampling={"temperature": 1.0}), arguments())
 
 
-WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+WHOLE = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 def test_an_engines_own_defaults_do_not_narrow_what_the_trainer_takes_for_the_whole_distribution() -> None:

@@ -85,7 +85,7 @@ async def _most_likely(model: str, temperature: float, post: Callable[[bytes], A
         "max_tokens": 1,
         "temperature": temperature,
         "top_p": 1.0,
-        "top_k": 0,
+        "top_k": -1,
         "logprobs": True,
         "top_logprobs": 1,
     }
