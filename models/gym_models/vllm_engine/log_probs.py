@@ -2,8 +2,8 @@
 
 vLLM's default, ``--logprobs-mode raw_logprobs``, are those before the temperature. A trainer divides its
 logits by the temperature, so its importance ratios would be wrong, and nothing else would say so. A server
-does not tell its mode. So it is asked for one token at two temperatures: what is most likely has the same
-log-probability at both only if these are raw.
+does not tell its mode. So it is asked for one token at two temperatures: the most likely ones have the same
+log-probabilities at both only if these are raw.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from gym_runtime.logs import logger
 
 from gym_models.wire.http import Answer
 
-TEMPERATURES = (1.0, 4.0)
-SAME = 0.02
-"""Two passes of bfloat16 may differ by so much; the other temperature changes the largest of thousands by
-more."""
+TEMPERATURES = (1.0, 2.0)  # vLLM takes no higher one
+TOP = 4
+SAME = 0.25
+"""Two passes may differ by less. Of three tokens, one changes by more at the other temperature: an unlikely
+one, where the first is nearly certain."""
 
 
 class _Params(msgspec.Struct):
@@ -70,7 +71,8 @@ async def warn_of_raw(model: str, url: str, post: Callable[[bytes], Awaitable[An
         first, other = [await _most_likely(model, temperature, post) for temperature in TEMPERATURES]
     except (IndexError, ModelError, *UNREADABLE):
         return  # it does not say; what is wrong with it, calls will report
-    if abs(first - other) < SAME:
+    changes = [abs(one - again) for one, again in zip(first, other, strict=False)]
+    if changes and max(changes) < SAME:
         logger().warning(
             "log-probabilities are those before the temperature, and a trainer's would be of another "
             "distribution: start vLLM with --logprobs-mode processed_logprobs",
@@ -78,7 +80,9 @@ async def warn_of_raw(model: str, url: str, post: Callable[[bytes], Awaitable[An
         )
 
 
-async def _most_likely(model: str, temperature: float, post: Callable[[bytes], Awaitable[Answer]]) -> float:
+async def _most_likely(
+    model: str, temperature: float, post: Callable[[bytes], Awaitable[Answer]]
+) -> list[float]:
     asked = {
         "model": model,
         "messages": [{"role": "user", "content": "Say a word."}],
@@ -87,7 +91,9 @@ async def _most_likely(model: str, temperature: float, post: Callable[[bytes], A
         "top_p": 1.0,
         "top_k": -1,
         "logprobs": True,
-        "top_logprobs": 1,
+        "top_logprobs": TOP,
     }
     answer = await post(pieces.encode(asked))
-    return _decode_completion(answer.body).choices[0].logprobs.content[0].top_logprobs[0].logprob
+    top = _decode_completion(answer.body).choices[0].logprobs.content[0].top_logprobs
+    # The token that was sampled stands among them, and may be an unlikely one.
+    return sorted((one.logprob for one in top), reverse=True)[: TOP - 1]
