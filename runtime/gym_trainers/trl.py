@@ -338,7 +338,7 @@ def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
     if narrowed.get("top_k", 1) < 1:  # another way to say that there is no limit
         del narrowed["top_k"]
     sampling |= narrowed
-    own = settings.sampling.get("extra_body") or {}
+    own: Mapping[str, Any] = settings.sampling.get("extra_body") or {}
     whole = {name: value for name, value in WHOLE.items() if name not in own}
     sampling = _merged({**whole, **settings.sampling}, sampling)
     if template := getattr(args, "chat_template_kwargs", None):
