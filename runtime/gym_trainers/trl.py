@@ -310,6 +310,12 @@ def parts_of(prompts: Sequence[str], size: int) -> list[Part]:
     return parts
 
 
+WHOLE: Mapping[str, float] = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Sampling from the whole distribution. vLLM takes what a request leaves out from the model's
+``generation_config.json``, and the trainer's log-probabilities would be of another distribution than that.
+-1 is no limit to vLLM and to SGLang, which refuses 0."""
+
+
 def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
     """Settings that sample as the trainer assumes when it computes its own log-probabilities.
 
@@ -327,15 +333,14 @@ def sampled_as(settings: RolloutSettings, args: Any) -> RolloutSettings:
     sampling: dict[str, Any] = {"temperature": temperature}
     if args.max_completion_length:
         sampling["max_output_tokens"] = args.max_completion_length
-    if args.top_p < 1:
-        sampling["top_p"] = args.top_p
-    if args.top_k > 0:
-        sampling["top_k"] = args.top_k
-    if args.min_p:
-        sampling["min_p"] = args.min_p
-    if getattr(args, "repetition_penalty", 1.0) != 1.0:
-        sampling["repetition_penalty"] = args.repetition_penalty
-    sampling = _merged(settings.sampling, sampling)
+    said = {name: getattr(args, name, None) for name in WHOLE}
+    narrowed = {name: value for name, value in said.items() if value not in (None, WHOLE[name])}
+    if narrowed.get("top_k", 1) < 1:  # another way to say that there is no limit
+        del narrowed["top_k"]
+    sampling |= narrowed
+    own: Mapping[str, Any] = settings.sampling.get("extra_body") or {}
+    whole = {name: value for name, value in WHOLE.items() if name not in own}
+    sampling = _merged({**whole, **settings.sampling}, sampling)
     if template := getattr(args, "chat_template_kwargs", None):
         sampling = _merged(sampling, {"chat_template_kwargs": template})
     ours = {field.name for field in fields(Sampling)} & kwargs.keys()

@@ -49,6 +49,9 @@ from gym_trainers.training_rollouts import (
 )
 
 HERMES = "hermes"
+EACH_ONCE = ("grpo", "gae", "reinforce_plus_plus")
+"""Of ``algorithm.adv_estimator``: these count a rollout of several outputs once in its prompt's group (verl's
+``compute_advantage_for_multi_trajectories``), or compare none. The others would count each output as one."""
 LOOP = "verl.experimental.agent_loop.agent_loop"
 REWARDS = "verl.experimental.reward_loop.reward_manager.base"
 
@@ -90,9 +93,12 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         self._seat, self._apart = seat, roles_apart(settings)
         self._engine = _engine(self, nats, settings or {}, signal, renderer)
         self._signal = signal is not None
+        self._several = self.config.algorithm.adv_estimator in EACH_ONCE
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
         """One rollout: an ``AgentLoopOutput``, or for the v1 trainer a list with one per sequence.
+
+        Where verl's estimator would take each output for a rollout (`EACH_ONCE`), it is the main sequence.
 
         Raises:
             TaskError, UsageError: the row or a setting is wrong; or the policy has several seats and none is
@@ -109,10 +115,12 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         if "session_id" in columns:  # v1: verl's older trainer numbers no sessions
             if problem:
                 raise GymError(f"rollout {record.rollout_id}: {problem}")
-            return [self._output(record, reward, one, steps) for one in found]
+            if self._several:
+                return [self._output(record, reward, one, steps) for one in found]
         found, end = [] if problem else found, self.tokenizer.eos_token_id
         piece = only_piece(record, found, end, log_probs=self._engine.log_probs, why=problem)
-        return self._output(record, 0.0 if problem else reward, piece, steps, failed=bool(problem))
+        one = self._output(record, 0.0 if problem else reward, piece, steps, failed=bool(problem))
+        return [one] if "session_id" in columns else one
 
     async def _rollout(
         self, row: str, sampling: Mapping[str, Any], columns: Mapping[str, Any]

@@ -46,6 +46,7 @@ class StubVllm:
         cpu: it runs on a CPU, with tied embeddings or without, and with the extension that packs their output
             layer or without.
         experts: each completion comes with its routed experts, by `routed`.
+        log_probs: ``raw`` ones are those before the temperature, as is vLLM's default.
         token_prompts: what becomes of a prompt's tokens in a chat request: 0.32 takes them, before they were
             ignored. ``prefix``: NeMo RL's server, which takes the first part of a prompt in a field of its
             own, wants a ``top_p``, lists no models, and names tokens instead of reporting a prompt;
@@ -77,6 +78,7 @@ class StubVllm:
         token_s: float = 0.0,
         experts: bool = False,
         cpu: Literal["", "untied", "tied", "tied and packs"] = "",
+        log_probs: Literal["raw", "processed"] = "raw",
     ) -> None:
         self.url = ""
         self.asked: list[str] = []
@@ -89,7 +91,7 @@ class StubVllm:
         self._go_on = asyncio.Event()
         self._go_on.set()
         self._scale_out, self._dev, self._think, self._token_s = scale_out, dev, think, token_s
-        self._experts, self._cpu = experts, cpu
+        self._experts, self._cpu, self._log_probs = experts, cpu, log_probs
         self.weights = self.output_layer = "/weights/0"
         self._token_prompts, self._tokenize_mode = token_prompts, tokenize
         self._vocabulary = Vocabulary()
@@ -207,8 +209,13 @@ class StubVllm:
             answer["prompt_token_ids"] = prompt
         if body.get("logprobs"):
             named = body.get("return_tokens_as_token_ids")
+            said = -0.5 * (body.get("temperature", 1.0) if self._log_probs == "processed" else 1.0)
+            top = [{"logprob": said}] * body.get("top_logprobs", 0)
             choice["logprobs"] = {
-                "content": [{"token": f"token_id:{one}" if named else "", "logprob": -0.5} for one in ids]
+                "content": [
+                    {"token": f"token_id:{one}" if named else "", "logprob": said, "top_logprobs": top}
+                    for one in ids
+                ]
             }
         return web.json_response(answer)
 
@@ -216,6 +223,8 @@ class StubVllm:
         body = _chat_request(await request.json())
         limit = body.get("max_tokens") or 1000
         params: dict[str, Any] = {"extra_args": {"text": self._written(body)}}
+        if body.get("temperature", 1.0) != 1.0:
+            params["temperature"] = body["temperature"]
         if limit != DEFAULT_MAX_TOKENS:  # left out, as a real one does
             params["max_tokens"] = limit
         answer = {"request_id": "r", "token_ids": self._vocabulary.rendered(body), "features": None}

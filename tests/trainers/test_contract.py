@@ -196,6 +196,21 @@ async def test_of_one_sequence_it_is_the_main_one(
     assert side.trained == calls[4].ids
 
 
+async def test_verls_other_estimators_get_one_output_of_a_rollout(
+    tree: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """``rloo`` and its like take each output for a rollout, so this rollout would count three times."""
+    calls, made = tree
+    for estimator in ("rloo", "grpo_vectorized", "opo", "grpo_passk", "one_of_mine"):
+        _, (taken,) = await verl([made], estimator=estimator)
+        assert taken is not None
+        assert taken.trained == [one for call in calls if call.kind == "main" for one in call.ids]
+    assert "only one of a rollout's sequences is trained on" in "".join(capfd.readouterr())
+    for estimator in ("grpo", "gae", "reinforce_plus_plus"):
+        _, several = await verl([made], estimator=estimator)
+        assert len(several) > 1
+
+
 @each()
 async def test_a_weight_is_a_factor_of_the_advantage_or_refused(row: Row, tree: Any) -> None:
     taken = row.take([tree[1], replace(tree[1], reward=0.0)], credit={"main": 1, "subagent": 0.5})

@@ -41,11 +41,30 @@ def arguments(**more: Any) -> Any:
 def test_sampling_is_the_trainers() -> None:
     settings = sampled_as(RolloutSettings(sampling={"seed": 3}), arguments())
     assert settings.return_token_ids
-    assert settings.sampling == {"seed": 3, "temperature": 0.9, "max_output_tokens": 64}
+    assert settings.sampling == {**WHOLE, "seed": 3, "temperature": 0.9, "max_output_tokens": 64}
     narrow = sampled_as(RolloutSettings(), arguments(top_p=0.5, top_k=7, min_p=0.1)).sampling
     assert (narrow["top_p"], narrow["top_k"], narrow["min_p"]) == (0.5, 7, 0.1)
     with pytest.raises(UsageError, match=r"temperature is 1\.0 and the trainer's 0\.9"):
         sampled_as(RolloutSettings(sampling={"temperature": 1.0}), arguments())
+
+
+WHOLE = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+def test_an_engines_own_defaults_do_not_narrow_what_the_trainer_takes_for_the_whole_distribution() -> None:
+    """vLLM takes what a request leaves out from the model's ``generation_config.json``.
+
+    Qwen2.5's has a top_p of 0.8, a top_k of 20 and a repetition_penalty of 1.1.
+    """
+    for unlimited in ({"top_k": -1}, {"top_k": None, "top_p": None}, {"min_p": 0.0}):
+        sampling = sampled_as(RolloutSettings(), arguments(**unlimited)).sampling
+        assert {name: sampling[name] for name in WHOLE} == WHOLE
+    # What the settings name stays, wherever they name it.
+    given = RolloutSettings(sampling={"top_p": 0.8, "extra_body": {"top_k": 20}})
+    sampling = sampled_as(given, arguments()).sampling
+    assert sampling["top_p"] == 0.8
+    assert sampling["extra_body"] == {"top_k": 20}
+    assert "top_k" not in sampling
 
 
 def test_all_that_the_trainers_arguments_say_of_sampling_is_taken() -> None:
@@ -55,6 +74,7 @@ def test_all_that_the_trainers_arguments_say_of_sampling_is_taken() -> None:
     told = arguments(top_k=7, repetition_penalty=1.2, chat_template_kwargs=template, generation_kwargs=kwargs)
     sampling = sampled_as(given, told).sampling
     assert sampling == {
+        **WHOLE,
         "temperature": 0.9,
         "max_output_tokens": 64,
         "seed": 3,
@@ -67,6 +87,7 @@ def test_all_that_the_trainers_arguments_say_of_sampling_is_taken() -> None:
     assert sampled_as(
         RolloutSettings(), arguments(repetition_penalty=1.0, generation_kwargs=None)
     ).sampling == {
+        **WHOLE,
         "temperature": 0.9,
         "max_output_tokens": 64,
     }

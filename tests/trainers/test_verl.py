@@ -53,7 +53,14 @@ def namespace(fields: Any) -> Any:
     return made
 
 
-def loop(servers: Servers, *, response_length: int = 400, replays: bool = False, **more: Any) -> Any:
+def loop(
+    servers: Servers,
+    *,
+    response_length: int = 400,
+    replays: bool = False,
+    estimator: str = "grpo",
+    **more: Any,
+) -> Any:
     """One agent loop, as verl's worker makes one for each rollout."""
     rollout = {
         "prompt_length": 300,
@@ -62,8 +69,9 @@ def loop(servers: Servers, *, response_length: int = 400, replays: bool = False,
         "enable_rollout_routing_replay": replays,
         "multi_turn": {"format": "hermes"},
     }
+    config = {"actor_rollout_ref": {"rollout": rollout}, "algorithm": {"adv_estimator": estimator}}
     return GymAgentLoop(
-        trainer_config=SimpleNamespace(config=namespace({"actor_rollout_ref": {"rollout": rollout}})),
+        trainer_config=SimpleNamespace(config=namespace(config)),
         server_manager=servers,
         tokenizer=servers.tokenizer,
         processor=None,

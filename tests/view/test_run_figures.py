@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,29 @@ def test_the_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
         assert high is not None
         covered += low <= 0.2 <= high
     assert 50 <= covered <= 60
+
+
+def test_few_differences_of_one_sign_may_be_chance() -> None:
+    """An exact sign test of five gives 0.0625, of six 0.031."""
+    for few in ([0.01], [0.5, 0.25], [1.0] * 5, [0.0] * 95 + [1.0] * 5):
+        low, high, _ = bootstrap(few)
+        assert low == 0.0 < (high or 0.0), few
+        low, high, _ = bootstrap([-one for one in few])
+        assert high == 0.0 > (low or 0.0), few
+    assert (bootstrap([0.5, 0.25, 0.5, 0.75, 1.0, 0.5])[0] or 0.0) > 0.0
+
+
+@pytest.mark.parametrize(("tasks", "student"), [(6, 2.5706), (8, 2.3646), (20, 2.0930)])
+def test_of_few_tasks_the_interval_is_as_wide_as_students(tasks: int, student: float) -> None:
+    """Percentiles alone are 0.70, 0.77 and 0.91 times as wide."""
+    random_, ratios = random.Random(5), list[float]()
+    for _ in range(20):
+        values = [random_.gauss(0.2, 1.0) for _ in range(tasks)]
+        low, high, _ = bootstrap(values)
+        assert low is not None
+        assert high is not None
+        ratios.append((high - low) / (2 * student * statistics.stdev(values) / math.sqrt(tasks)))
+    assert statistics.fmean(ratios) == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_interval_of_equal_differences_is_a_point() -> None:

@@ -204,9 +204,11 @@ def _arguments(name: str, engine_args: str) -> Any:
     """The engine arguments that ``vllm serve`` parses from these."""
     cli = import_module("vllm.entrypoints.launchers.cli_args")
     parsers = import_module("vllm.utils.argparse_utils")
-    on_cpu = import_module("vllm.platforms").current_platform.is_cpu()
-    extension = ["--worker-extension-cls", EXTENSION] if on_cpu else []
-    said = ["--model", name, "--enable-scale-out", *extension, *shlex.split(engine_args)]
+    # vLLM's own default are log-probabilities before the temperature, which no trainer computes.
+    ours = ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
+    if import_module("vllm.platforms").current_platform.is_cpu():
+        ours += ["--worker-extension-cls", EXTENSION]
+    said = ["--model", name, *ours, *shlex.split(engine_args)]
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):

@@ -44,7 +44,7 @@ from gym_runtime.messages import pack_ids, unpack_ids
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gym_models.vllm_engine import tokens
+from gym_models.vllm_engine import log_probs, tokens
 from gym_models.vllm_engine.continuation import Prompt, Render, continued
 from gym_models.vllm_engine.renderer import RendererPrefixes, renderer_of
 from gym_models.vllm_engine.routed import with_experts
@@ -113,6 +113,7 @@ class VllmEngine(Engine):
         self._scales_out = True
         self._takes_ids: bool | None = None  # by its Chat Completions; None before the first answer
         self._takes_prefix: bool | None = None
+        self._knows_log_probs = False
 
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         """Answer one call; see `gym_runtime.workers.adapter.Adapter.respond`."""
@@ -169,6 +170,10 @@ class VllmEngine(Engine):
             found = await self._by_renderer(self._renderer, call, whole)
         prompt, features = found or (whole.token_ids, None)
         body = tokens.generate_request(whole, prompt, features)
+        if not self._knows_log_probs and log_probs.another_temperature(body):
+            self._knows_log_probs = True
+            ask = partial(self._post, chat_request.PATH, context=context)
+            await log_probs.warn_of_raw(self.model, self.endpoint.url, ask)
         generated = await self._ask(self.root + tokens.GENERATE, body, Generated, context)
         said = tokens.tokens(generated)
         if self._routed:

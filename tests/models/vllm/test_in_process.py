@@ -22,6 +22,7 @@ from gym_models.vllm_engine.in_process import URL
 from gym_models.wire.load import read
 from gym_runtime import clock
 from gym_runtime.errors import UsageError
+from gym_runtime.messages import pack_logprobs
 from gym_runtime.messages.calls import Control, ModelAnswer
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, decoded, model_call
@@ -81,6 +82,12 @@ async def test_calls_weights_and_a_call_given_up(adapter: Adapter) -> None:
     assert answer.tokens is not None
     assert len(answer.tokens.generation_ids) == len(answer.tokens.log_probs) == 4 * 8
     assert answer.tokens.weights[0].version == "default"
+
+    # Log-probabilities are those of the distribution that was sampled from: of one token alone they are 0.
+    alone = model_call(return_tokens=True, max_output_tokens=4, metadata={"extra_body": '{"top_k": 1}'})
+    answer = await adapter.respond(alone, context(limit_s=60))
+    assert answer.tokens is not None
+    assert answer.tokens.log_probs == pack_logprobs([0.0] * 4)
     assert decoded(await adapter.respond(model_call(max_output_tokens=8), context(limit_s=60))).output
 
     endless = {"extra_body": json.dumps({"ignore_eos": True})}
