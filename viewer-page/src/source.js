@@ -223,10 +223,14 @@ export class Run {
     return this.labels.value;
   }
 
-  // Store a label; only a server can.
+  // Store a label; only a server can. It counts at once: the next one replaces it.
   async putLabel(said) {
-    await get(`data/${encodeURIComponent(this.id)}/labels.json`, { method: "POST", keepalive: true, headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) });
-    await this.loadLabels();
+    this.labels.value = { ...this.labels.value, [said.rollout]: said };
+    try {
+      await get(`data/${encodeURIComponent(this.id)}/labels.json`, { method: "POST", keepalive: true, headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) });
+    } finally {
+      await this.loadLabels();
+    }
     for (const name of ["label", "note"]) if (this.columns.further.delete(name)) await this.fetchField(name);
     this.version.value++; // a list that is filtered by it is another one now
   }

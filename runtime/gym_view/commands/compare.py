@@ -21,15 +21,26 @@ from gym_view.run_files import Run, has_rollouts, one_file
 SHOWN_TASKS = 20
 
 
-def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: FailuresAsZero = False) -> int:
+def compare(
+    a: Path,
+    b: Path,
+    /,
+    *,
+    json: AsJson = False,
+    failures_as_zero: FailuresAsZero = False,
+    reward_key: str = "",
+) -> int:
     """Compare two runs task by task: which is better, by how much, and which tasks flipped.
 
     Args:
         a: Rollouts of the first run, or a folder with one run.
         b: Those of the second; of a run of harbor:PATH, also the folder of a job of Harbor's own runner.
+        reward_key: Which reward of Harbor's trials is read where they have several; by default reward.
     """
     if harbor_jobs.is_job(b):
-        return _beside_harbor(one_file(a), b, json=json)
+        return _beside_harbor(one_file(a), b, reward_key, json=json)
+    if reward_key:
+        raise UsageError(f"--reward-key is for a job of Harbor's own runner, which {b} is not")
     a, b = one_file(a), one_file(b)
     (one, groups_a), (other, groups_b) = (
         _figures(path, failures_as_zero=failures_as_zero) for path in (a, b)
@@ -52,8 +63,8 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
     return 0
 
 
-def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
-    found, alone = harbor_jobs.compared(Run(id=a.stem, rollouts=a), job)
+def _beside_harbor(a: Path, job: Path, reward_key: str, *, json: bool) -> int:
+    found, alone, names = harbor_jobs.compared(Run(id=a.stem, rollouts=a), job, reward_key)
     judged = harbor_jobs.mean(one.ours for one in found), harbor_jobs.mean(one.theirs for one in found)
     as_zero = (
         harbor_jobs.mean(one.ours_as_zero for one in found),
@@ -62,10 +73,11 @@ def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
     if json:
         means = {"judged": judged, "failures_as_zero": as_zero}
         whole = {"rollouts": str(a), "job": str(job), "means": means, "tasks": found, "only_in_one": alone}
-        terminal.print_json(whole)
+        terminal.print_json({**whole, "reward_names": names})
         return 0
     table = Table(box=None, pad_edge=False, header_style="")
-    for title in ("", a.stem, "Harbor"):
+    read = "" if names in ([], ["reward"]) else f" ({formatting.shorten(', '.join(names), 40)})"
+    for title in ("", a.stem, f"Harbor{read}"):
         table.add_column(title, justify="right" if title else "left")
 
     def shown(*means: float | None) -> list[str]:
