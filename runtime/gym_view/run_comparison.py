@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import random
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from gym_runtime.statistics import bounded, difference, mean
 
-from gym_view.run_figures import GroupFigures, Groups
+from gym_view.run_figures import Groups
 
 _WORK = 2_000_000
+
+
+class TaskMean(msgspec.Struct, frozen=True, gc=False):
+    """The mean reward of a task that has one; ``key`` is the prompt's (`IndexEntry.key`)."""
+
+    environment: str
+    task: int
+    key: int
+    mean: float
+
+
+Means = Mapping[tuple[str, int], TaskMean]
+"""By environment and task."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -54,16 +69,23 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     pairs: list[Pair]
 
 
-def compare(a: Groups, b: Groups) -> Comparison:
+def means_of(groups: Groups) -> Means:
+    """What a comparison needs of a run."""
+    return {
+        where: TaskMean(group.environment, group.task, group.key, group.mean)
+        for where, group in groups.items()
+        if group.rewards
+    }
+
+
+def compare(a: Means, b: Means) -> Comparison:
     """Join the tasks of two runs and compare them.
 
     Tasks are joined by environment and index; when the prompts of these differ and no run has a prompt
     twice, by prompt, also if the environments' names differ. Runs of one environment each are joined by
     index, too, if the prompts are the same: a guest's settings are a part of its name.
     """
-    rated_a = {where: group for where, group in a.items() if group.rewards}
-    rated_b = {where: group for where, group in b.items() if group.rewards}
-    joined_by, found = _joined(rated_a, rated_b)
+    joined_by, found = _joined(a, b)
     pairs = sorted(
         (_pair(one, other) for one, other in found),
         key=lambda pair: (pair.environment, pair.task_a),
@@ -77,8 +99,8 @@ def compare(a: Groups, b: Groups) -> Comparison:
     return Comparison(
         joined_by=joined_by,
         other_prompts=sum(one.key != other.key for one, other in found),
-        only_a=len(rated_a) - len(pairs),
-        only_b=len(rated_b) - len(pairs),
+        only_a=len(a) - len(pairs),
+        only_b=len(b) - len(pairs),
         wins=wins,
         losses=losses,
         ties=len(pairs) - wins - losses,
@@ -90,12 +112,11 @@ def compare(a: Groups, b: Groups) -> Comparison:
     )
 
 
-def _pair(a: GroupFigures, b: GroupFigures) -> Pair:
-    mean_a, mean_b = a.mean, b.mean
-    return Pair(a.environment, b.environment, a.task, b.task, mean_a, mean_b, difference(mean_b, mean_a))
+def _pair(a: TaskMean, b: TaskMean) -> Pair:
+    return Pair(a.environment, b.environment, a.task, b.task, a.mean, b.mean, difference(b.mean, a.mean))
 
 
-def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFigures]]]:
+def _joined(a: Means, b: Means) -> tuple[str, list[tuple[TaskMean, TaskMean]]]:
     by_index = [(group, b[where]) for where, group in a.items() if where in b]
     if by_index and all(one.key == other.key for one, other in by_index):
         return "task index", by_index
@@ -116,10 +137,9 @@ def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFi
 def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]:
     """The 2.5th and 97.5th percentile of the mean of ``values`` drawn with replacement; and how many draws.
 
-    The draws are the same each time: xorshift32 from a fixed seed.
+    The draws are the same each time.
 
-    Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; Marsaglia, "Xorshift
-    RNGs", 2003.
+    Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
     """
     count = len(values)
     if not count:
@@ -128,15 +148,7 @@ def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]
     # The sum of large values is no double; of smaller ones it is, and a power of two changes no digit.
     unit = 1.0 if max(map(abs, values)) < 2.0**900 else 2.0**64
     scaled = [value / unit for value in values]
-    state = 2463534242
-    means: list[float] = []
-    for _ in range(resamples):
-        total = 0.0
-        for _ in range(count):
-            state ^= state << 13 & 0xFFFFFFFF
-            state ^= state >> 17
-            state ^= state << 5 & 0xFFFFFFFF
-            total += scaled[state * count >> 32]
-        means.append(bounded(total / count * unit))
+    draw = random.Random(0)
+    means = [bounded(math.fsum(draw.choices(scaled, k=count)) / count * unit) for _ in range(resamples)]
     means.sort()
     return means[int(0.025 * resamples)], means[-int(0.025 * resamples) - 1], resamples

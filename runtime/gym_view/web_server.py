@@ -41,11 +41,10 @@ from gym_view.index import (
 )
 from gym_view.indexing import IndexProgress
 from gym_view.labels import decode_labelled, load_labels, put_label
-from gym_view.page_figures import page_figures
+from gym_view.page_figures import page_figures_and_means
 from gym_view.row import card_json
 from gym_view.row_fields import column, figures_in
-from gym_view.run_comparison import compare
-from gym_view.run_figures import groups_in
+from gym_view.run_comparison import Means, compare
 from gym_view.run_files import Run, describe, find_runs
 from gym_view.search import offsets_of
 from gym_view.vocabulary import Vocabulary
@@ -328,9 +327,14 @@ def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
 
 
 # The state is a part of the key: the same run in the same state has the same figures.
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
+def _read_figures(run: Run, state: object) -> tuple[bytes, Means]:
+    figures, means = page_figures_and_means(run, _indexed)
+    return msgspec.json.encode(figures), means
+
+
 def _figures_of(run: Run, state: object) -> bytes:
-    return msgspec.json.encode(page_figures(run, _indexed))
+    return _read_figures(run, state)[0]
 
 
 @lru_cache(maxsize=64)
@@ -344,7 +348,7 @@ def _column_of(rows: Path, name: str, start: int) -> bytes:
 
 @lru_cache(maxsize=16)
 def _comparison_of(a: Run, state_a: object, b: Run, state_b: object) -> bytes:
-    return msgspec.json.encode(compare(groups_in(a, _indexed), groups_in(b, _indexed)))
+    return msgspec.json.encode(compare(_read_figures(a, state_a)[1], _read_figures(b, state_b)[1]))
 
 
 def _indexed(rows: Path) -> Iterator[IndexedRow]:

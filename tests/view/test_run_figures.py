@@ -13,11 +13,16 @@ import msgspec
 import pytest
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
-from gym_view.run_comparison import bootstrap, compare
-from gym_view.run_figures import figures_of, rows_of
+from gym_view.run_comparison import Comparison, bootstrap, means_of
+from gym_view.run_comparison import compare as compared
+from gym_view.run_figures import Groups, figures_of, rows_of
 from gym_view.run_files import Run
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
+
+def compare(a: Groups, b: Groups) -> Comparison:
+    return compared(means_of(a), means_of(b))
 
 
 class Rollout(msgspec.Struct):

@@ -13,7 +13,7 @@ from rich.table import Table
 from gym_view import harbor_jobs
 from gym_view.indexing import indexed
 from gym_view.once import rollouts_once
-from gym_view.run_comparison import Comparison, Pair
+from gym_view.run_comparison import Comparison, Pair, means_of
 from gym_view.run_comparison import compare as compared
 from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
 from gym_view.run_files import Run, has_rollouts, one_file
@@ -45,7 +45,7 @@ def compare(
     (one, groups_a), (other, groups_b) = (
         _figures(path, failures_as_zero=failures_as_zero) for path in (a, b)
     )
-    result = compared(groups_a, groups_b)
+    result = compared(means_of(groups_a), means_of(groups_b))
     if not result.pairs:
         raise UsageError(f"{a} and {b} have no task in common with a verdict in both")
     if json:
