@@ -22,6 +22,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files import MAX_LINE_BYTES
 from gym_runtime.own_files import open_own, private_folder
@@ -224,10 +225,7 @@ class ViewerServer:
     async def _labels(self, request: web.Request) -> web.Response:
         """What a person says of a run's rollouts."""
         run = await self._run(request.match_info["run"])
-        try:
-            return _json(msgspec.json.encode(await anyio.to_thread.run_sync(load_labels, run.rollouts)))
-        except UsageError as error:
-            raise web.HTTPConflict(text=f"{error}\n") from None
+        return _json(msgspec.json.encode(await anyio.to_thread.run_sync(load_labels, run.rollouts)))
 
     async def _label(self, request: web.Request) -> web.Response:
         """Store what a person says of one rollout."""
@@ -237,8 +235,6 @@ class ViewerServer:
             await self._computed(put_label, run.rollouts, said)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise web.HTTPBadRequest(text=f"this is no label: {error}\n") from None
-        except UsageError as error:
-            raise web.HTTPConflict(text=f"{error}\n") from None
         return _json(b"null")
 
     async def _column(self, request: web.Request) -> web.Response:
@@ -260,7 +256,10 @@ class ViewerServer:
             await self.find()
         if name not in self._runs:
             raise web.HTTPNotFound(text=f"there is no run {name}\n")
-        return self._runs[name]
+        run = self._runs[name]
+        if not run.rollouts.is_file():
+            raise web.HTTPConflict(text=f"{run.rollouts} is not there any more\n")
+        return run
 
     async def _file(self, request: web.Request) -> Path:
         run = await self._run(request.match_info["run"])
@@ -363,6 +362,19 @@ def _indexed(rows: Path) -> Iterator[IndexedRow]:
     return read_index(b"".join(found))
 
 
+@web.middleware
+async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The page is told in a line what is in the way, such as a file that we may not read any more."""
+    try:
+        return await handler(request)
+    except UsageError as error:
+        raise web.HTTPConflict(text=f"{error}\n") from None
+    except ConnectionError:  # it is the page that has gone
+        raise
+    except OSError as error:
+        raise web.HTTPConflict(text=f"{error.filename} cannot be read: {error.strerror}\n") from None
+
+
 def _json(body: bytes) -> web.Response:
     return web.json_response(body=body)
 
@@ -401,7 +413,7 @@ async def serve(
             await anyio.to_thread.run_sync(find)
         async with _indexer() as indexer:
             server = ViewerServer(find, indexer, system, vocabulary)
-            app = web.Application(middlewares=[access.middleware])
+            app = web.Application(middlewares=[access.middleware, _told])
             app.on_response_prepare.append(access.protect)
             app.add_routes(server.routes())
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=headers_s)
