@@ -51,7 +51,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         only_a, only_b: tasks with rewards that the other run has none for.
         wins, losses, ties: tasks in which the second run's mean reward is higher, lower, equal.
         difference: mean of second minus first; None without common tasks, or if one of a task is None.
-        low, high: 95 % bootstrap interval of the difference (percentiles); None as the difference is.
+        low, high: 95 % bootstrap interval of the difference (percentiles); None as the difference is, and
+            with one task, which says nothing of others.
         pairs: by environment and task of the first run.
     """
 
@@ -142,7 +143,7 @@ def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]
     Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
     """
     count = len(values)
-    if not count:
+    if count < 2:
         return None, None, 0
     resamples = max(200, min(2000, _WORK // count))
     # The sum of large values is no double; of smaller ones it is, and a power of two changes no digit.

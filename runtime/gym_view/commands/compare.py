@@ -114,24 +114,28 @@ def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: C
         table.add_row(name, first, second)
     console.print(table)
     console.print()
-    if result.difference is None or result.low is None or result.high is None:
+    if result.difference is None:
         console.print("a difference of rewards is larger than a number can be")
         return
-    said = (
-        "better"
-        if result.low > 0
-        else "worse"
-        if result.high < 0
-        else "no different, as far as these tasks tell"
-    )
-    console.print(
-        f"difference {result.difference:+.4g} over {counted(len(result.pairs), 'task')}, 95 % interval "
-        f"{result.low:+.4g} to {result.high:+.4g}: {names[1]} is {said}"
-    )
+    said = f"difference {result.difference:+.4g} over {counted(len(result.pairs), 'task')}"
+    if result.low is None or result.high is None:
+        console.print(f"{said}: one task cannot tell which run is better")
+    else:
+        verdict = (
+            "better"
+            if result.low > 0
+            else "worse"
+            if result.high < 0
+            else "no different, as far as these tasks tell"
+        )
+        console.print(
+            f"{said}, 95 % interval {result.low:+.4g} to {result.high:+.4g}: {names[1]} is {verdict}"
+        )
     console.print(
         f"{result.wins:,} better, {result.ties:,} equal, {result.losses:,} worse"
         + (f"; only in one: {result.only_a:,} and {result.only_b:,}" if result.only_a + result.only_b else "")
-        + f"  (tasks joined by {result.joined_by}; bootstrap over tasks, {result.resamples:,} draws)"
+        + f"  (tasks joined by {result.joined_by}"
+        + (f"; bootstrap over tasks, {result.resamples:,} draws)" if result.resamples else ")")
     )
     if result.other_prompts:
         console.print(
