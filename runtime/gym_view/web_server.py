@@ -53,6 +53,7 @@ from gym_view.vocabulary import Vocabulary
 HOST = "127.0.0.1"
 MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
 MAX_MATCHES = 100_000
+KEPT_RUNS = 16
 Computed = TypeVar("Computed")
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
@@ -107,6 +108,7 @@ class ViewerServer:
         self._vocabulary = vocabulary
         self._indexer = indexer
         self._runs: dict[str, Run] = {}
+        self._known = _Figures()
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     def routes(self) -> list[web.RouteDef]:
@@ -215,7 +217,7 @@ class ViewerServer:
     async def _figures(self, request: web.Request) -> web.Response:
         """The page's figures of a run, as far as it is indexed."""
         run = await self._run(request.match_info["run"])
-        return _json(await self._computed(_figures_of, run, _state(run)))
+        return _json(await self._computed(self._known.of, run, _state(run)))
 
     async def _fields(self, request: web.Request) -> web.Response:
         """The fields of a run's rows: every row is read."""
@@ -246,7 +248,7 @@ class ViewerServer:
     async def _compare(self, request: web.Request) -> web.Response:
         """The comparison of the runs ``a`` and ``b``, as far as they are indexed."""
         a, b = [await self._run(request.query.get(name, "")) for name in ("a", "b")]
-        return _json(await self._computed(_comparison_of, a, _state(a), b, _state(b)))
+        return _json(await self._computed(self._known.compared, a, _state(a), b, _state(b)))
 
     async def _computed(self, compute: Callable[..., Computed], *given: Any) -> Computed:
         return await anyio.to_thread.run_sync(compute, *given, limiter=self._one_at_a_time)
@@ -325,17 +327,31 @@ def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-# The state is a part of the key: the same run in the same state has the same figures.
-@lru_cache(maxsize=16)
-def _read_figures(run: Run, state: object) -> tuple[bytes, Means]:
-    figures, means = page_figures_and_means(run, _indexed)
-    return msgspec.json.encode(figures), means
+class _Figures:
+    """Figures of the last runs, each in its last state, and what a comparison needs of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Run, tuple[object, bytes, Means]] = {}
+
+    def of(self, run: Run, state: object) -> bytes:
+        return self._read(run, state)[1]
+
+    def compared(self, a: Run, state_a: object, b: Run, state_b: object) -> bytes:
+        means = self._read(a, state_a)[2], self._read(b, state_b)[2]
+        return msgspec.json.encode(compare(*means))
+
+    def _read(self, run: Run, state: object) -> tuple[object, bytes, Means]:
+        known = self._known.pop(run, None)
+        if known is None or known[0] != state:
+            figures, means = page_figures_and_means(run, _indexed)
+            known = state, msgspec.json.encode(figures), means
+        self._known[run] = known
+        if len(self._known) > KEPT_RUNS:
+            del self._known[next(iter(self._known))]
+        return known
 
 
-def _figures_of(run: Run, state: object) -> bytes:
-    return _read_figures(run, state)[0]
-
-
+# The state is a part of the key: the same run in the same state has the same fields.
 @lru_cache(maxsize=64)
 def _fields_of(run: Run, state: object) -> bytes:
     return msgspec.json.encode(figures_in(run))
@@ -343,11 +359,6 @@ def _fields_of(run: Run, state: object) -> bytes:
 
 def _column_of(rows: Path, name: str, start: int) -> bytes:
     return msgspec.json.encode(list(column(rows, name, start)))
-
-
-@lru_cache(maxsize=16)
-def _comparison_of(a: Run, state_a: object, b: Run, state_b: object) -> bytes:
-    return msgspec.json.encode(compare(_read_figures(a, state_a)[1], _read_figures(b, state_b)[1]))
 
 
 def _indexed(rows: Path) -> Iterator[IndexedRow]:
