@@ -235,8 +235,9 @@ export class Run {
     this.version.value++; // a list that is filtered by it is another one now
   }
 
-  // The fields of all rows with their figures (gym_view/row_fields.py); the rows are read for it, once.
-  fields() {
+  // The fields of all rows with their figures (gym_view/row_fields.py); the rows are read for it, once, or `again`.
+  fields(again) {
+    if (again) this.asked = null;
     this.asked ??= (this.about?.chunks ? this.exported("fields.json").then(parsed) : get(`data/${encodeURIComponent(this.id)}/fields.json`).then((answer) => answer.json())).catch((error) => {
       this.asked = null;
       throw error;
