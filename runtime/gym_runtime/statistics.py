@@ -131,18 +131,18 @@ class Clusters:
         # Of the clusters' sums and sizes: sums, sums of squares, and the sum of products.
         self._total = self._squares = self._products = self._sizes = 0
 
-    def add(self, values: Sequence[float]) -> None:
-        """Take the finite numbers of one cluster in; a cluster without any does not count."""
+    def add(self, values: Sequence[float], times: int = 1) -> None:
+        """Take in the finite numbers of ``times`` equal clusters; those without any do not count."""
         size = len(values)
         if not size:
             return
         total = sum(map(_units, values))
-        self.clusters += 1
-        self.count += size
-        self._total += total
-        self._squares += total * total
-        self._products += total * size
-        self._sizes += size * size
+        self.clusters += times
+        self.count += size * times
+        self._total += total * times
+        self._squares += total * total * times
+        self._products += total * size * times
+        self._sizes += size * size * times
 
     @property
     def mean(self) -> float | None:

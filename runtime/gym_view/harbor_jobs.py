@@ -21,6 +21,7 @@ from gym_view.run_files import Run
 
 MAX_TRIALS = 1_000_000
 MAX_BYTES = 64 << 20
+_SHOWN_NAMES = 10
 Rewards = dict[str, list[float | None]]
 """Of each task its rewards, None for what was not judged."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -52,14 +53,18 @@ def is_job(folder: Path) -> bool:
     return (folder / "result.json").is_file() and next(_trials(folder), None) is not None
 
 
-def compared(run: Run, job: Path, reward_key: str = "reward") -> tuple[list[Booked], tuple[int, int]]:
-    """The tasks that both have, those that differ first; and how many only the run has, and only the job.
+def compared(run: Run, job: Path, reward_key: str = "") -> tuple[list[Booked], tuple[int, int], list[str]]:
+    """The tasks that both have, those that differ first; how many only the run has, and only the job.
+
+    Last come the names of the job's rewards that were read: of a trial with several ``reward_key``, by
+    default ``reward``, else its only one.
 
     Raises:
-        UsageError: they have no task in common, or a file cannot be read.
+        UsageError: they have no task in common, a file cannot be read, or ``reward_key`` must be another.
     """
     reasons: dict[str, str] = {}
-    ours, theirs = _run_rewards(run, reasons), _job_rewards(job, reward_key, reasons)
+    ours = _run_rewards(run, reasons)
+    theirs, names = _job_rewards(job, reward_key, reasons)
     found = [
         Booked(
             task=task,
@@ -76,7 +81,7 @@ def compared(run: Run, job: Path, reward_key: str = "reward") -> tuple[list[Book
             f"{run.rollouts} and {job} have no task in common; the first is a run of harbor:PATH"
         )
     alone = len(ours.keys() - theirs.keys()), len(theirs.keys() - ours.keys())
-    return sorted(found, key=lambda one: (not one.differs, one.task)), alone
+    return sorted(found, key=lambda one: (not one.differs, one.task)), alone, names
 
 
 def mean(rewards: Iterable[float | None]) -> float | None:
@@ -103,19 +108,30 @@ def _run_rewards(run: Run, reasons: dict[str, str]) -> Rewards:
     return rewards
 
 
-def _job_rewards(job: Path, key: str, reasons: dict[str, str]) -> Rewards:
+def _job_rewards(job: Path, key: str, reasons: dict[str, str]) -> tuple[Rewards, list[str]]:
     rewards: Rewards = {}
+    read: set[str] = set()
+    others: set[str] = set()
     for trial in _trials(job):
         given = as_object(as_object(trial.get("verifier_result")).get("rewards"))
         path = _text(as_object(trial.get("task_id")).get("path"))
         task = path.replace("\\", "/").rstrip("/").rpartition("/")[2] or _text(trial.get("task_name"))
-        only = next(iter(given.values())) if len(given) == 1 else None
-        reward = _number(given.get(key, only))
+        name = key or ("reward" if "reward" in given or len(given) != 1 else next(iter(given)))
+        if name in given:
+            read.add(name)
+        else:
+            others.update(given)
+        reward = _number(given.get(name))
         rewards.setdefault(task, []).append(reward)
         if reward is None:
             raised = as_object(trial.get("exception_info"))
-            reasons.setdefault(task, _text(raised.get("exception_type")) or "no reward")
-    return rewards
+            missing = f"no reward '{name}'" if given else "no reward"
+            reasons.setdefault(task, _text(raised.get("exception_type")) or missing)
+    if others and (not key or not read):
+        names = ", ".join(sorted(others)[:_SHOWN_NAMES])
+        wanted = key or "reward"
+        raise UsageError(f"trials in {job} have no reward '{wanted}'; --reward-key NAME says which: {names}")
+    return rewards, sorted(read)
 
 
 def _trials(job: Path) -> Iterator[Mapping[str, Any]]:

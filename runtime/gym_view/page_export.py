@@ -24,11 +24,10 @@ from gym_runtime.files import write_whole
 from gym_view.index import HEADER_BYTES, IndexedRow, read_index
 from gym_view.indexing import index_of
 from gym_view.labels import load_labels
-from gym_view.page_figures import page_figures
+from gym_view.page_figures import page_figures_and_means
 from gym_view.row import card_json
 from gym_view.row_fields import figures_in
-from gym_view.run_comparison import compare
-from gym_view.run_figures import Groups, groups_in
+from gym_view.run_comparison import Means, compare
 from gym_view.run_files import Run, describe
 from gym_view.vocabulary import Vocabulary
 
@@ -106,20 +105,29 @@ def _export_file(exported: Iterable[_Exported], target: Path) -> Written:
 
 def _exported(runs: Sequence[Run], vocabulary: Vocabulary | None) -> Iterator[_Exported]:
     """Each run's description, complete once its files were taken, and these files by their names."""
-    groups = [groups_in(run, _as_indexed) for run in runs] if len(runs) <= MAX_COMPARED else []
+    compared = [_figures(run) for run in runs] if len(runs) <= MAX_COMPARED else []
+    means = [found for _, found in compared]
     for number, run in enumerate(runs):
         about: dict[str, Any] = describe(run) | {
             "path": run.rollouts.name,  # where it is on this machine concerns no reader
             "folder": str(number),
             "chunks": True,
-            "compared": bool(groups),
+            "compared": bool(compared),
         }
-        yield about, chain(_files(run, about["parts"], vocabulary), _comparisons(groups, number))
+        figures, _ = compared[number] if compared else _figures(run)
+        yield about, chain(_files(run, figures, about["parts"], vocabulary), _comparisons(means, number))
 
 
-def _files(run: Run, parts: dict[str, Any], vocabulary: Vocabulary | None) -> Iterator[tuple[str, bytes]]:
+def _figures(run: Run) -> tuple[bytes, Means]:
+    figures, means = page_figures_and_means(run, _as_indexed)
+    return _packed(msgspec.json.encode(figures)), means
+
+
+def _files(
+    run: Run, figures: bytes, parts: dict[str, Any], vocabulary: Vocabulary | None
+) -> Iterator[tuple[str, bytes]]:
     """A run's files; ``parts`` gets where the chunks of each begin."""
-    yield "figures.json", _packed(msgspec.json.encode(page_figures(run, _as_indexed)))
+    yield "figures.json", figures
     yield "labels.json", _packed(msgspec.json.encode(load_labels(run.rollouts)))
     yield "fields.json", _packed(msgspec.json.encode(figures_in(run)))
     for part, rows in run.parts.items():
@@ -133,11 +141,11 @@ def _files(run: Run, parts: dict[str, Any], vocabulary: Vocabulary | None) -> It
         parts[part]["chunks"] = starts
 
 
-def _comparisons(groups: Sequence[Groups], number: int) -> Iterator[tuple[str, bytes]]:
+def _comparisons(means: Sequence[Means], number: int) -> Iterator[tuple[str, bytes]]:
     """One run compared with each other one."""
-    for other, theirs in enumerate(groups):
+    for other, theirs in enumerate(means):
         if other != number:
-            yield f"against-{other}.json", _packed(msgspec.json.encode(compare(groups[number], theirs)))
+            yield f"against-{other}.json", _packed(msgspec.json.encode(compare(means[number], theirs)))
 
 
 def _cards(start: int, chunk: bytes, vocabulary: Vocabulary | None, folder: Path) -> bytes:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from gym_runtime.files import PassScores
 from gym_runtime.statistics import Clusters, bounded, deviation, mean
 
 from gym_view.index import IndexedRow
-from gym_view.index_entry import OUTCOMES
+from gym_view.index_entry import OUTCOMES, IndexEntry
 from gym_view.indexing import indexed
+from gym_view.run_comparison import Means, means_of
 from gym_view.run_figures import GroupFigures, Groups, Reader, RunFigures, figures_of, rows_of
 from gym_view.run_files import Run
 
@@ -68,7 +70,7 @@ class EnvironmentFigures(msgspec.Struct, frozen=True):
     error: float | None
 
 
-class Ending(msgspec.Struct):
+class Ending(msgspec.Struct, frozen=True):
     """Rollouts that ended alike. ``fault`` is `IndexEntry.fault`; ``first`` and ``last`` are TASK.ROLLOUT."""
 
     outcome: str
@@ -76,7 +78,7 @@ class Ending(msgspec.Struct):
     environments: list[str]
     first: str
     last: str
-    count: int = 0
+    count: int
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
@@ -116,70 +118,101 @@ class PageFigures(msgspec.Struct, frozen=True, kw_only=True):
     tries: Tries
 
 
+class _Alike(msgspec.Struct):
+    """Rollouts that ended alike; their environments in the order in which they come."""
+
+    first: IndexEntry
+    last: IndexEntry
+    environments: dict[str, None]
+    count: int = 0
+
+
 class _Kept:
     """The drawn values that `RunFigures` lacks, row by row."""
 
     def __init__(self) -> None:
         self.numbers = {name: array("d") for name in ("reward", "out", "turns", "time")}
         self.course: list[tuple[tuple[str, int], float]] = []
-        self.endings: dict[tuple[int, str], Ending] = {}
-        self.tasks: dict[tuple[str, int], list[int]] = {}
-        """Rollouts and output tokens."""
+        self._alike: dict[tuple[int, str], _Alike] = {}
 
     def rows(self, run: Run, read: Reader) -> Iterator[IndexedRow]:
+        reward, out, turns, time = (numbers.append for numbers in self.numbers.values())
         for path, row in rows_of(run, read):
             entry = row.entry
-            if path == run.rollouts:
+            if path is run.rollouts:
                 self.course.append(((entry.environment, entry.task), entry.reward))
-            values = entry.reward, entry.output_tokens, entry.turns, entry.duration_s
-            for numbers, value in zip(self.numbers.values(), values, strict=True):
-                numbers.append(value)
-            task = self.tasks.setdefault((entry.environment, entry.task), [0, 0])
-            task[0] += 1
-            task[1] += entry.output_tokens
-            name, alike = f"{entry.task}.{entry.rollout}", (entry.outcome, entry.fault)
-            ending = self.endings.get(alike)
-            if ending is None:
-                ending = self.endings[alike] = Ending(OUTCOMES[entry.outcome], entry.fault, [], name, name)
-            ending.count += 1
-            ending.last = name
-            if entry.environment not in ending.environments:
-                ending.environments.append(entry.environment)
+            reward(entry.reward)
+            out(entry.output_tokens)
+            turns(entry.turns)
+            time(entry.duration_s)
+            alike = self._alike.get((entry.outcome, entry.fault))
+            if alike is None:
+                alike = self._alike[entry.outcome, entry.fault] = _Alike(entry, entry, {})
+            alike.last = entry
+            alike.environments[entry.environment] = None
+            alike.count += 1
             yield row
+
+    @property
+    def endings(self) -> list[Ending]:
+        found = [
+            Ending(
+                outcome=OUTCOMES[outcome],
+                fault=fault,
+                environments=list(alike.environments),
+                first=f"{alike.first.task}.{alike.first.rollout}",
+                last=f"{alike.last.task}.{alike.last.rollout}",
+                count=alike.count,
+            )
+            for (outcome, fault), alike in self._alike.items()
+        ]
+        return sorted(found, key=lambda one: -one.count)
 
 
 def page_figures(run: Run, read: Reader = indexed) -> PageFigures:
     """Everything that the page draws of a run, from its rows."""
+    return page_figures_and_means(run, read)[0]
+
+
+def page_figures_and_means(run: Run, read: Reader) -> tuple[PageFigures, Means]:
+    """As `page_figures`, and what a comparison needs: the rows are read once."""
     kept = _Kept()
     figures, groups = figures_of(kept.rows(run, read), failures_as_zero=run.failures_as_zero)
-    environments: dict[str, tuple[list[int], Clusters]] = {}
+    environments: dict[str, tuple[list[int], Counter[tuple[float, ...]]]] = {}
     tasks: list[TaskFigures] = []
-    for where, group in groups.items():
-        rollouts, tokens = kept.tasks[where]
-        tasks.append(_task(group, tokens / rollouts))
-        counted, rewards = environments.setdefault(group.environment, ([], Clusters()))
-        counted.append(rollouts)
-        rewards.add(group.ordered)
-    return PageFigures(
+    for group in groups.values():
+        rewards = group.ordered
+        tasks.append(_task(group, rewards))
+        counted, alike = environments.setdefault(group.environment, ([], Counter()))
+        counted.append(len(group.spent))
+        alike[rewards] += 1
+    drawn = PageFigures(
         run=figures,
         rated=sum(len(group.rewards) for group in groups.values()),
         tasks=tasks,
         environments=sorted(
-            (
-                EnvironmentFigures(name, sum(counted), rewards.mean, rewards.standard_error)
-                for name, (counted, rewards) in environments.items()
-            ),
+            (_environment(name, sum(counted), alike) for name, (counted, alike) in environments.items()),
             key=lambda one: -one.rollouts,
         ),
-        endings=sorted(kept.endings.values(), key=lambda one: -one.count),
+        endings=kept.endings,
         course=list(_course(kept.course)),
         spreads={name: spread(numbers) for name, numbers in kept.numbers.items()},
         tries=_tries(figures, groups),
     )
+    return drawn, means_of(groups)
+
+
+def _environment(name: str, rollouts: int, alike: Mapping[tuple[float, ...], int]) -> EnvironmentFigures:
+    rewards = Clusters()
+    for values, times in alike.items():
+        rewards.add(values, times)
+    return EnvironmentFigures(name, rollouts, rewards.mean, rewards.standard_error)
 
 
 def _tries(figures: RunFigures, groups: Groups) -> Tries:
     ks = sorted(figures.pass_at)
+    if ks and figures.pass_tasks[1] == figures.pass_tasks[ks[-1]]:  # all have as many rewards
+        return Tries(figures.pass_tasks[1], figures.pass_at, figures.pass_error)
     scores = PassScores(ks)
     for group in groups.values():
         if ks and len(group.rewards) >= ks[-1]:
@@ -187,8 +220,7 @@ def _tries(figures: RunFigures, groups: Groups) -> Tries:
     return Tries(scores.tasks, scores.pass_at, scores.pass_error)
 
 
-def _task(group: GroupFigures, tokens: float) -> TaskFigures:
-    rewards = group.ordered
+def _task(group: GroupFigures, rewards: Sequence[float]) -> TaskFigures:
     passed = None
     if rewards and all(0 <= reward <= 1 for reward in rewards):
         passed = mean(rewards) if set(rewards) <= {0.0, 1.0} else rewards[0]  # as in the run's pass@1
@@ -200,7 +232,7 @@ def _task(group: GroupFigures, tokens: float) -> TaskFigures:
         mean=mean(rewards),
         spread=math.inf if spread_ is None else spread_,
         passed=passed,
-        tokens=tokens,
+        tokens=sum(tokens for _, tokens in group.spent) / len(group.spent),
     )
 
 

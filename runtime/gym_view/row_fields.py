@@ -67,8 +67,12 @@ class VersionFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rows of a run say beyond the index; ``versions`` in the order in which they first occur."""
+    """What the rows of a run say beyond the index; ``versions`` in the order in which they first occur.
 
+    ``rollouts`` were read: a run that is going on has more since.
+    """
+
+    rollouts: int
     fields: list[FieldFigures]
     versions: list[VersionFigures]
 
@@ -94,7 +98,9 @@ def figures_in(run: Run) -> RowsFigures:
     texts: dict[str, Counter[str]] = {}
     numbers: dict[str, _ByTask] = {}
     versions: dict[str, tuple[list[int], _ByTask]] = {}
+    rollouts = 0
     for line, entry in _rows(run):
+        rollouts += 1
         fields, task = _fields(line), (entry.environment, entry.task)
         if version := _version(fields):
             counted, rewards = versions.setdefault(version, ([], {}))
@@ -125,6 +131,7 @@ def figures_in(run: Run) -> RowsFigures:
             )
         )
     return RowsFigures(
+        rollouts=rollouts,
         fields=found,
         versions=[
             VersionFigures(

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from gym_runtime.statistics import bounded, difference, mean
 
-from gym_view.run_figures import GroupFigures, Groups
+from gym_view.run_figures import Groups
 
 _WORK = 2_000_000
 FEWEST = 6
 """With so many differences, all of one sign, chance is an unlikely reason: 3 % of cases."""
+
+
+class TaskMean(msgspec.Struct, frozen=True, gc=False):
+    """The mean reward of a task that has one; ``key`` is the prompt's (`IndexEntry.key`)."""
+
+    environment: str
+    task: int
+    key: int
+    mean: float
+
+
+Means = Mapping[tuple[str, int], TaskMean]
+"""By environment and task."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -39,7 +53,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         only_a, only_b: tasks with rewards that the other run has none for.
         wins, losses, ties: tasks in which the second run's mean reward is higher, lower, equal.
         difference: mean of second minus first; None without common tasks, or if one of a task is None.
-        low, high: 95 % interval of the difference (`bootstrap`); None as the difference is.
+        low, high: 95 % interval of the difference (`bootstrap`); None as the difference is, and with one
+            task, which says nothing of others.
         pairs: by environment and task of the first run.
     """
 
@@ -57,16 +72,23 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     pairs: list[Pair]
 
 
-def compare(a: Groups, b: Groups) -> Comparison:
+def means_of(groups: Groups) -> Means:
+    """What a comparison needs of a run."""
+    return {
+        where: TaskMean(group.environment, group.task, group.key, group.mean)
+        for where, group in groups.items()
+        if group.rewards
+    }
+
+
+def compare(a: Means, b: Means) -> Comparison:
     """Join the tasks of two runs and compare them.
 
     Tasks are joined by environment and index; when the prompts of these differ and no run has a prompt
     twice, by prompt, also if the environments' names differ. Runs of one environment each are joined by
     index, too, if the prompts are the same: a guest's settings are a part of its name.
     """
-    rated_a = {where: group for where, group in a.items() if group.rewards}
-    rated_b = {where: group for where, group in b.items() if group.rewards}
-    joined_by, found = _joined(rated_a, rated_b)
+    joined_by, found = _joined(a, b)
     pairs = sorted(
         (_pair(one, other) for one, other in found),
         key=lambda pair: (pair.environment, pair.task_a),
@@ -80,8 +102,8 @@ def compare(a: Groups, b: Groups) -> Comparison:
     return Comparison(
         joined_by=joined_by,
         other_prompts=sum(one.key != other.key for one, other in found),
-        only_a=len(rated_a) - len(pairs),
-        only_b=len(rated_b) - len(pairs),
+        only_a=len(a) - len(pairs),
+        only_b=len(b) - len(pairs),
         wins=wins,
         losses=losses,
         ties=len(pairs) - wins - losses,
@@ -93,12 +115,11 @@ def compare(a: Groups, b: Groups) -> Comparison:
     )
 
 
-def _pair(a: GroupFigures, b: GroupFigures) -> Pair:
-    mean_a, mean_b = a.mean, b.mean
-    return Pair(a.environment, b.environment, a.task, b.task, mean_a, mean_b, difference(mean_b, mean_a))
+def _pair(a: TaskMean, b: TaskMean) -> Pair:
+    return Pair(a.environment, b.environment, a.task, b.task, a.mean, b.mean, difference(b.mean, a.mean))
 
 
-def _joined(a: Groups, b: Groups) -> tuple[str, list[tuple[GroupFigures, GroupFigures]]]:
+def _joined(a: Means, b: Means) -> tuple[str, list[tuple[TaskMean, TaskMean]]]:
     by_index = [(group, b[where]) for where, group in a.items() if where in b]
     if by_index and all(one.key == other.key for one, other in by_index):
         return "task index", by_index
@@ -124,28 +145,20 @@ def bootstrap(values: Sequence[float]) -> tuple[float | None, float | None, int]
     z``, with Student's quantile ``t`` and the normal one ``z``. Where fewer than `FEWEST` values are not 0,
     the interval holds 0: chance gives all of five the same sign in more than 5 % of cases.
 
-    The draws are the same each time: xorshift32 from a fixed seed.
+    The draws are the same each time.
 
     Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; Hesterberg, "What
-    Teachers Should Know About the Bootstrap", 2015, section 4.1; Marsaglia, "Xorshift RNGs", 2003.
+    Teachers Should Know About the Bootstrap", 2015, section 4.1.
     """
     count = len(values)
-    if not count:
+    if count < 2:
         return None, None, 0
     resamples = max(200, min(2000, _WORK // count))
     # The sum of large values is no double; of smaller ones it is, and a power of two changes no digit.
     unit = 1.0 if max(map(abs, values)) < 2.0**900 else 2.0**64
     scaled = [value / unit for value in values]
-    state = 2463534242
-    means: list[float] = []
-    for _ in range(resamples):
-        total = 0.0
-        for _ in range(count):
-            state ^= state << 13 & 0xFFFFFFFF
-            state ^= state >> 17
-            state ^= state << 5 & 0xFFFFFFFF
-            total += scaled[state * count >> 32]
-        means.append(total / count)
+    draw = random.Random(0)
+    means = [math.fsum(draw.choices(scaled, k=count)) / count for _ in range(resamples)]
     means.sort()
     center, wider = mean(scaled) or 0.0, _wider(count)
     found = (means[int(0.025 * resamples)], means[-int(0.025 * resamples) - 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -21,17 +22,19 @@ class GroupFigures(msgspec.Struct):
     """The rollouts of one task that have a reward.
 
     ``rewards`` are pairs of rollout index and reward, as they came; ``key`` is the prompt's (`Entry.key`).
+    ``spent`` has all rollouts, also those without a reward.
     """
 
     environment: str
     task: int
     key: int
     rewards: list[tuple[int, float]] = []
+    spent: list[Spent] = []
 
     @property
-    def ordered(self) -> list[float]:
+    def ordered(self) -> tuple[float, ...]:
         """The rewards in the order of the rollouts."""
-        return [reward for _, reward in sorted(self.rewards, key=lambda pair: pair[0])]
+        return tuple(reward for _, reward in sorted(self.rewards, key=itemgetter(0)))
 
     @property
     def mean(self) -> float:
@@ -49,6 +52,7 @@ class GroupFigures(msgspec.Struct):
 
 
 Groups = Mapping[tuple[str, int], GroupFigures]
+_FAILED, _UNREADABLE = OUTCOMES.index("failed"), OUTCOMES.index("unreadable")
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,67 +129,52 @@ def rows_of(
 
 def _unreadable(row: IndexedRow) -> bool:
     """A line that is no JSON: it is of no task, and its numbers are those of the line."""
-    return OUTCOMES[row.entry.outcome] == "unreadable"
+    return row.entry.outcome == _UNREADABLE
 
 
-def groups_in(run: Run, read: Reader = indexed) -> Groups:
-    """The rollouts of a run by environment and task."""
-    rows = (row for _, row in rows_of(run, read))
-    return _groups_of(rows, failures_as_zero=run.failures_as_zero)
+def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) -> tuple[RunFigures, Groups]:
+    """A run's figures, and its rollouts by environment and task.
 
-
-def _groups_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool) -> dict[tuple[str, int], GroupFigures]:
-    """Rollouts by environment and task. ``failures_as_zero``: failed ones count with a reward of 0."""
+    ``failures_as_zero``: failed rollouts count with a reward of 0.
+    """
+    outcomes = [0] * len(OUTCOMES)
+    input_tokens = output_tokens = turns = tool_calls = 0
+    durations = Total()
     groups: dict[tuple[str, int], GroupFigures] = {}
     for row in rows:
         entry = row.entry
-        if _unreadable(row):
+        outcomes[entry.outcome] += 1
+        input_tokens += entry.input_tokens
+        output_tokens += entry.output_tokens
+        turns += entry.turns
+        tool_calls += entry.tool_calls
+        if entry.duration_s > 0:
+            durations.add(entry.duration_s)
+        if entry.outcome == _UNREADABLE:
             continue  # it is of no task
         where = (entry.environment, entry.task)
         group = groups.get(where)
         if group is None:
             group = groups[where] = GroupFigures(entry.environment, entry.task, entry.key)
-        if entry.reward == entry.reward:
-            group.rewards.append((entry.rollout, entry.reward))
-        elif failures_as_zero and OUTCOMES[entry.outcome] == "failed":
+        reward = entry.reward if entry.reward == entry.reward else None
+        group.spent.append((reward, entry.output_tokens))
+        if reward is not None:
+            group.rewards.append((entry.rollout, reward))
+        elif failures_as_zero and entry.outcome == _FAILED:
             group.rewards.append((entry.rollout, 0.0))
-    return groups
-
-
-def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) -> tuple[RunFigures, Groups]:
-    """A run's figures, and its groups. ``failures_as_zero``: failed rollouts count with a reward of 0."""
-    totals: Counter[str] = Counter()
-    outcomes: Counter[str] = Counter()
-    durations = Total()
-    spent: dict[tuple[str, int], list[Spent]] = {}
-
-    def counted() -> Iterator[IndexedRow]:
-        for row in rows:
-            entry = row.entry
-            outcomes[OUTCOMES[entry.outcome]] += 1
-            totals["input_tokens"] += entry.input_tokens
-            totals["output_tokens"] += entry.output_tokens
-            totals["turns"] += entry.turns
-            totals["tool_calls"] += entry.tool_calls
-            if entry.duration_s > 0:
-                durations.add(entry.duration_s)
-            reward = entry.reward if entry.reward == entry.reward else None
-            spent.setdefault((entry.environment, entry.task), []).append((reward, entry.output_tokens))
-            yield row
-
-    groups = _groups_of(counted(), failures_as_zero=failures_as_zero)
-    rewards = [group.ordered for group in groups.values()]
+    # Of many tasks most have the rewards of another one: what comes of them is computed once.
+    rewards = Counter(group.ordered for group in groups.values())
     # A best reward of 7, or of -0.2, is no share of passes.
     shares = all(0 <= reward <= 1 for group in rewards for reward in group)
     scores = PassScores(steps(max(map(len, rewards), default=0)))
-    for group in rewards:
-        scores.add(group)
+    for group, times in rewards.items():
+        scores.add(group, times)
     kinds = Counter(group.kind for group in groups.values())
-    uses = _uses(spent)
+    uses = _uses(groups)
     return (
         RunFigures(
-            rollouts=outcomes.total(),
-            outcomes={name: outcomes[name] for name in OUTCOMES if outcomes[name]},
+            rollouts=sum(outcomes),
+            outcomes={name: count for name, count in zip(OUTCOMES, outcomes, strict=True) if count},
             mean_reward=scores.rewards.mean,
             mean_error=scores.rewards.standard_error,
             tasks=scores.tasks,
@@ -195,10 +184,10 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
             all_zero=kinds["zero"],
             all_equal=kinds["equal"],
             mixed=kinds["mixed"],
-            input_tokens=totals["input_tokens"],
-            output_tokens=totals["output_tokens"],
-            turns=totals["turns"],
-            tool_calls=totals["tool_calls"],
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            turns=turns,
+            tool_calls=tool_calls,
             mean_duration_s=durations.mean,
             useful=_share(uses.values()),
             useful_by_environment={name: _share([found]) for name, found in uses.items()},
@@ -207,12 +196,12 @@ def figures_of(rows: Iterable[IndexedRow], *, failures_as_zero: bool = False) ->
     )
 
 
-def _uses(spent: Mapping[tuple[str, int], list[Spent]]) -> dict[str, Counter[str]]:
+def _uses(groups: Groups) -> dict[str, Counter[str]]:
     """What became of the tokens of groups, by environment; a task with one rollout is no group."""
     found: dict[str, Counter[str]] = {}
-    for (environment, _), group in spent.items():
-        if len(group) > 1:
-            found.setdefault(environment, Counter()).update(token_uses(group))
+    for group in groups.values():
+        if len(group.spent) > 1:
+            found.setdefault(group.environment, Counter()).update(token_uses(group.spent))
     return found
 
 

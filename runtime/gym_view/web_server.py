@@ -22,6 +22,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files import MAX_LINE_BYTES
 from gym_runtime.own_files import open_own, private_folder
@@ -41,11 +42,10 @@ from gym_view.index import (
 )
 from gym_view.indexing import IndexProgress
 from gym_view.labels import decode_labelled, load_labels, put_label
-from gym_view.page_figures import page_figures
+from gym_view.page_figures import page_figures_and_means
 from gym_view.row import card_json
 from gym_view.row_fields import column, figures_in
-from gym_view.run_comparison import compare
-from gym_view.run_figures import groups_in
+from gym_view.run_comparison import Means, compare
 from gym_view.run_files import Run, describe, find_runs
 from gym_view.search import offsets_of
 from gym_view.vocabulary import Vocabulary
@@ -53,6 +53,7 @@ from gym_view.vocabulary import Vocabulary
 HOST = "127.0.0.1"
 MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
 MAX_MATCHES = 100_000
+KEPT_RUNS = 16
 Computed = TypeVar("Computed")
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
@@ -107,6 +108,7 @@ class ViewerServer:
         self._vocabulary = vocabulary
         self._indexer = indexer
         self._runs: dict[str, Run] = {}
+        self._known = _Figures()
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     def routes(self) -> list[web.RouteDef]:
@@ -215,7 +217,7 @@ class ViewerServer:
     async def _figures(self, request: web.Request) -> web.Response:
         """The page's figures of a run, as far as it is indexed."""
         run = await self._run(request.match_info["run"])
-        return _json(await self._computed(_figures_of, run, _state(run)))
+        return _json(await self._computed(self._known.of, run, _state(run)))
 
     async def _fields(self, request: web.Request) -> web.Response:
         """The fields of a run's rows: every row is read."""
@@ -225,10 +227,7 @@ class ViewerServer:
     async def _labels(self, request: web.Request) -> web.Response:
         """What a person says of a run's rollouts."""
         run = await self._run(request.match_info["run"])
-        try:
-            return _json(msgspec.json.encode(await anyio.to_thread.run_sync(load_labels, run.rollouts)))
-        except UsageError as error:
-            raise web.HTTPConflict(text=f"{error}\n") from None
+        return _json(msgspec.json.encode(await anyio.to_thread.run_sync(load_labels, run.rollouts)))
 
     async def _label(self, request: web.Request) -> web.Response:
         """Store what a person says of one rollout."""
@@ -238,8 +237,6 @@ class ViewerServer:
             await self._computed(put_label, run.rollouts, said)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise web.HTTPBadRequest(text=f"this is no label: {error}\n") from None
-        except UsageError as error:
-            raise web.HTTPConflict(text=f"{error}\n") from None
         return _json(b"null")
 
     async def _column(self, request: web.Request) -> web.Response:
@@ -251,7 +248,7 @@ class ViewerServer:
     async def _compare(self, request: web.Request) -> web.Response:
         """The comparison of the runs ``a`` and ``b``, as far as they are indexed."""
         a, b = [await self._run(request.query.get(name, "")) for name in ("a", "b")]
-        return _json(await self._computed(_comparison_of, a, _state(a), b, _state(b)))
+        return _json(await self._computed(self._known.compared, a, _state(a), b, _state(b)))
 
     async def _computed(self, compute: Callable[..., Computed], *given: Any) -> Computed:
         return await anyio.to_thread.run_sync(compute, *given, limiter=self._one_at_a_time)
@@ -261,7 +258,10 @@ class ViewerServer:
             await self.find()
         if name not in self._runs:
             raise web.HTTPNotFound(text=f"there is no run {name}\n")
-        return self._runs[name]
+        run = self._runs[name]
+        if not run.rollouts.is_file():
+            raise web.HTTPConflict(text=f"{run.rollouts} is not there any more\n")
+        return run
 
     async def _file(self, request: web.Request) -> Path:
         run = await self._run(request.match_info["run"])
@@ -327,12 +327,31 @@ def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-# The state is a part of the key: the same run in the same state has the same figures.
-@lru_cache(maxsize=64)
-def _figures_of(run: Run, state: object) -> bytes:
-    return msgspec.json.encode(page_figures(run, _indexed))
+class _Figures:
+    """Figures of the last runs, each in its last state, and what a comparison needs of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Run, tuple[object, bytes, Means]] = {}
+
+    def of(self, run: Run, state: object) -> bytes:
+        return self._read(run, state)[1]
+
+    def compared(self, a: Run, state_a: object, b: Run, state_b: object) -> bytes:
+        means = self._read(a, state_a)[2], self._read(b, state_b)[2]
+        return msgspec.json.encode(compare(*means))
+
+    def _read(self, run: Run, state: object) -> tuple[object, bytes, Means]:
+        known = self._known.pop(run, None)
+        if known is None or known[0] != state:
+            figures, means = page_figures_and_means(run, _indexed)
+            known = state, msgspec.json.encode(figures), means
+        self._known[run] = known
+        if len(self._known) > KEPT_RUNS:
+            del self._known[next(iter(self._known))]
+        return known
 
 
+# The state is a part of the key: the same run in the same state has the same fields.
 @lru_cache(maxsize=64)
 def _fields_of(run: Run, state: object) -> bytes:
     return msgspec.json.encode(figures_in(run))
@@ -340,11 +359,6 @@ def _fields_of(run: Run, state: object) -> bytes:
 
 def _column_of(rows: Path, name: str, start: int) -> bytes:
     return msgspec.json.encode(list(column(rows, name, start)))
-
-
-@lru_cache(maxsize=16)
-def _comparison_of(a: Run, state_a: object, b: Run, state_b: object) -> bytes:
-    return msgspec.json.encode(compare(groups_in(a, _indexed), groups_in(b, _indexed)))
 
 
 def _indexed(rows: Path) -> Iterator[IndexedRow]:
@@ -357,6 +371,19 @@ def _indexed(rows: Path) -> Iterator[IndexedRow]:
         at += len(part.records)
         more = part.more_bytes > 0
     return read_index(b"".join(found))
+
+
+@web.middleware
+async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The page is told in a line what is in the way, such as a file that we may not read any more."""
+    try:
+        return await handler(request)
+    except UsageError as error:
+        raise web.HTTPConflict(text=f"{error}\n") from None
+    except ConnectionError:  # it is the page that has gone
+        raise
+    except OSError as error:
+        raise web.HTTPConflict(text=f"{error.filename} cannot be read: {error.strerror}\n") from None
 
 
 def _json(body: bytes) -> web.Response:
@@ -397,7 +424,7 @@ async def serve(
             await anyio.to_thread.run_sync(find)
         async with _indexer() as indexer:
             server = ViewerServer(find, indexer, system, vocabulary)
-            app = web.Application(middlewares=[access.middleware])
+            app = web.Application(middlewares=[access.middleware, _told])
             app.on_response_prepare.append(access.protect)
             app.add_routes(server.routes())
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=headers_s)

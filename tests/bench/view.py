@@ -152,6 +152,10 @@ class Viewing:
         self.process.terminate()
         await self.process.wait()
 
+    def cpu_s(self) -> float:
+        used = psutil.Process(self.process.pid).cpu_times()
+        return used.user + used.system
+
     def memory(self) -> int:
         return memory_bytes(psutil.Process(self.process.pid))
 
@@ -223,8 +227,21 @@ async def many(chromium: Chromium, path: Path) -> list[list[object]]:
         held = heap["usedSize"] + heap.get("backingStorageSize", 0)
         server = viewing.memory()
         assert not page.problems, page.problems
+    async with Viewing(path) as viewing, chromium.page() as page:
+        figures: list[list[object]] = []
+        run = path.stem
+        for name, at, ready in (
+            ("figures of all rows", f"/run/{run}", ".tiles"),
+            ("compared with itself", f"/compare?a={run}&b={run}", ".verdict-two"),
+        ):
+            start_s, start_cpu_s = time.perf_counter(), viewing.cpu_s()
+            await page.goto(f"{viewing.url}#{at}")
+            await page.until(f"document.querySelector('{ready}')", 300)
+            took_s, cpu_s = time.perf_counter() - start_s, viewing.cpu_s() - start_cpu_s
+            figures.append([f"  {name}", f"{took_s:.2f} s", f"{cpu_s:.2f} s CPU of the server"])
     return [
         [f"{count} rows: filter, filter and sort, sort all", " ms, ".join(times) + " ms", ""],
+        *figures,
         ["  memory of the tab (objects and buffers)", f"{held / 2**20:.0f} MiB", ""],
         ["  memory of the server", f"{server / 2**20:.0f} MiB", ""],
     ]

@@ -81,7 +81,15 @@ async def test_the_page_of_a_run_has_the_parts_of_its_rewards(chromium: Chromium
             "weights 0, 3 rollouts: mean 0.5 ± 0",
             "weights 1, 2 rollouts: mean 0.5 ± 0",
         ]
+        # What came since is not in these figures, and is when they are asked for again.
+        with (tmp_path / "sea.jsonl").open("a") as file:
+            file.write(row(5) + "\n")
+        await page.until("document.querySelector('.made')?.innerText.includes('1 rollout came since')")
+        assert "0.5 ± 0.18" in await page.text(".parts")
+        await page.click(".made button")
+        await page.until("document.querySelector('.parts').innerText.includes('0.625 ± 0.19')")
+        assert "came since" not in await page.text("main")
         await page.eval(
             "[...document.querySelectorAll('.others a')].find((e) => e.innerText === 'tides').click()"
         )
-        await page.until("document.querySelectorAll('.line-at').length === 2")
+        await page.until("document.querySelectorAll('.line-at').length === 3")

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from browser.chromium import Chromium
 from browser.test_pages import opened, to
+from gym_view.web_server import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 EARLIER = {"label": "wrong", "note": "right", "rollout_id": "earlier.0.2"}
@@ -78,6 +79,45 @@ async def test_a_list_follows_the_label_that_it_is_filtered_by(
         # What is typed now is not stored yet.
         await page.fill(".label [name=label]", "right after all")
         assert await page.text(".label small") == ""
+
+
+async def test_what_another_tab_has_stored_is_shown_and_not_overwritten(
+    chromium: Chromium, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copy(runs / "quiz-a.jsonl", tmp_path / "quiz.jsonl")
+    at = "#/run/quiz/rollouts/0.1"
+    state = "document.querySelector('.label small').innerText"
+    async with serve([tmp_path]) as access, chromium.page() as one, chromium.page() as other:
+        for page in (one, other):
+            await page.goto(access.url)
+            await page.until("document.querySelector('.runs td .reward')")
+            await to(page, at, "document.querySelector('form.label')")
+        await one.fill(".label [name=label]", "good")
+        await one.press("Tab")
+        await one.until(f"{state} === 'stored'")
+        # Only what is changed is stored: the label of the other tab stays, and comes.
+        await other.fill(".label [name=note]", "clear")
+        await other.press("Tab")
+        await other.until(f"{state} === 'stored'")
+        assert await other.eval("document.querySelector('.label [name=label]').value") == "good"
+        await one.fill(".label [name=note]", "not so")
+        await one.press("Tab")
+        await one.until(f"{state}.startsWith('Another tab has changed this note to “clear”. Yours is not')")
+        assert _stored(tmp_path / "quiz_labels.json")["note"] == "clear"
+        # What was typed stands there yet.
+        assert await one.eval("document.querySelector('.label [name=note]').value") == "not so"
+        await one.eval("document.querySelector('form.label').requestSubmit()")
+        await one.until(f"{state} === 'stored'")
+        assert _stored(tmp_path / "quiz_labels.json")["note"] == "not so"
+        # Who has left the rollout is told, too.
+        await other.eval("window.alert = (text) => { window.told = text }")
+        await other.fill(".label [name=note]", "a long thought")
+        await to(other, "#/run/quiz/rollouts", "window.told")
+        assert "changed this note to “not so”" in (told := await other.eval("window.told"))
+        assert "a long thought" in told
+        assert _stored(tmp_path / "quiz_labels.json")["note"] == "not so"
+        # The browser itself reports the refused requests.
+        assert all("409" in problem for page in (one, other) for problem in page.problems)
 
 
 def _stored(path: Path) -> dict[str, str]:

@@ -50,8 +50,8 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_failure_is_no_reward_and_both_figures_are_there(files: tuple[Path, Path]) -> None:
     rollouts, job = files
-    found, alone = harbor_jobs.compared(Run(id="ours", rollouts=rollouts), job)
-    assert alone == (0, 1)
+    found, alone, names = harbor_jobs.compared(Run(id="ours", rollouts=rollouts), job)
+    assert (alone, names) == ((0, 1), ["reward"])
     assert [(one.task, one.ours, one.theirs, one.ours_as_zero, one.theirs_as_zero) for one in found] == [
         ("differs", 1.0, 0.0, 1.0, 0.0),
         ("ours-failed", None, 0.0, 0.0, 0.0),
@@ -71,6 +71,36 @@ def test_the_command(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str
     assert run(["compare", rollouts, job, "--json"]) == 0
     means = json.loads(capsys.readouterr().out)["means"]
     assert means == {"judged": [1.0, 1 / 3], "failures_as_zero": [0.75, 0.25]}
+
+
+def test_which_of_several_rewards_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, rollouts = tmp_path / "job", tmp_path / "ours.jsonl"
+    job.mkdir()
+    (job / "result.json").write_text("{}")
+    row: dict[str, Any] = {
+        "responses_create_params": {"input": []},
+        "harbor": {"path": "one"},
+        "reward": 1.0,
+    }
+    rollouts.write_text(json.dumps(row) + "\n")
+    # A single one is read by whatever name, and that is said.
+    trial(job, "one", {"accuracy": 0.5})
+    compare = ["compare", str(rollouts), str(job)]
+    assert run(compare) == 0
+    assert "Harbor (accuracy)" in capsys.readouterr().out
+    trial(job, "one", {"accuracy": 0.5, "style": 0.25}, 1)
+    assert run(compare) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "have no reward 'reward'; --reward-key NAME says which: accuracy, style" in said
+    assert run([*compare, "--reward-key", "accuracy", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["reward_names"], found["tasks"][0]["theirs"]) == (["accuracy"], 0.5)
+    # A trial without the one that was named was not judged by it.
+    assert run([*compare, "--reward-key", "style"]) == 0
+    assert "not judged: one: no reward 'style'" in capsys.readouterr().out
+    assert run([*compare, "--reward-key", "speed"]) == 2
+    assert "no reward 'speed'" in " ".join(capsys.readouterr().err.split())
+    assert run(["compare", str(rollouts), str(rollouts), "--reward-key", "style"]) == 2
 
 
 def test_what_is_no_job_and_what_cannot_be_read(files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -50,6 +50,18 @@ def test_a_run_is_drawn_by_task_environment_and_ending(tmp_path: Path) -> None:
     assert (found.rated, found.run.rollouts, found.run.mixed) == (3, 5, 1)
 
 
+def test_a_line_that_is_no_row_is_no_rollout_of_a_task_without_a_name(tmp_path: Path) -> None:
+    usage: dict[str, Any] = {"response": {"usage": {"output_tokens": 30}}}
+    found = run(tmp_path, [row(1, 0, "", reward=1.0, **usage)], [])
+    with found.rollouts.open("a") as file:
+        file.write("no json\n")  # the second line, so it has the number 1
+    figures = page_figures(found)
+    assert [(one.task, one.tokens) for one in figures.tasks] == [(1, 30.0)]
+    assert [(one.environment, one.rollouts) for one in figures.environments] == [("", 1)]
+    assert figures.run.useful is None  # a single rollout is no group
+    assert figures.run.outcomes == {"completed": 1, "unreadable": 1}
+
+
 def test_pass_at_1_of_tasks_is_that_of_the_run(tmp_path: Path) -> None:
     rewards = ((0.5, 1.0), (1.0, 0.5), (0.0, 1.0), (0.0, 0.0))
     rows = [

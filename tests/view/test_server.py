@@ -239,6 +239,51 @@ async def test_hostile_lines_are_rows_too(tmp_path: Path) -> None:
         assert int(headers["X-Rows-Bytes"]) - int(headers["X-Indexed-Bytes"]) == len(row(3)) - 9
 
 
+@pytest.mark.parametrize("instead", [Path.unlink, Path.mkdir, os.mkfifo], ids=["gone", "folder", "pipe"])
+async def test_a_file_that_goes_while_it_is_looked_at_is_told_of(
+    tmp_path: Path, instead: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(row(0))
+    async with viewing(tmp_path) as client:
+        await client.records("a")
+        path.unlink()
+        if instead is not Path.unlink:
+            instead(path)
+        with anyio.fail_after(15):
+            for asked in (
+                "a/rollouts.idx?from=0",
+                "a/figures.json",
+                "a/fields.json",
+                "a/labels.json",
+                "a/rollouts.card?from=0&size=9",
+                "compare.json?a=a&b=a",
+            ):
+                status, said, _ = await client.get(f"/data/{asked}")
+                assert (status, said) == (409, f"{path} is not there any more\n".encode()), asked
+
+
+async def test_a_folder_that_is_emptied_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    async with viewing(tmp_path) as client:
+        (tmp_path / "a.jsonl").unlink()
+        status, said, _ = await client.get("/data/b/figures.json")
+        assert (status, b"there are no rollouts in" in said) == (409, True)
+
+
+async def test_a_file_that_may_not_be_read_any_more_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(row(0))
+    async with viewing(tmp_path) as client:
+        await client.records("a")
+        # The tests may run as root, who may read everything; a name that is too long is refused to all.
+        monkeypatch.setattr(web_server, "index_path", lambda _: tmp_path / ("x" * 300))
+        status, said, _ = await client.get("/data/a/figures.json")
+        assert (status, b"cannot be read: File name too long" in said) == (409, True)
+
+
 async def test_a_text_is_found_where_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     said = [f'call "{number}" é' for number in range(50)]

@@ -233,6 +233,21 @@ def test_what_stands_twice_counts_once_and_a_torn_line_is_told(
         assert said == notes
 
 
+def test_one_task_does_not_tell_which_run_is_better(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    for path, reward in zip(files, (0.0, 1.0), strict=True):
+        Path(path).write_text("".join(json.dumps(row(0, k, reward)) + "\n" for k in range(8)))
+    assert run(["compare", *files]) == 0
+    said = capsys.readouterr().out
+    assert "difference +1 over 1 task: one task cannot tell which run is better\n" in said
+    assert "1 better, 0 equal, 0 worse  (tasks joined by task index)\n" in said
+    assert run(["compare", *files, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["comparison"]
+    assert (found["difference"], found["low"], found["high"]) == (1.0, None, None)
+
+
 def test_rewards_whose_difference_is_no_number_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -223,16 +223,21 @@ export class Run {
     return this.labels.value;
   }
 
-  // Store a label; only a server can.
+  // Store a label; only a server can. It counts at once: the next one replaces it.
   async putLabel(said) {
-    await get(`data/${encodeURIComponent(this.id)}/labels.json`, { method: "POST", keepalive: true, headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) });
-    await this.loadLabels();
+    this.labels.value = { ...this.labels.value, [said.rollout]: said };
+    try {
+      await get(`data/${encodeURIComponent(this.id)}/labels.json`, { method: "POST", keepalive: true, headers: { "Content-Type": "application/json" }, body: JSON.stringify(said) });
+    } finally {
+      await this.loadLabels();
+    }
     for (const name of ["label", "note"]) if (this.columns.further.delete(name)) await this.fetchField(name);
     this.version.value++; // a list that is filtered by it is another one now
   }
 
-  // The fields of all rows with their figures (gym_view/row_fields.py); the rows are read for it, once.
-  fields() {
+  // The fields of all rows with their figures (gym_view/row_fields.py); the rows are read for it, once, or `again`.
+  fields(again) {
+    if (again) this.asked = null;
     this.asked ??= (this.about?.chunks ? this.exported("fields.json").then(parsed) : get(`data/${encodeURIComponent(this.id)}/fields.json`).then((answer) => answer.json())).catch((error) => {
       this.asked = null;
       throw error;

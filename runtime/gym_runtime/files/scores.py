@@ -70,16 +70,16 @@ class PassScores:
         self.rewards = Clusters()
         self.tasks = 0
 
-    def add(self, rewards: Sequence[float]) -> None:
-        """Take one group in; its rewards are in the order of its rollouts. It may have none."""
-        self.tasks += 1
-        self.rewards.add(rewards)
+    def add(self, rewards: Sequence[float], times: int = 1) -> None:
+        """Take ``times`` equal groups in; rewards, if there are any, in the order of the rollouts."""
+        self.tasks += times
+        self.rewards.add(rewards, times)
         for k, passes in self._passes.items():
             first = mean(rewards[:k])
             if first is not None:
-                self._firsts[k].add((first,))
+                self._firsts[k].add((first,), times)
             if len(rewards) >= k:
-                passes.add((group_pass(rewards, k),))
+                passes.add((group_pass(rewards, k),), times)
 
     @property
     def groups(self) -> int:

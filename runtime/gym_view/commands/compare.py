@@ -13,7 +13,7 @@ from rich.table import Table
 from gym_view import harbor_jobs
 from gym_view.indexing import indexed
 from gym_view.once import rollouts_once
-from gym_view.run_comparison import Comparison, Pair
+from gym_view.run_comparison import Comparison, Pair, means_of
 from gym_view.run_comparison import compare as compared
 from gym_view.run_figures import Groups, RunFigures, figures_of, rows_of
 from gym_view.run_files import Run, has_rollouts, one_file
@@ -21,20 +21,31 @@ from gym_view.run_files import Run, has_rollouts, one_file
 SHOWN_TASKS = 20
 
 
-def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: FailuresAsZero = False) -> int:
+def compare(
+    a: Path,
+    b: Path,
+    /,
+    *,
+    json: AsJson = False,
+    failures_as_zero: FailuresAsZero = False,
+    reward_key: str = "",
+) -> int:
     """Compare two runs task by task: which is better, by how much, and which tasks flipped.
 
     Args:
         a: Rollouts of the first run, or a folder with one run.
         b: Those of the second; of a run of harbor:PATH, also the folder of a job of Harbor's own runner.
+        reward_key: Which reward of Harbor's trials is read where they have several; by default reward.
     """
     if harbor_jobs.is_job(b):
-        return _beside_harbor(one_file(a), b, json=json)
+        return _beside_harbor(one_file(a), b, reward_key, json=json)
+    if reward_key:
+        raise UsageError(f"--reward-key is for a job of Harbor's own runner, which {b} is not")
     a, b = one_file(a), one_file(b)
     (one, groups_a), (other, groups_b) = (
         _figures(path, failures_as_zero=failures_as_zero) for path in (a, b)
     )
-    result = compared(groups_a, groups_b)
+    result = compared(means_of(groups_a), means_of(groups_b))
     if not result.pairs:
         raise UsageError(f"{a} and {b} have no task in common with a verdict in both")
     if json:
@@ -52,8 +63,8 @@ def compare(a: Path, b: Path, /, *, json: AsJson = False, failures_as_zero: Fail
     return 0
 
 
-def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
-    found, alone = harbor_jobs.compared(Run(id=a.stem, rollouts=a), job)
+def _beside_harbor(a: Path, job: Path, reward_key: str, *, json: bool) -> int:
+    found, alone, names = harbor_jobs.compared(Run(id=a.stem, rollouts=a), job, reward_key)
     judged = harbor_jobs.mean(one.ours for one in found), harbor_jobs.mean(one.theirs for one in found)
     as_zero = (
         harbor_jobs.mean(one.ours_as_zero for one in found),
@@ -62,10 +73,11 @@ def _beside_harbor(a: Path, job: Path, *, json: bool) -> int:
     if json:
         means = {"judged": judged, "failures_as_zero": as_zero}
         whole = {"rollouts": str(a), "job": str(job), "means": means, "tasks": found, "only_in_one": alone}
-        terminal.print_json(whole)
+        terminal.print_json({**whole, "reward_names": names})
         return 0
     table = Table(box=None, pad_edge=False, header_style="")
-    for title in ("", a.stem, "Harbor"):
+    read = "" if names in ([], ["reward"]) else f" ({formatting.shorten(', '.join(names), 40)})"
+    for title in ("", a.stem, f"Harbor{read}"):
         table.add_column(title, justify="right" if title else "left")
 
     def shown(*means: float | None) -> list[str]:
@@ -102,24 +114,28 @@ def _print(names: tuple[str, str], one: RunFigures, other: RunFigures, result: C
         table.add_row(name, first, second)
     console.print(table)
     console.print()
-    if result.difference is None or result.low is None or result.high is None:
+    if result.difference is None:
         console.print("a difference of rewards is larger than a number can be")
         return
-    said = (
-        "better"
-        if result.low > 0
-        else "worse"
-        if result.high < 0
-        else "no different, as far as these tasks tell"
-    )
-    console.print(
-        f"difference {result.difference:+.4g} over {counted(len(result.pairs), 'task')}, 95 % interval "
-        f"{result.low:+.4g} to {result.high:+.4g}: {names[1]} is {said}"
-    )
+    said = f"difference {result.difference:+.4g} over {counted(len(result.pairs), 'task')}"
+    if result.low is None or result.high is None:
+        console.print(f"{said}: one task cannot tell which run is better")
+    else:
+        verdict = (
+            "better"
+            if result.low > 0
+            else "worse"
+            if result.high < 0
+            else "no different, as far as these tasks tell"
+        )
+        console.print(
+            f"{said}, 95 % interval {result.low:+.4g} to {result.high:+.4g}: {names[1]} is {verdict}"
+        )
     console.print(
         f"{result.wins:,} better, {result.ties:,} equal, {result.losses:,} worse"
         + (f"; only in one: {result.only_a:,} and {result.only_b:,}" if result.only_a + result.only_b else "")
-        + f"  (tasks joined by {result.joined_by}; bootstrap over tasks, {result.resamples:,} draws)"
+        + f"  (tasks joined by {result.joined_by}"
+        + (f"; bootstrap over tasks, {result.resamples:,} draws)" if result.resamples else ")")
     )
     if result.other_prompts:
         console.print(

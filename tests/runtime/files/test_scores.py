@@ -41,6 +41,19 @@ def test_scores_over_groups_by_their_definition(groups: list[list[float]]) -> No
         assert scores.mean_of_first[k] == pytest.approx(statistics.fmean(means))
 
 
+@given(st.lists(st.tuples(st.lists(st.floats(0, 1), max_size=6), st.integers(1, 4)), max_size=6))
+def test_equal_groups_are_taken_in_at_once(groups: list[tuple[list[float], int]]) -> None:
+    at_once, one_by_one = PassScores([1, 2, 4]), PassScores([1, 2, 4])
+    for group, times in groups:
+        at_once.add(group, times)
+        for _ in range(times):
+            one_by_one.add(group)
+    for name in ("pass_at", "pass_error", "pass_tasks", "mean_of_first", "mean_of_first_error", "tasks"):
+        assert getattr(at_once, name) == getattr(one_by_one, name)
+    for name in ("mean", "standard_error", "clusters", "count"):
+        assert getattr(at_once.rewards, name) == getattr(one_by_one.rewards, name)
+
+
 def test_no_groups_no_scores() -> None:
     scores = PassScores(steps(0))
     assert (scores.pass_at, scores.mean_of_first, scores.groups) == ({}, {}, 0)

@@ -78,5 +78,5 @@ function Against({ a, b, answer: { result, error } = {} }) {
   if (error || result === null) return html`<span class="quiet">${error || "not in this export"}</span>`;
   if (!result) return html`<span class="quiet">…</span>`;
   const { difference, low, high } = result, sure = low > 0 ? "good" : high < 0 ? "bad" : "quiet";
-  return difference === null ? html`<span class="quiet">no task in common</span>` : html`<a class=${sure} href=${format(["compare"], { a: a.id, b: b.id })} title="95 % interval, over tasks">${difference > 0 ? "+" : ""}${reward(difference)} <small>${reward(low)} to ${reward(high)}</small></a>`;
+  return difference === null ? html`<span class="quiet">no task in common</span>` : html`<a class=${sure} href=${format(["compare"], { a: a.id, b: b.id })} title="95 % interval, over tasks">${difference > 0 ? "+" : ""}${reward(difference)} <small>${low === null ? "one task" : `${reward(low)} to ${reward(high)}`}</small></a>`;
 }

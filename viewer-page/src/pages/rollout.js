@@ -144,7 +144,7 @@ function Label({ run, i, id }) {
   const save = ({ currentTarget: at }) => {
     const { label, note } = Object.fromEntries(new FormData(at.form ?? at));
     if (label === (mine.label ?? "") && note === (mine.note ?? "")) return;
-    run.putLabel({ rollout, label, note, rollout_id: id }).then(() => say("stored"), ({ message }) => say(message));
+    run.putLabel({ rollout, label, note, rollout_id: id, was: { label: mine.label, note: mine.note } }).then(() => say("stored"), ({ message }) => (at.isConnected ? say : alert)(at.isConnected ? message : `${rollout}: ${message}\n${label}\n${note}`));
   };
   // What is typed stays while an earlier part of it is being stored: the fields have their first values only.
   return html`<form class="label" key=${`${rollout} ${id}`} onInput=${() => say("")} onSubmit=${(event) => (event.preventDefault(), save(event))} aria-label="Your label">

@@ -63,18 +63,20 @@ const AUTOMATIC_BYTES = 64e6; // the fields of larger runs are read when they ar
 // What the reward is made of, and what else the rows say.
 function Fields({ run, to }) {
   const [found, set] = useState(null), [error, fail] = useState(""), size = Object.values(run.about?.parts ?? {}).reduce((sum, part) => sum + part.bytes, 0);
-  const [wanted, want] = useState(size <= AUTOMATIC_BYTES);
+  const [wanted, want] = useState(size <= AUTOMATIC_BYTES ? 1 : 0), since = found && run.figures.value.run.rollouts - found.rollouts;
   useEffect(() => {
-    if (wanted) run.fields().then(set, ({ message }) => fail(message));
+    if (wanted) run.fields(wanted > 1).then(set, ({ message }) => fail(message));
   }, [run, wanted]);
   if (error) return html`<p class="banner bad" role="alert">${error}</p>`;
-  if (!wanted) return html`<p class="made"><button onClick=${() => want(true)}>Read the fields of all rows</button> <span class="quiet">${bytes(size)}</span></p>`;
+  // They are read once: the page says of how many rows that are new they do not tell.
+  const ask = html`<p class="made"><button onClick=${() => want(wanted + 1)}>Read the fields of all rows</button> <span class="quiet">${found ? `${plural(since, "rollout")} came since` : bytes(size)}</span></p>`;
+  if (!wanted) return ask;
   const { fields = [], versions = [] } = found ?? {};
   if (!fields.length && versions.length < 2) return null;
   const short = ({ name }) => name.slice(name.indexOf(".") + 1), parts = fields.filter(({ name }) => name.startsWith("components.")), others = fields.filter((one) => !parts.includes(one) && (one.mean !== null || Object.keys(one.texts).length));
   const quote = (text) => (/^[^\s",*]+$/.test(text) ? text : JSON.stringify(text));
   const rated = versions.map(({ mean }) => mean).filter((mean) => mean !== null);
-  return html`<div class="charts further">
+  return html`${since > 0 ? ask : null}<div class="charts further">
     ${versions.length > 1 ? html`<section class="chart steps"><h2>Does training help?</h2><p class="quiet">Mean reward by the version of the weights that sampled last, with standard errors.</p>
       <${Line} low=${Math.min(0, ...rated)} high=${Math.max(1, ...rated)} format=${reward} labels=${[versions[0].version, versions.at(-1).version]} points=${versions.map(({ version, mean, error, rollouts }) => ({
         value: mean, error, href: to(""), title: `weights ${version}, ${plural(rollouts, "rollout")}: mean ${rewardError(mean, error)}` }))} /></section>` : null}
