@@ -24,8 +24,14 @@ class OutputLayer:
     model_runner: Any
 
     def pack_output_layer(self) -> None:
-        """Pack the output layer's weights as they are now. Idempotent."""
-        kind = import_module("vllm.model_executor.layers.vocab_parallel_embedding").ParallelLMHead
+        """Pack the output layer's weights as they are now. Idempotent.
+
+        Raises:
+            TypeError: they are quantized, and packing them twice would spoil them.
+        """
+        layers = import_module("vllm.model_executor.layers.vocab_parallel_embedding")
         for layer in self.model_runner.get_model().modules():
-            if isinstance(layer, kind):
+            if isinstance(layer, layers.ParallelLMHead):
+                if not isinstance(layer.quant_method, layers.UnquantizedEmbeddingMethod):
+                    raise TypeError("the output layer is quantized")
                 layer.quant_method.process_weights_after_loading(layer)
