@@ -109,11 +109,14 @@ class StoredCurriculum:
         """
         # One at a time: an observation must not be forgotten before it is in the stored state.
         async with self._storing:
-            waiting, self._waiting = self._waiting, []
+            # What is not stored yet waits on, also where this call is cancelled.
+            stored = self._number
             if whole:
                 await self._store_state()
-            for number, seen in () if whole else waiting:
+            for number, seen in () if whole else tuple(self._waiting):
                 await self._bus.append(f"{self._subject}.{number}", msgspec.msgpack.encode(seen))
+                stored = number
+            self._waiting = [one for one in self._waiting if one[0] > stored]
 
     async def _store_state(self) -> None:
         stored = _Stored(self._curriculum.state(), self._number, self._newest)

@@ -427,3 +427,32 @@ async def test_a_call_that_was_cancelled_while_its_state_was_stored_is_no_other_
         again = Posterior(3)
         await StoredCurriculum(again, here.gym.driver.bus, "exp").load()
         assert len(again.rates(evidence=1.0)) == 3
+
+
+class HungBus(LateBus):
+    """A bus whose broker does not answer while ``hung`` is set, and stores nothing."""
+
+    hung = False
+
+    async def append(self, *arguments: Any, **keywords: Any) -> Any:
+        if self.hung:
+            await anyio.sleep_forever()
+        return await self._bus.append(*arguments, **keywords)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_what_was_seen_is_stored_later_where_storing_it_was_cancelled(whole: bool) -> None:
+    async with running() as here:
+        bus = HungBus(here.gym.driver.bus)
+        stored = StoredCurriculum(Posterior(3), cast("Bus", bus), "exp")
+        bus.hung = True
+        stored.observe(Seen(task=0, rewards=[1.0]))
+        stored.observe(Seen(task=1, rewards=[1.0]))
+        with anyio.move_on_after(0.05):
+            await stored.store(whole=whole)
+        bus.hung = False
+        stored.observe(Seen(task=2, rewards=[1.0]))
+        await stored.store(whole=False)
+        again = Posterior(3)
+        await StoredCurriculum(again, here.gym.driver.bus, "exp").load()
+        assert [task for task, _ in again.rates(evidence=1.0)] == [0, 1, 2]

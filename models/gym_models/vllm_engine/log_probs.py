@@ -25,11 +25,11 @@ one, where the first is nearly certain."""
 
 
 class _Params(msgspec.Struct):
-    temperature: float = 1.0
+    temperature: float | None = None
 
 
 class _Request(msgspec.Struct):
-    sampling_params: _Params
+    sampling_params: _Params = msgspec.field(default_factory=_Params)
 
 
 class _Top(msgspec.Struct):
@@ -58,7 +58,7 @@ _decode_completion = msgspec.json.Decoder(_Completion).decode
 
 def another_temperature(generate_request: bytes) -> bool:
     """Whether a completion is sampled at a temperature at which the mode matters."""
-    return _decode_request(generate_request).sampling_params.temperature not in (0.0, 1.0)
+    return _decode_request(generate_request).sampling_params.temperature not in (None, 0.0, 1.0)
 
 
 async def warn_of_raw(model: str, url: str, post: Callable[[bytes], Awaitable[Answer]]) -> None:

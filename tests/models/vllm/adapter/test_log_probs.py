@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from gym_faces.dialects import chat_request
 from gym_models.vllm import Adapter
+from gym_models.vllm_engine.log_probs import another_temperature
 from models.model_calls import context, model_call
 from models.vllm.adapter.adapters import settings
 from stubs.stub_vllm import StubVllm
@@ -36,6 +40,11 @@ async def test_log_probabilities_of_what_was_sampled_from_are_no_news(
         await said(stub, 0.7)
     assert "logprobs" not in "".join(capfd.readouterr())
     assert stub.asked.count(CHAT) == 2
+
+
+@pytest.mark.parametrize("params", [{}, {"sampling_params": {}}, {"sampling_params": {"temperature": None}}])
+def test_a_rendering_may_leave_the_temperature_out(params: dict[str, Any]) -> None:
+    assert not another_temperature(json.dumps({"token_ids": [1], **params}).encode())
 
 
 async def test_a_server_is_asked_nothing_where_both_are_the_same() -> None:
