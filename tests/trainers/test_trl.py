@@ -54,7 +54,7 @@ WHOLE = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 def test_an_engines_own_defaults_do_not_narrow_what_the_trainer_takes_for_the_whole_distribution() -> None:
     """vLLM takes what a request leaves out from the model's ``generation_config.json``.
 
-    Qwen2.5's has a top_p of 0.8, a top_k of 20 and a repetition_penalty of 1.1.
+    Those of Qwen2.5's instruct models narrow all three.
     """
     for unlimited in ({"top_k": -1}, {"top_k": None, "top_p": None}, {"min_p": 0.0}):
         sampling = sampled_as(RolloutSettings(), arguments(**unlimited)).sampling
