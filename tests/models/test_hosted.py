@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http.server import ThreadingHTTPServer
 
 import pytest
 from gym_models import hosted
@@ -11,10 +12,13 @@ from gym_runtime.cli.models import parse_model
 from gym_runtime.cli.options import ModelOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.calls import ModelCall
 from gym_runtime.workers.adapter import ModelSettings
 from gym_view.commands.ls import describe_module
-from models.model_calls import USER, context, model_call, output
+from models.json_server import JsonHandler, serving
+from models.model_calls import USER, context, decoded, model_call, output
 from models.proxy import proxied
+from msgspec import Raw
 from stubs import stub_engine
 
 KEY = "sk-host-0123456789"
@@ -76,6 +80,37 @@ async def test_thinking_goes_back_to_a_host_that_refuses_calls_without_it(
         async with Adapter(made) as adapter:
             await adapter.respond(model_call(USER, thought, called, result), context())
         assert json.loads(stub.last().body)["messages"][1]["reasoning_content"] == "hm"
+
+
+class Gemini(JsonHandler):
+    """Signs its calls, and refuses those that come back unsigned."""
+
+    def do_GET(self) -> None:
+        self.answer({"data": [{"id": "gemini-3"}]})
+
+    def do_POST(self) -> None:
+        before = [call for said in self.asked()["messages"] for call in said.get("tool_calls", ())]
+        if not all(call.get("extra_content") == SIGNED for call in before):
+            return self.answer({"error": {"message": "Function call is missing a thought_signature"}}, 400)
+        call = {"id": "c", "function": {"name": "f", "arguments": "{}"}, "extra_content": SIGNED}
+        message = {"content": "done"} if before else {"tool_calls": [call]}
+        return self.answer({"choices": [{"message": message, "finish_reason": "stop"}]})
+
+
+SIGNED = {"google": {"thought_signature": "EoYC"}}
+
+
+@pytest.mark.anyio
+async def test_a_call_goes_back_to_gemini_with_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    result = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Gemini)) as url:
+        async with Adapter(ModelSettings(provider="gemini", name="gemini-3", urls=(url,))) as adapter:
+            called = decoded(await adapter.respond(model_call(), context())).output
+            call = ModelCall(
+                params=Raw(b"{}"), input=[*model_call(USER).input, *called, *model_call(result).input]
+            )
+            assert output(await adapter.respond(call, context()))[0]["content"][0]["text"] == "done"
 
 
 @pytest.mark.anyio

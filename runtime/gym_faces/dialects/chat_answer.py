@@ -65,6 +65,7 @@ class _Function(msgspec.Struct):
 class _Call(msgspec.Struct):
     function: _Function
     id: str | None = None
+    extra_content: Raw = Raw()
 
 
 class _Answered(msgspec.Struct):
@@ -207,9 +208,11 @@ def _items(message: _Answered, made: str, cut: bool, logprobs: bytes) -> Iterato
         )
     for number, call in enumerate(calls):
         call_id = encode(call.id or f"call_{made}{number}")
+        # Gemini's signature of the call, which must come back with it.
+        signed = b"" if is_null(call.extra_content) else b',"extra_content":%b' % call.extra_content
         yield (
-            b'{"arguments":%b,"call_id":%b,"name":%b,"type":"function_call","id":%b,"status":"completed"}'
-            % (_arguments(call.function.arguments), call_id, call.function.name or b'""', call_id)
+            b'{"arguments":%b,"call_id":%b,"name":%b,"type":"function_call","id":%b,"status":"completed"%b}'
+            % (_arguments(call.function.arguments), call_id, call.function.name or b'""', call_id, signed)
         )
 
 

@@ -187,6 +187,7 @@ class _Entry(msgspec.Struct):
     call_id: Raw = Raw()
     name: Raw = Raw()
     arguments: Raw = Raw()
+    extra_content: Raw = Raw()
     output: Raw = Raw()
     summary: Raw = Raw()
 
@@ -271,9 +272,10 @@ class _Messages:
             case "function_call":
                 if not (is_string(entry.call_id) and is_string(entry.name) and is_string(entry.arguments)):
                     raise TaskError("a function_call lacks its call_id, name or arguments", stage="model")
+                signed = b"" if is_null(entry.extra_content) else b',"extra_content":%b' % entry.extra_content
                 self._calls.append(
-                    b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
-                    % (entry.call_id, entry.name, entry.arguments)
+                    b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}%b}'
+                    % (entry.call_id, entry.name, entry.arguments, signed)
                 )
             case "function_call_output":
                 if not is_string(entry.call_id):

@@ -199,13 +199,16 @@ class EnvironmentSession:
 
 
 def _response(said: Said) -> Raw:
-    if isinstance(said, (bytes, Raw)):
-        # A copy that does not depend on the caller's buffer.
-        return Raw(bytes(said))
     if isinstance(said, str):
         return Raw(make_response(said))
-    if isinstance(said, Mapping):
-        return Raw(encoded(said))
+    if isinstance(said, (bytes, Raw, Mapping)):
+        # A copy that does not depend on the caller's buffer.
+        whole = encoded(said) if isinstance(said, Mapping) else bytes(said)
+        # A chat completion would be judged as an empty answer.
+        if whole.lstrip()[:1] == b"{" and b'"output"' not in whole:
+            what = "give a response of the Responses API, a list of its items, or a text"
+            raise TaskError(f"the response has no 'output': {what}")
+        return Raw(whole)
     try:
         return Raw(make_response(*said))
     except TypeError as error:  # such as None, where an engine said nothing

@@ -67,6 +67,13 @@ async def test_a_response_that_is_not_utf_8_is_the_clients_fault() -> None:
             assert (found.status, "not UTF-8" in found.body["detail"]) == (422, True)
 
 
+async def test_a_chat_completion_is_no_response_and_gets_no_reward() -> None:
+    completion = {"choices": [{"message": {"role": "assistant", "content": "B"}}]}
+    async with running_server() as here:
+        found = await here.post("/verify", {**choice_row(), "response": completion})
+        assert (found.status, "no 'output'" in found.body["detail"]) == (422, True)
+
+
 async def test_arguments_that_are_not_utf_8_are_the_clients_fault_at_once() -> None:
     """Megabytes of such bytes are not read to their end, which would hold the event loop for 0.5 s."""
     async with running_server() as here:

@@ -123,6 +123,9 @@ async def test_a_row_that_does_not_fit_and_a_response_that_is_none_are_refused()
     async with running_client() as here:
         with pytest.raises(TaskError, match="initial_count"):
             await here.gym.verify({"responses_create_params": {"input": "x"}}, "done", environment=NAME)
+        with pytest.raises(TaskError, match="the response has no 'output'"):
+            completion = {"choices": [{"message": {"role": "assistant", "content": "done"}}]}
+            await here.gym.verify(rows(1)[0], completion, environment=NAME)
         with pytest.raises(TaskError, match="the response cannot be read"):
             await here.gym.verify(rows(1)[0], b'{"output": 3}', environment=NAME)
         with pytest.raises(TaskError, match="the response is a NoneType, and no text, list of items or"):
