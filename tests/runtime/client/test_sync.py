@@ -116,6 +116,7 @@ def test_sessions_verdicts_and_weights(gym: SyncClient) -> None:
         assert {answer.paused for answer in gym.control(Control(op="state")).values()} == {True}
     assert {answer.version for answer in gym.control(Control(op="state")).values()} == {"step-2"}
     assert {worker.kind for worker in gym.workers()} == {"agent", "model", "resource"}
+    assert list(gym.rollouts([row(0)], environment=NAME))
     assert gym.status().runs
 
 
