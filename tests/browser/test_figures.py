@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser.chromium import Chromium
 from browser.test_pages import opened, to
+from gym_view import web_server
+from gym_view.indexing import complete_index
+from gym_view.web_server import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -51,6 +56,32 @@ async def test_more_tries_are_never_worse_while_a_run_goes_on(chromium: Chromium
         tiles = await page.eval(TILES)
         assert tiles["pass@1"].startswith("72.2 %")
         assert tiles["pass@3"].startswith("83.3 %")
+
+
+async def test_figures_of_the_first_rows_are_there_at_once_and_say_so(
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large.jsonl"
+    path.write_text("".join(row(k, 0, float(k < 5000)) for k in range(6000)))
+    for _ in complete_index(path):
+        pass
+    go_on, add_up = threading.Event(), web_server.page_figures_and_means
+
+    def slowly(*given: Any) -> Any:
+        assert go_on.wait(60)
+        return add_up(*given)
+
+    monkeypatch.setattr(web_server, "page_figures_and_means", slowly)
+    async with serve([tmp_path]) as access, chromium.page() as page:
+        await page.goto(f"{access.url}#/run/large")
+        try:
+            await page.until(f"({TILES})['Mean reward'].startsWith('1 ')")
+            said = await page.text(".banner")
+        finally:
+            go_on.set()
+        assert said == "Figures of the first 5,000 rollouts of the file: the others are being added up."
+        await page.until(f"({TILES})['Mean reward'].startsWith('0.8333 ')")
+        assert not await page.text(".banner")
 
 
 async def test_rows_without_an_environment_add_no_name(chromium: Chromium, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ export class Run {
     this.id = id;
     this.columns = new Columns();
     this.figures = signal(null); // gym_view/page_figures.py says what is in them
+    this.first = signal(null);
     this.version = signal(0); // counts every growth
     this.state = signal({ loading: true, indexed: 0, bytes: 0, torn: 0, error: "", live: false });
     this.labels = signal(null);
@@ -154,6 +155,12 @@ export class Run {
       }
     }
     this.figuring = false;
+  }
+
+  // Figures of the first rows, which are there before those of all.
+  async begin() {
+    if (this.about?.chunks || this.figures.value) return;
+    this.first.value = await get(`data/${encodeURIComponent(this.id)}/figures.json?most=5000`).then((answer) => answer.json(), () => null);
   }
 
   // A file of an export, unpacked.
