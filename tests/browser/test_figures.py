@@ -84,6 +84,31 @@ async def test_figures_of_the_first_rows_are_there_at_once_and_say_so(
         assert not await page.text(".banner")
 
 
+async def test_rollouts_without_a_reward_have_no_verdict(
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, go_on, add_up = tmp_path / "some.jsonl", threading.Event(), web_server.page_figures_and_means
+    without = {name: value for name, value in json.loads(row(1, 0, 0.0)).items() if name != "reward"}
+    path.write_text(row(0, 0, 1.0) + json.dumps(without) + "\n")
+
+    def slowly(*given: Any) -> Any:
+        assert go_on.wait(60)
+        return add_up(*given)
+
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/some/failures", "document.querySelector('.failures h1')")
+        assert await page.text(".failures") == "No failures\n1 of 2 rollouts have a verdict."
+        monkeypatch.setattr(web_server, "page_figures_and_means", slowly)
+        with path.open("a") as file:
+            file.write(row(2, 0, 1.0))
+        try:
+            await page.until("document.querySelector('.failures h1').innerText === 'No failures so far'")
+        finally:
+            go_on.set()
+        await page.until("document.querySelector('.failures h1').innerText === 'No failures'")
+        assert "2 of 3 rollouts have a verdict." in await page.text(".failures")
+
+
 async def test_rows_without_an_environment_add_no_name(chromium: Chromium, tmp_path: Path) -> None:
     named = json.dumps({**json.loads(row(1, 0, 0.0)), "agent_ref": {"name": "mcqa"}}) + "\n"
     (tmp_path / "mixed.jsonl").write_text(named + row(0, 0, 1.0))
