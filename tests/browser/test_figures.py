@@ -25,6 +25,8 @@ TRIES = (
     ".querySelectorAll('{}')"
 )
 
+FIRST = "Figures of the first rows: the others are being added up."
+
 
 def row(task: int, rollout: int, reward: float) -> str:
     fields = {"responses_create_params": {"input": f"{task}"}, "response": {"output": []}, "reward": reward}
@@ -79,9 +81,34 @@ async def test_figures_of_the_first_rows_are_there_at_once_and_say_so(
             said = await page.text(".banner")
         finally:
             go_on.set()
-        assert said == "Figures of the first 5,000 rollouts of the file: the others are being added up."
+        assert said == FIRST
         await page.until(f"({TILES})['Mean reward'].startsWith('0.8333 ')")
         assert not await page.text(".banner")
+
+
+async def test_a_comparison_of_first_rows_says_so(
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, add_up = threading.Event(), web_server.page_figures_and_means
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(row(k, 0, 1.0) for k in range(3)))
+
+    def slowly(*given: Any) -> Any:
+        assert go_on.wait(60)
+        return add_up(*given)
+
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/compare?a=one&b=two", "document.querySelector('.lead')")
+        assert "over 3 tasks" in await page.text(".lead")
+        assert not await page.text(".banner")
+        monkeypatch.setattr(web_server, "page_figures_and_means", slowly)
+        with (tmp_path / "two.jsonl").open("a") as file:
+            file.write("".join(row(k, 0, 1.0) for k in range(3, 9)))
+        try:
+            await page.until(f"document.querySelector('.banner')?.innerText === {FIRST!r}")
+        finally:
+            go_on.set()
+        await page.until("!document.querySelector('.banner')")
 
 
 async def test_rollouts_without_a_reward_have_no_verdict(

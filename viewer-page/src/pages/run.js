@@ -2,7 +2,7 @@
 // those of gym_view/page_figures.py.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
-import { Bars, Columns, Line } from "../charts.js";
+import { Bars, Columns, Line, Partly } from "../charts.js";
 import { brief, bytes, count, failed, passed, passedTasks, percent, plural, reward, rewardError, short, span, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
@@ -31,7 +31,7 @@ export function RunPage({ run }) {
   return html`<main class="run"><h1 class="unseen">${run.id}</h1>
     ${(about.alarms ?? []).map(({ text, rollouts }) => html`<p class="banner bad" role="alert">${text} ${rollouts.map((key) => html`<a href=${format(["run", run.id, "rollouts", key])}>${key}</a> `)}</p>`)}
     ${about.audit ? html`<${Audit} audit=${about.audit} />` : null}
-    ${run.figures.value ? null : html`<p class="banner" role="status">Figures of the first ${plural(all.rollouts, "rollout")} of the file: the others are being added up.</p>`}
+    <${Partly} runs=${[run]} />
     <section class="tiles" aria-label="Figures">${tiles.map(([name, value, note]) => html`<div class="tile"><h2>${name}</h2><strong>${value}</strong><small>${note}</small></div>`)}</section>
     <div class="charts">
       <${Course} points=${figures.course} to=${to} />
