@@ -128,7 +128,7 @@ def _job_rewards(job: Path, key: str, reasons: dict[str, str]) -> tuple[Rewards,
             missing = f"no reward '{name}'" if given else "no reward"
             reasons.setdefault(task, _text(raised.get("exception_type")) or missing)
     if others and (not key or not read):
-        names = ", ".join(sorted(others)[:_SHOWN_NAMES])
+        names = ", ".join(f"{' '.join(name.split()):.50}" for name in sorted(others)[:_SHOWN_NAMES])
         wanted = key or "reward"
         raise UsageError(f"trials in {job} have no reward '{wanted}'; --reward-key NAME says which: {names}")
     return rewards, sorted(read)

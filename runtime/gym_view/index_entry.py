@@ -22,6 +22,7 @@ LIMIT = "limit"
 """The first part of a `IndexEntry.fault` that says which limit truncated a rollout."""
 
 _MESSAGE_CHARACTERS = 160
+_NAME_CHARACTERS = 500  # a page with a name of 100,000 is laid out for seconds
 _CHANGING = re.compile(
     r"'[^']*'|\"[^\"]*\"|`[^`]*`"  # quoted values
     r"|\b(?=[\w.:/-]*\d)[\w-]+(?:[.:/][\w-]+)+"  # addresses, paths, ids with dots
@@ -40,7 +41,7 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row in a few numbers.
 
     Attributes:
-        environment: the name in ``agent_ref``.
+        environment: the name in ``agent_ref``, at most `_NAME_CHARACTERS` of it.
         outcome: a position in `OUTCOMES`.
         reward: NaN if the rollout has no reward.
         fault: of a failure, ``kind``, ``stage`` and message joined by the unit separator (0x1f); ids, numbers
@@ -156,7 +157,7 @@ def _entry(row: _Row, line: bytes, position: int) -> IndexEntry:
     return IndexEntry(
         task=_within(row.task if row.task >= 0 else position, _U32),
         rollout=_within(row.rollout, _U16),
-        environment=row.agent_ref.name if row.agent_ref else "",
+        environment=row.agent_ref.name[:_NAME_CHARACTERS] if row.agent_ref else "",
         outcome=outcome,
         reward=reward,
         fault=fault,
@@ -180,7 +181,8 @@ def _ending(row: _Row, own: _Own, response: _Response) -> tuple[int, str]:
         return 3, ""
     if row.failure_class or named.type == "failed":
         fault = row.failure or named.fault or _Fault(kind=row.failure_class, message=row.judge_error)
-        return 2, "\x1f".join((fault.kind, fault.stage, pattern(fault.message)))
+        kind, stage = fault.kind[:_NAME_CHARACTERS], fault.stage[:_NAME_CHARACTERS]
+        return 2, "\x1f".join((kind, stage, pattern(fault.message)))
     if named.type == "truncated":
         return 1, f"{LIMIT}\x1f\x1f{named.reason[:_MESSAGE_CHARACTERS]}"
     if not named.type and response.incomplete_details is not None:

@@ -179,7 +179,7 @@ def _values(fields: Mapping[str, Raw]) -> Iterator[tuple[str, float | str]]:
     given += [(f"{FIELD}.{name}", _short(raw)) for name, raw in fields.items() if name not in OWN]
     for name, value in given:
         plain = _plain(value)
-        if plain is not None:
+        if plain is not None and len(name) <= MAX_CHARACTERS:
             yield name, plain
 
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from socket import socket
 from typing import Any, TypeVar
@@ -42,7 +43,7 @@ from gym_view.index import (
 )
 from gym_view.indexing import IndexProgress
 from gym_view.labels import decode_labelled, load_labels, put_label
-from gym_view.page_figures import page_figures_and_means
+from gym_view.page_figures import page_figures, page_figures_and_means
 from gym_view.row import card_json
 from gym_view.row_fields import column, figures_in
 from gym_view.run_comparison import Means, compare
@@ -54,6 +55,7 @@ HOST = "127.0.0.1"
 MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
 MAX_MATCHES = 100_000
 KEPT_RUNS = 16
+MOST_FIRST_ROWS = 10_000
 Computed = TypeVar("Computed")
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
@@ -215,8 +217,11 @@ class ViewerServer:
         return _json(await anyio.to_thread.run_sync(_card_of, rows, start, size, self._vocabulary))
 
     async def _figures(self, request: web.Request) -> web.Response:
-        """The page's figures of a run, as far as it is indexed."""
+        """The page's figures of a run, as far as it is indexed; or of its first ``most`` rows, at once."""
         run = await self._run(request.match_info["run"])
+        if "most" in request.query:
+            most = min(_number(request.query["most"]), MOST_FIRST_ROWS)
+            return _json(await anyio.to_thread.run_sync(_first_figures_of, run, most))
         return _json(await self._computed(self._known.of, run, _state(run)))
 
     async def _fields(self, request: web.Request) -> web.Response:
@@ -325,6 +330,15 @@ def _state(run: Run) -> tuple[tuple[int, int, int], ...]:
         stat, index = rows.stat(), index_path(rows)
         found.append((stat.st_size, stat.st_mtime_ns, index.stat().st_size if index.is_file() else 0))
     return tuple(found)
+
+
+def _first_figures_of(run: Run, most: int) -> bytes:
+    def read(rows: Path) -> list[IndexedRow]:
+        # Failures may be of later rollouts.
+        return first if rows == run.rollouts else []
+
+    first = list(islice(read_index(_records(run.rollouts, HEADER_BYTES).records), most))
+    return msgspec.json.encode(page_figures(run, read))
 
 
 class _Figures:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser.chromium import Chromium
 from browser.test_pages import opened, to
+from gym_view import web_server
+from gym_view.indexing import complete_index
+from gym_view.web_server import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -19,6 +24,8 @@ TRIES = (
     "[...document.querySelectorAll('.chart')].find((e) => e.innerText.includes('Do more tries help'))"
     ".querySelectorAll('{}')"
 )
+
+FIRST = "Figures of the first rows: the others are being added up."
 
 
 def row(task: int, rollout: int, reward: float) -> str:
@@ -51,6 +58,82 @@ async def test_more_tries_are_never_worse_while_a_run_goes_on(chromium: Chromium
         tiles = await page.eval(TILES)
         assert tiles["pass@1"].startswith("72.2 %")
         assert tiles["pass@3"].startswith("83.3 %")
+
+
+async def test_figures_of_the_first_rows_are_there_at_once_and_say_so(
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large.jsonl"
+    path.write_text("".join(row(k, 0, float(k < 5000)) for k in range(6000)))
+    for _ in complete_index(path):
+        pass
+    go_on, add_up = threading.Event(), web_server.page_figures_and_means
+
+    def slowly(*given: Any) -> Any:
+        assert go_on.wait(60)
+        return add_up(*given)
+
+    monkeypatch.setattr(web_server, "page_figures_and_means", slowly)
+    async with serve([tmp_path]) as access, chromium.page() as page:
+        await page.goto(f"{access.url}#/run/large")
+        try:
+            await page.until(f"({TILES})['Mean reward'].startsWith('1 ')")
+            said = await page.text(".banner")
+        finally:
+            go_on.set()
+        assert said == FIRST
+        await page.until(f"({TILES})['Mean reward'].startsWith('0.8333 ')")
+        assert not await page.text(".banner")
+
+
+async def test_a_comparison_of_first_rows_says_so(
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, add_up = threading.Event(), web_server.page_figures_and_means
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(row(k, 0, 1.0) for k in range(3)))
+
+    def slowly(*given: Any) -> Any:
+        assert go_on.wait(60)
+        return add_up(*given)
+
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/compare?a=one&b=two", "document.querySelector('.lead')")
+        assert "over 3 tasks" in await page.text(".lead")
+        assert not await page.text(".banner")
+        monkeypatch.setattr(web_server, "page_figures_and_means", slowly)
+        with (tmp_path / "two.jsonl").open("a") as file:
+            file.write("".join(row(k, 0, 1.0) for k in range(3, 9)))
+        try:
+            await page.until(f"document.querySelector('.banner')?.innerText === {FIRST!r}")
+        finally:
+            go_on.set()
+        await page.until("!document.querySelector('.banner')")
+
+
+async def test_rollouts_without_a_reward_have_no_verdict(
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, go_on, add_up = tmp_path / "some.jsonl", threading.Event(), web_server.page_figures_and_means
+    without = {name: value for name, value in json.loads(row(1, 0, 0.0)).items() if name != "reward"}
+    path.write_text(row(0, 0, 1.0) + json.dumps(without) + "\n")
+
+    def slowly(*given: Any) -> Any:
+        assert go_on.wait(60)
+        return add_up(*given)
+
+    async with opened(chromium, tmp_path) as page:
+        await to(page, "#/run/some/failures", "document.querySelector('.failures h1')")
+        assert await page.text(".failures") == "No failures\n1 of 2 rollouts have a verdict."
+        monkeypatch.setattr(web_server, "page_figures_and_means", slowly)
+        with path.open("a") as file:
+            file.write(row(2, 0, 1.0))
+        try:
+            await page.until("document.querySelector('.failures h1').innerText === 'No failures so far'")
+        finally:
+            go_on.set()
+        await page.until("document.querySelector('.failures h1').innerText === 'No failures'")
+        assert "2 of 3 rollouts have a verdict." in await page.text(".failures")
 
 
 async def test_rows_without_an_environment_add_no_name(chromium: Chromium, tmp_path: Path) -> None:

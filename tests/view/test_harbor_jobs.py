@@ -88,10 +88,11 @@ def test_which_of_several_rewards_is_read(tmp_path: Path, capsys: pytest.Capture
     compare = ["compare", str(rollouts), str(job)]
     assert run(compare) == 0
     assert "Harbor (accuracy)" in capsys.readouterr().out
-    trial(job, "one", {"accuracy": 0.5, "style": 0.25}, 1)
+    trial(job, "one", {"accuracy": 0.5, "style": 0.25, "two\nlines" * 99: 0.0}, 1)
     assert run(compare) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "have no reward 'reward'; --reward-key NAME says which: accuracy, style" in said
+    said = capsys.readouterr().err
+    assert "have no reward 'reward'; --reward-key NAME says which: accuracy, style, two linestwo" in said
+    assert (said.count("\n"), len(said) < 300) == (1, True)
     assert run([*compare, "--reward-key", "accuracy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["reward_names"], found["tasks"][0]["theirs"]) == (["accuracy"], 0.5)

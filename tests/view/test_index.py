@@ -87,6 +87,14 @@ def test_a_failure_has_no_reward_and_says_whose_fault_it_was() -> None:
     assert entry.fault == "model\x1fturn\x1fno answer from … after … s"
 
 
+def test_names_of_any_length_are_cut() -> None:
+    fault = {"kind": "k" * 100_000, "stage": "s" * 100_000, "message": "m" * 100_000}
+    row = line(_ng_failure_class="model", _ng_failure=fault, agent_ref={"name": "n" * 100_000})
+    entry = read_entry(row, 0)
+    assert entry.environment == "n" * 500
+    assert [len(part) for part in entry.fault.split("\x1f")] == [500, 500, 160]
+
+
 def test_a_row_of_nemo_gym() -> None:
     theirs = {name: ROW[name] for name in ("responses_create_params", "response", "reward", "agent_ref")}
     theirs["response"]["output"] = [{"type": "function_call_output", "call_id": "c", "output": "4"}]

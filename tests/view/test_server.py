@@ -185,6 +185,22 @@ async def test_figures_are_of_the_run_as_it_is_now(tmp_path: Path) -> None:
         assert (await client.get("/data/x/figures.json"))[0] == 404
 
 
+async def test_the_first_figures_of_a_run_are_of_its_first_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(row(number) for number in range(6)))
+    (tmp_path / "a_failures.jsonl").write_bytes(row(7, _ng_failure_class="model", reward=None))
+    async with viewing(tmp_path) as client:
+        for part in ("rollouts", "failures"):
+            await client.records("a", part)
+        for most, outcomes in (
+            ("?most=4", {"completed": 4}),
+            ("?most=7", {"completed": 6}),
+            ("", {"completed": 6, "failed": 1}),
+        ):
+            found = json.loads((await client.get(f"/data/a/figures.json{most}"))[1])["run"]
+            assert found["outcomes"] == outcomes, most
+        assert (await client.get("/data/a/figures.json?most=x"))[0] == 400
+
+
 async def test_figures_are_of_what_is_indexed(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(row(0))
     async with viewing(tmp_path) as client:

@@ -13,6 +13,8 @@ export function Columns({ bars, height = 96, labels = [] }) {
   </div>`;
 }
 
+export const Partly = ({ runs }) => (runs.some((run) => run.partial) ? html`<p class="banner" role="status">Figures of the first rows: the others are being added up.</p>` : null);
+
 // rows: [{ label, count, href, tone, note }]; the share of the whole beside each.
 export function Bars({ rows, total }) {
   const most = Math.max(1, ...rows.map((row) => row.count));

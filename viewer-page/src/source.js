@@ -41,6 +41,7 @@ export class Run {
     this.id = id;
     this.columns = new Columns();
     this.figures = signal(null); // gym_view/page_figures.py says what is in them
+    this.first = signal(null);
     this.version = signal(0); // counts every growth
     this.state = signal({ loading: true, indexed: 0, bytes: 0, torn: 0, error: "", live: false });
     this.labels = signal(null);
@@ -59,6 +60,12 @@ export class Run {
     this.memo.set(name, { state, value });
     if (this.memo.size > 24) this.memo.delete(this.memo.keys().next().value);
     return value;
+  }
+
+  // Whether the figures are those of a part of the rows. A run that goes on is always a little ahead of them.
+  get partial() {
+    const { loading, indexed, bytes } = this.state.value;
+    return (loading && 1.2 * indexed < bytes) || this.columns.rows - this.columns.superseded > 1.2 * (this.figures.value?.run.rollouts ?? 0);
   }
 
   // Load once; with `follow` go on while the page shows this run.
@@ -83,7 +90,7 @@ export class Run {
         indexed: here.reduce((sum, place) => sum + place.indexed, 0), bytes: here.reduce((sum, place) => sum + place.bytes, 0),
         torn: busy ? 0 : here.reduce((sum, place) => sum + place.bytes - place.indexed, 0),
       };
-      if (this.#partial()) this.complete?.();
+      if (!busy && this.partial) this.complete?.();
       if (!busy) return;
       if (!here.some((place) => place.more)) await new Promise((done) => setTimeout(done, 120));
     }
@@ -127,11 +134,6 @@ export class Run {
     this.#figure();
   }
 
-  // Whether all rows are known now, and the figures are those of a part of them.
-  #partial() {
-    return !this.state.value.loading && this.columns.rows - this.columns.superseded > 1.2 * (this.figures.value?.run.rollouts ?? 0);
-  }
-
   // Ask for the figures; again when the run has grown since, for at most a tenth of the time, and at once when
   // the index is complete.
   async #figure() {
@@ -146,7 +148,7 @@ export class Run {
       } catch (error) {
         this.state.value = { ...this.state.value, error: error.message };
       }
-      if (!this.about?.chunks && !(this.outdated && this.#partial())) {
+      if (!this.about?.chunks && !(this.outdated && !this.state.value.loading && this.partial)) {
         await new Promise((done) => {
           this.complete = done;
           setTimeout(done, 9 * (performance.now() - asked_ms));
@@ -154,6 +156,12 @@ export class Run {
       }
     }
     this.figuring = false;
+  }
+
+  // Figures of the first rows, which are there before those of all.
+  async begin() {
+    if (this.about?.chunks || this.figures.value) return;
+    this.first.value = await get(`data/${encodeURIComponent(this.id)}/figures.json?most=5000`).then((answer) => answer.json(), () => null);
   }
 
   // A file of an export, unpacked.

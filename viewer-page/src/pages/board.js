@@ -5,7 +5,7 @@ import { html } from "../html.js";
 import { change, format, route } from "../route.js";
 import { comparison, openRun, runs } from "../source.js";
 import { rowsByTask, taskKey } from "../rows.js";
-import { Line } from "../charts.js";
+import { Line, Partly } from "../charts.js";
 import { Heat } from "../heat.js";
 import { count, failed, passed, percent, plural, reward, rewardError, short, span } from "../format.js";
 
@@ -30,7 +30,7 @@ function Figures({ found, given, first }) {
   const names = [...new Set(given.flatMap(({ environments }) => environments.map(({ environment }) => environment)))].slice(0, 12);
   const rated = given.map(({ run }) => run.mean_reward).filter((value) => value !== null), low = Math.min(0, ...rated), high = Math.max(1, ...rated);
   const of = (figures, name) => figures.environments.find(({ environment }) => environment === name);
-  return html`<div class="charts">
+  return html`<${Partly} runs=${found} /><div class="charts">
       ${chart("Mean reward", low, high, reward, found, given.map(({ run }) => [run.mean_reward, run.mean_error]))}
       ${given.some(({ run }) => run.pass_at[1] !== undefined) ? chart("pass@1", 0, 1, percent, found, given.map(({ run }) => [run.pass_at[1] ?? null, run.pass_error[1] ?? null])) : null}</div>
     <div class="scroll" tabindex="0" role="region" aria-label="Figures of the runs"><table><thead><tr><th>Run</th><th class="right">Mean reward</th><th class="right">pass@1</th><th class="right">against ${first.id}</th><th class="right">Rollouts</th><th class="right">Failed</th><th class="right">Tokens out</th><th class="right">Time a rollout</th>${names.length > 1 ? names.map((name) => html`<th class="right">${name}</th>`) : null}</tr></thead>

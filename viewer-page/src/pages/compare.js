@@ -6,7 +6,7 @@ import { comparison, openRun, runs } from "../source.js";
 import { rowsByTask, taskKey } from "../rows.js";
 import { conversation, firstDifference } from "../row.js";
 import { Conversation } from "../conversation.js";
-import { Interval } from "../charts.js";
+import { Interval, Partly } from "../charts.js";
 import { List } from "../list.js";
 import { count, failed, passed, passedTasks, plural, reward, rewardError, short, span } from "../format.js";
 import { Dots, Reward } from "../rewards.js";
@@ -49,7 +49,7 @@ function Both({ a, b }) {
   const pairs = result.pairs.filter(keep).sort((x, y) => Math.abs(y.difference) - Math.abs(x.difference) || x.task_a - y.task_a);
   const pair = task ? result.pairs.find((found) => `${found.task_a}` === task.split("~")[0] && found.environment === (task.split("~")[1] ?? found.environment)) : null;
   const lines = [["Mean reward", (run) => rewardError(run.mean_reward, run.mean_error)], ["pass@1", (run) => `${passed(run)} ${passedTasks(run)}`], ["Rollouts", (run) => count(run.rollouts)], ["Failed", (run) => count(failed(run))], ["Truncated", (run) => count(run.outcomes.truncated ?? 0)], ["Tokens out", (run) => short(run.output_tokens)], ["Turns", (run) => short(run.turns)], ["Time a rollout", (run) => span(run.mean_duration_s)]];
-  return html`<div class="summary">
+  return html`<${Partly} runs=${[a, b]} /><div class="summary">
       <section class="verdict-two" aria-label="Result">${result.difference === null ? html`<p>${result.pairs.length ? "A difference of rewards is larger than a number can be." : "The two runs have no task in common with a verdict in both."}</p>` : html`
         <p class="lead"><strong class=${result.low > 0 ? "good" : result.high < 0 ? "bad" : ""}>${result.difference > 0 ? "+" : ""}${reward(result.difference)}</strong> mean difference of reward over ${plural(result.pairs.length, "task")}</p>
         ${result.low === null ? html`<p class="quiet">One task has no interval: it cannot tell which run is better.</p>` : html`<${Interval} value=${result.difference} low=${result.low} high=${result.high} />

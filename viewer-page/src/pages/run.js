@@ -2,13 +2,16 @@
 // those of gym_view/page_figures.py.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../html.js";
-import { Bars, Columns, Line } from "../charts.js";
+import { Bars, Columns, Line, Partly } from "../charts.js";
 import { brief, bytes, count, failed, passed, passedTasks, percent, plural, reward, rewardError, short, span, when } from "../format.js";
 import { format } from "../route.js";
 import { Reward } from "../rewards.js";
 
 export function RunPage({ run }) {
-  const figures = run.figures.value, about = run.about ?? {};
+  useEffect(() => {
+    run.begin();
+  }, [run]);
+  const figures = run.figures.value ?? run.first.value, about = run.about ?? {};
   if (!figures) return html`<main class="note"><p class="quiet" role="status">Adding up the figures …</p></main>`;
   const all = figures.run, ks = Object.keys(all.pass_at), most = ks.at(-1);
   const to = (q, more = {}) => format(["run", run.id, "rollouts"], { q, ...more });
@@ -28,6 +31,7 @@ export function RunPage({ run }) {
   return html`<main class="run"><h1 class="unseen">${run.id}</h1>
     ${(about.alarms ?? []).map(({ text, rollouts }) => html`<p class="banner bad" role="alert">${text} ${rollouts.map((key) => html`<a href=${format(["run", run.id, "rollouts", key])}>${key}</a> `)}</p>`)}
     ${about.audit ? html`<${Audit} audit=${about.audit} />` : null}
+    <${Partly} runs=${[run]} />
     <section class="tiles" aria-label="Figures">${tiles.map(([name, value, note]) => html`<div class="tile"><h2>${name}</h2><strong>${value}</strong><small>${note}</small></div>`)}</section>
     <div class="charts">
       <${Course} points=${figures.course} to=${to} />
@@ -63,7 +67,7 @@ const AUTOMATIC_BYTES = 64e6; // the fields of larger runs are read when they ar
 // What the reward is made of, and what else the rows say.
 function Fields({ run, to }) {
   const [found, set] = useState(null), [error, fail] = useState(""), size = Object.values(run.about?.parts ?? {}).reduce((sum, part) => sum + part.bytes, 0);
-  const [wanted, want] = useState(size <= AUTOMATIC_BYTES ? 1 : 0), since = found && run.figures.value.run.rollouts - found.rollouts;
+  const [wanted, want] = useState(size <= AUTOMATIC_BYTES ? 1 : 0), since = found && (run.figures.value?.run.rollouts ?? 0) - found.rollouts;
   useEffect(() => {
     if (wanted) run.fields(wanted > 1).then(set, ({ message }) => fail(message));
   }, [run, wanted]);
