@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gym_runtime.errors import UsageError
@@ -28,7 +28,8 @@ def draft_of(target: Path) -> Generator[Path]:
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
     finally:
-        _remove(draft)
+        with suppress(OSError):  # where it cannot be removed it could not be made
+            _remove(draft)
 
 
 def _remove(path: Path) -> None:

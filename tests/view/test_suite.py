@@ -147,3 +147,12 @@ def test_a_model_of_a_role_that_is_of_no_use_is_refused(
     said = capsys.readouterr().err
     assert problem in said
     assert said.count("\n") == 1
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text('[[environments]]\nname = "mcqa"\n')
+    assert run(["suite", str(path), "--model", "scripted/message", "-o", str(path)]) == 2
+    assert capsys.readouterr().err == f"gym-runtime: {path} is a file; -o names the folder of the results\n"

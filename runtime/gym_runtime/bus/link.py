@@ -68,6 +68,8 @@ DIAL_S = 4.0
 REFUSED_S = 1.0
 """The same for a client that every address refuses, or whose name has no address: a broker that is started
 again listens sooner."""
+AWAY_S = 5.0
+"""After how long without a broker a line of the log says so. Longer than a usual restart."""
 LOOK_S = 0.1
 """How often a client is looked at: nats-py does not call back in every case when its connection is lost."""
 PINGS_OUTSTANDING = 2
@@ -305,6 +307,7 @@ class Link:
 
     async def _reconnect(self) -> None:
         backoff = Backoff(Pauses(*RECONNECT_S))
+        say_s = self._loop.time() + AWAY_S
         while True:
             await backoff.wait()
             try:
@@ -312,6 +315,9 @@ class Link:
             # Each restart of a broker causes this. A refusal is a warning, because a person may have to act.
             except OSError as error:
                 log.debug("not reconnected", error=repr(error))
+                if self._loop.time() >= say_s:
+                    log.warning("the broker is away; waiting for it", url=self._where.shown)
+                    say_s = math.inf
             except (Refused, UsageError) as error:
                 log.warning("the broker does not take this connection again", error=str(error))
 

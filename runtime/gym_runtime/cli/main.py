@@ -186,7 +186,7 @@ def _reword(message: str) -> str:
     message = re.sub(r"^Unused Tokens: \[(.*)\]", r"too many arguments: \1", message)
     message = re.sub(r" Available commands: .*$", "", message)
     message = re.sub(r"\. Did you mean '?([^'?]*)'?\?$", r"; did you mean '\1'?", message)
-    message = re.sub(r"\. Choose from: (.*)\.$", r"; choose from \1", message)
+    message = message.replace(". Choose from: ", "; choose from ")
     for sign, words in {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}.items():
         message = re.sub(rf"\. Must be {sign} (\S+?)\.?$", rf"; it must be {words} \1", message)
     return message[:1].lower() + message[1:].rstrip(".")

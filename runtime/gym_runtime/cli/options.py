@@ -7,13 +7,13 @@ options is a frozen dataclass; the constant beside it, such as `BROKER`, is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from gym_runtime.errors import UNREADABLE, UsageError
@@ -29,6 +29,16 @@ REPEATS = Parameter(validator=Number(gte=1, lte=MOST_REPEATS))
 NOT_NEGATIVE = Parameter(validator=Number(gte=0))
 POSITIVE = Parameter(validator=Number(gt=0))
 HIDDEN_DEFAULT = Parameter(show_default=False)
+
+
+def _model_name(_: object, tokens: Sequence[Token]) -> str:
+    """A variable of a shell that is not set must not choose the default model."""
+    if not tokens[0].value:
+        raise ValueError("it is empty; give PROVIDER/NAME, or leave the option out")
+    return tokens[0].value
+
+
+MODEL_NAME = Parameter(show_default=False, converter=_model_name)
 ROLLOUTS_GROUP, SAMPLING_GROUP, BUDGET_GROUP, MODEL_GROUP, SYSTEM_GROUP = (
     Group(name, sort_key=place)
     for place, name in enumerate(("Rollouts", "Sampling", "Budget", "Model", "System"))
@@ -128,7 +138,7 @@ class ModelOptions:
             here. They are spread evenly over the minute.
     """
 
-    model: Annotated[str, HIDDEN_DEFAULT] = ""
+    model: Annotated[str, MODEL_NAME] = ""
     model_urls: Annotated[tuple[str, ...], Parameter(name="--model-url", show_default=False)] = ()
     model_api: Literal["auto", "responses", "chat", "completions"] = "auto"
     engine_args: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)] = ""
@@ -153,7 +163,7 @@ class RoleOptions:
         role_urls: NAME=URL, where the model of a role is served; once per replica.
     """
 
-    judge: Annotated[str, HIDDEN_DEFAULT] = ""
+    judge: Annotated[str, MODEL_NAME] = ""
     roles: Annotated[tuple[str, ...], Parameter(name="--role", show_default=False)] = ()
     role_urls: Annotated[tuple[str, ...], Parameter(name="--role-url", show_default=False)] = ()
 
@@ -171,7 +181,7 @@ class RolePoolOptions:
         roles: NAME=POOL, the same for any role of the environments; repeatable.
     """
 
-    judge: Annotated[str, HIDDEN_DEFAULT] = ""
+    judge: Annotated[str, MODEL_NAME] = ""
     roles: Annotated[tuple[str, ...], Parameter(name="--role", show_default=False)] = ()
 
     def pools(self) -> dict[str, str]:

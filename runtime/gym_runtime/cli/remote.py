@@ -77,8 +77,8 @@ def unserved(
         *(("resource", "environment", name) for name in environments),
         *(("model", "model", name) for name in models),
     ]
-    waits = dict.fromkeys(("resource", "model"), f"{NO_WORKER_GRACE_S:.0f} s at each attempt, then fails")
-    waits["agent"] = "until one does"
+    fails = f"{NO_WORKER_GRACE_S:.0f} s at each attempt, then fails"
+    waits = {"agent": "until one does", "resource": fails, "model": fails}
     return [
         f"no worker serves {noun} '{name}' now; what asks for it waits {waits[kind]}: "
         f"gym-runtime start {kind if name == POLICY else f'{kind}:{name}'}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 from gym_runtime import Episode, Session, make_response
 from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, verify_isolated
 from gym_runtime.errors import UsageError, leaf
@@ -125,6 +126,7 @@ async def _measured(
         for number, example in enumerate(itertools.cycle(rows)):
             if number >= len(rows) and time.monotonic() >= end_s:
                 break
+            await checkpoint()  # or Ctrl-C would wait for the end: most verifiers await nothing
             await measured.play(example, empty=empty)
     at_once = (os.cpu_count() or 1) if isolated else 1
     if isolated:

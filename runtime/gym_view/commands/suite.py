@@ -108,6 +108,8 @@ def suite(
         raise UsageError(f"the suite '{name}' names no model: --model PROVIDER/NAME")
     suite_file.require_distinct("the suite's models", [one.folder for one in chosen])
     folder = output or Path("results") / name
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; -o names the folder of the results")
     named = (*roles, *([f"judge={judge}"] if judge else []))
     _require_roles(name, whole, parse_roles(RoleOptions(roles=named)))
     cells = list(_cells(whole, chosen, folder, named, limit))

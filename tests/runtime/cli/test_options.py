@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gym_runtime.cli import main
 from gym_runtime.cli.app import application
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.models import parse_model
@@ -135,3 +136,14 @@ def test_repeats_are_of_all_environments_or_of_each(given: tuple[str, ...], repe
 def test_repeats_of_another_form_are_refused(given: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="repeats"):
         RolloutOptions(repeats=given).chosen()
+
+
+@pytest.mark.parametrize("option", ["--model", "--judge"])
+def test_an_empty_name_of_a_model_is_not_the_default_one(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["run", "mcqa", "--dry-run", option, ""]) == 2
+    assert capsys.readouterr().err == (
+        f"gym-runtime: invalid value for {option}: it is empty; give PROVIDER/NAME, or leave the option out\n"
+    )
+    assert main.run(["run", "mcqa", "--dry-run"]) == 0

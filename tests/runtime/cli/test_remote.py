@@ -21,6 +21,7 @@ WORKERS = [
     Heartbeat(worker="m", kind="model", pools=["policy"], detail={"model": "openai/Qwen/Qwen3-4B"}),
 ]
 NOSUCH = "no worker serves {0} 'nosuch' now; what asks for it waits {2}: gym-runtime start {1}:nosuch"
+FAILS = "30 s at each attempt, then fails"
 
 
 def test_what_no_worker_serves() -> None:
@@ -28,8 +29,8 @@ def test_what_no_worker_serves() -> None:
     assert unserved(WORKERS, agents=["tool_loop"], environments=["mcqa"], models=["policy"]) == []
     assert unserved(WORKERS, agents=names, environments=names, models=names) == [
         NOSUCH.format("agent", "agent", "until one does"),
-        NOSUCH.format("environment", "resource", "30 s at each attempt, then fails"),
-        NOSUCH.format("model", "model", "30 s at each attempt, then fails"),
+        NOSUCH.format("environment", "resource", FAILS),
+        NOSUCH.format("model", "model", FAILS),
     ]
     assert unserved([], models=["policy"])[0].endswith("gym-runtime start model")
 
@@ -80,7 +81,7 @@ def test_a_gateway_to_a_model_that_nobody_serves(tmp_path: Path) -> None:
             process.stdout.readline()  # it serves
             process.terminate()
             _, said = process.communicate(timeout=40)
-    assert json.loads(said)["event"] == NOSUCH.format("model", "model")
+    assert json.loads(said)["event"] == NOSUCH.format("model", "model", FAILS)
 
 
 @pytest.mark.slow

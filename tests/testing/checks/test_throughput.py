@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 from gym_runtime.cli import main
 from gym_runtime.environment import catalogue
@@ -30,6 +31,12 @@ async def test_a_stateless_environment_is_measured() -> None:
     assert whole(found.gold)
     assert whole(found.silence)
     assert found.session.calls == found.gold.calls + found.silence.calls
+
+
+async def test_a_measurement_can_be_cancelled() -> None:
+    with anyio.move_on_after(0.2) as scope:
+        await throughput.measure(catalogue.environment("xstest"), 3600.0)
+    assert scope.cancelled_caught
 
 
 @pytest.mark.slow

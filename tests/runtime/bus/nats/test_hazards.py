@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from freezing import frozen
+from gym_runtime.bus import link as links
 from gym_runtime.bus import sending, stream_reader
 from gym_runtime.bus.interface import Incoming
 from gym_runtime.bus.nats import connect
@@ -18,6 +19,7 @@ from gym_runtime.errors import (
 )
 from gym_runtime.system.private_broker import Broker
 from runtime.bus.nats.links import Inbox, link_of, soon
+from structlog.testing import capture_logs
 
 
 @pytest.mark.asyncio
@@ -116,6 +118,25 @@ async def test_a_request_in_flight_fails_at_once_when_the_broker_dies(broker: Br
             tasks.start_soon(ask)
             await asked.wait()
             os.kill(broker.pid, signal.SIGKILL)
+
+
+@pytest.mark.asyncio
+async def test_one_line_of_the_log_says_that_the_broker_is_away(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "AWAY_S", 0.1)
+    monkeypatch.setattr(links, "RECONNECT_S", (0.05, 0.05))
+    with capture_logs() as lines:
+        async with connect(broker.url) as bus:
+            link, back, said = link_of(bus), anyio.Event(), list[str]()
+            link.watch(lambda up: back.set() if up else None)
+            broker.stop()
+            while said.count("not reconnected") < 8:
+                await anyio.sleep(0.01)
+                said = [line["event"] for line in lines]
+            assert said.count("the broker is away; waiting for it") == 1
+            broker.restart()
+            await back.wait()
 
 
 @pytest.mark.asyncio
