@@ -65,7 +65,7 @@ log = logger()
 
 DIAL_S = 4.0
 """How long the first connection may take, over all addresses."""
-REFUSED_S = 1.0
+REFUSED_S = 2.0
 """The same for a client that every address refuses, or whose name has no address: a broker that is started
 again listens sooner."""
 AWAY_S = 5.0
