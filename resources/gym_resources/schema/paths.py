@@ -33,8 +33,13 @@ def holds(value: Any, path: str, *, rootless: bool = False) -> bool:
     >>> holds({"a": [{"b.c": 1}]}, "a[0].b.c"), holds({"a": [1]}, "a[1]"), holds([{"p": "1"}], "csv::p")
     (True, False, True)
     """
-    if len(path) > LONGEST:
+    try:
+        return len(path) <= LONGEST and _holds(value, path, rootless=rootless)
+    except RecursionError:  # lists within lists, hundreds deep
         return False
+
+
+def _holds(value: Any, path: str, *, rootless: bool) -> bool:
     if path.startswith("csv::"):
         name = path.removeprefix("csv::")
         rows = cast("list[Any]", value) if isinstance(value, list) else []
