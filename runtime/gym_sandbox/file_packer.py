@@ -94,10 +94,10 @@ class Connection:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
+        self._unread = bytearray()
 
-    def send(self, frame: bytes, *, failed: bool = False) -> None:
-        self._socket.sendall(FRAME.pack(failed, len(frame)))
-        self._socket.sendall(frame)
+    def send(self, *frames: bytes, failed: bool = False) -> None:
+        self._socket.sendall(b"".join(FRAME.pack(failed, len(one)) + one for one in frames))
 
     def receive(self) -> bytes:
         _, size = FRAME.unpack(self._exactly(FRAME.size))
@@ -106,18 +106,20 @@ class Connection:
     def next_request(self, container: int) -> str:
         """What is asked next; empty when the worker, or the container with this descriptor, has ended."""
         ready, _, _ = select.select([self._socket, container], [], [])
-        return (
-            "" if container in ready or not self._socket.recv(1, socket.MSG_PEEK) else self.receive().decode()
-        )
+        return "" if container in ready or not self._read() else self.receive().decode()
+
+    def _read(self) -> bool:
+        piece = self._socket.recv(CHUNK_BYTES)
+        self._unread += piece
+        return bool(piece)
 
     def _exactly(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            piece = self._socket.recv(min(size - len(found), CHUNK_BYTES))
-            if not piece:
+        while len(self._unread) < size:
+            if not self._read():
                 raise Failed("the worker has gone")
-            found += piece
-        return bytes(found)
+        found = bytes(self._unread[:size])
+        del self._unread[:size]
+        return found
 
 
 def main() -> None:
@@ -330,8 +332,7 @@ def begin(connection: Connection, tops: list[Top], upper: str) -> None:
     ]
     # As `find -printf '%s %p\\0' | sort -z | sha256sum` in a container, of which this program sees nothing.
     digest = sha256(b"".join(b"%s\0" % one for one in sorted(listed))).hexdigest()[:32]
-    connection.send(json.dumps({"base": digest, "upper": upper}).encode())
-    connection.send(look(tops).encode())
+    connection.send(json.dumps({"base": digest, "upper": upper}).encode(), look(tops).encode())
 
 
 def look(tops: list[Top]) -> Moment:
@@ -368,7 +369,9 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     Without changes, the first frame is the empty one.
     """
     before = Moment(*json.loads(zstd.decompress(connection.receive())))
-    time_ns = tick()
+    # What is changed from here on has this time of the kernel, or a later one, and so differs. What was changed
+    # within the same tick is saved again the next time: to wait for the end of the tick costs more.
+    time_ns = time.clock_gettime_ns(_COARSE_CLOCK) - 1
     known, changed, folders = before.folders, set[str](), set[str]()
     now: dict[str, int] = {}
     moved: list[str] = []
@@ -393,12 +396,13 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     folders.update(moved)
     changed.update(moved)
     changed.update(one[2:] for one in names(moved, gone) if one[0] in "fl")
+    ended = [b""]
     if changed:
-        _send_archive(connection, sorted(changed, key=os.fsencode), sorted(folders, key=os.fsencode), gone)
-    connection.send(b"")
+        of_folders = sorted(folders, key=os.fsencode)
+        ended.insert(0, _sent(connection, sorted(changed, key=os.fsencode), of_folders, gone))
     # What has moved while it was read counts as moved the next time.
     known_now = {name: inode for name, inode in now.items() if name not in gone}
-    connection.send(Moment(time_ns, known_now, seen).encode())
+    connection.send(*ended, Moment(time_ns, known_now, seen).encode())
 
 
 def restore(connection: Connection, tops: list[Top], *, owners: bool) -> None:
@@ -410,7 +414,8 @@ def restore(connection: Connection, tops: list[Top], *, owners: bool) -> None:
     connection.send(look(tops).encode())
 
 
-def _send_archive(connection: Connection, changed: list[str], folders: list[str], gone: set[str]) -> None:
+def _sent(connection: Connection, changed: list[str], folders: list[str], gone: set[str]) -> bytes:
+    """Send the frames of an archive but for the last one, which is returned."""
     out = Written(connection.send)
     for name, listed in (("folders", folders), ("names", sorted(names(folders, gone), key=os.fsencode))):
         content = b"".join(os.fsencode(one) + b"\0" for one in listed)
@@ -447,7 +452,7 @@ def _send_archive(connection: Connection, changed: list[str], folders: list[str]
             if not _send_file(out, name, shown, seconds):
                 gone.add(os.path.dirname(name))
     out.write(bytes(1024))
-    out.end()
+    return out.end()
 
 
 def _send_file(out: Written, name: str, shown: tuple[int, int, int], seconds: int) -> bool:
