@@ -369,8 +369,8 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     Without changes, the first frame is the empty one.
     """
     before = Moment(*json.loads(zstd.decompress(connection.receive())))
-    # What is changed from here on has this time of the kernel, or a later one, and so differs. What was changed
-    # within the same tick is saved again the next time: to wait for the end of the tick costs more.
+    # Whatever is changed from here on has a later time. What was changed within this tick has one, too, and
+    # is saved again the next time: to wait for the end of the tick costs more.
     time_ns = time.clock_gettime_ns(_COARSE_CLOCK) - 1
     known, changed, folders = before.folders, set[str](), set[str]()
     now: dict[str, int] = {}
