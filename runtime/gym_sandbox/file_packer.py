@@ -14,6 +14,7 @@ import errno
 import fcntl
 import gc
 import json
+import math
 import os
 import resource
 import select
@@ -270,11 +271,12 @@ def _checked(code: int) -> None:
 # -- looking --------------------------------------------------------------------------------------------
 
 
-def walk(top: Top, gone: set[str]) -> Iterator[tuple[str, os.stat_result, bool]]:
+def walk(top: Top, gone: set[str], since_ns: float) -> Iterator[tuple[str, os.stat_result, bool]]:
     """What is in a folder and the folders in it, itself included, on the same file system.
 
     Args:
         gone: gets the folders that have gone before they were read.
+        since_ns: what is no folder, and was not changed since, is left out.
     """
     try:
         own = os.stat(top.name, dir_fd=top.folder, follow_symlinks=False)
@@ -293,21 +295,22 @@ def walk(top: Top, gone: set[str]) -> Iterator[tuple[str, os.stat_result, bool]]
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    name = f"{place}/{entry.name}"
-                    if special and (name in SKIPPED or name.startswith(f"./tmp/{OWN}")):
-                        continue
+                    count += 1
                     try:
                         info = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    if stat.S_ISDIR(info.st_mode):
+                    is_folder = stat.S_ISDIR(info.st_mode)
+                    if not is_folder and info.st_ctime_ns <= since_ns:
+                        continue
+                    name = f"{place}/{entry.name}"
+                    if special and (name in SKIPPED or name.startswith(f"./tmp/{OWN}")):
+                        continue
+                    if is_folder:
                         if info.st_dev != own.st_dev:
                             continue
                         waiting.append(name)
-                        yield name, info, True
-                    else:
-                        yield name, info, False
-                    count += 1
+                    yield name, info, is_folder
         finally:
             os.close(folder)
         if count > MOST_ENTRIES:
@@ -327,7 +330,7 @@ def begin(connection: Connection, tops: list[Top], upper: str) -> None:
     listed = [
         b"%d %s" % (info.st_size, os.fsencode(name))
         for name in dict.fromkeys(top.name for top in tops)
-        for name, info, _ in walk(Top(here, name), set())
+        for name, info, _ in walk(Top(here, name), set(), 0)
         if stat.S_ISREG(info.st_mode) and name not in OF_ENGINE
     ]
     # As `find -printf '%s %p\\0' | sort -z | sha256sum` in a container, of which this program sees nothing.
@@ -339,7 +342,7 @@ def look(tops: list[Top]) -> Moment:
     """What is seen now."""
     time_ns = tick()
     gone = set[str]()
-    found = {name: info.st_ino for top in tops for name, info, folder in walk(top, gone) if folder}
+    found = {name: info.st_ino for top in tops for name, info, folder in walk(top, gone, math.inf) if folder}
     return Moment(time_ns, {name: inode for name, inode in found.items() if name not in gone}, temporary())
 
 
@@ -377,7 +380,7 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     moved: list[str] = []
     gone = set[str]()
     for top in tops:
-        for name, info, folder in walk(top, gone):
+        for name, info, folder in walk(top, gone, before.time_ns):
             if folder:
                 now[name] = info.st_ino
                 if known.get(name) != info.st_ino:
