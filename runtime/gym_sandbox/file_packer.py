@@ -14,6 +14,7 @@ import errno
 import fcntl
 import gc
 import json
+import math
 import os
 import resource
 import select
@@ -94,10 +95,10 @@ class Connection:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
+        self._unread = bytearray()
 
-    def send(self, frame: bytes, *, failed: bool = False) -> None:
-        self._socket.sendall(FRAME.pack(failed, len(frame)))
-        self._socket.sendall(frame)
+    def send(self, *frames: bytes, failed: bool = False) -> None:
+        self._socket.sendall(b"".join(FRAME.pack(failed, len(one)) + one for one in frames))
 
     def receive(self) -> bytes:
         _, size = FRAME.unpack(self._exactly(FRAME.size))
@@ -106,18 +107,20 @@ class Connection:
     def next_request(self, container: int) -> str:
         """What is asked next; empty when the worker, or the container with this descriptor, has ended."""
         ready, _, _ = select.select([self._socket, container], [], [])
-        return (
-            "" if container in ready or not self._socket.recv(1, socket.MSG_PEEK) else self.receive().decode()
-        )
+        return "" if container in ready or not self._read() else self.receive().decode()
+
+    def _read(self) -> bool:
+        piece = self._socket.recv(CHUNK_BYTES)
+        self._unread += piece
+        return bool(piece)
 
     def _exactly(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            piece = self._socket.recv(min(size - len(found), CHUNK_BYTES))
-            if not piece:
+        while len(self._unread) < size:
+            if not self._read():
                 raise Failed("the worker has gone")
-            found += piece
-        return bytes(found)
+        found = bytes(self._unread[:size])
+        del self._unread[:size]
+        return found
 
 
 def main() -> None:
@@ -268,11 +271,12 @@ def _checked(code: int) -> None:
 # -- looking --------------------------------------------------------------------------------------------
 
 
-def walk(top: Top, gone: set[str]) -> Iterator[tuple[str, os.stat_result, bool]]:
+def walk(top: Top, gone: set[str], since_ns: float) -> Iterator[tuple[str, os.stat_result, bool]]:
     """What is in a folder and the folders in it, itself included, on the same file system.
 
     Args:
         gone: gets the folders that have gone before they were read.
+        since_ns: what is no folder, and was not changed since, is left out.
     """
     try:
         own = os.stat(top.name, dir_fd=top.folder, follow_symlinks=False)
@@ -291,21 +295,22 @@ def walk(top: Top, gone: set[str]) -> Iterator[tuple[str, os.stat_result, bool]]
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    name = f"{place}/{entry.name}"
-                    if special and (name in SKIPPED or name.startswith(f"./tmp/{OWN}")):
-                        continue
+                    count += 1
                     try:
                         info = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    if stat.S_ISDIR(info.st_mode):
+                    is_folder = stat.S_ISDIR(info.st_mode)
+                    if not is_folder and info.st_ctime_ns <= since_ns:
+                        continue
+                    name = f"{place}/{entry.name}"
+                    if special and (name in SKIPPED or name.startswith(f"./tmp/{OWN}")):
+                        continue
+                    if is_folder:
                         if info.st_dev != own.st_dev:
                             continue
                         waiting.append(name)
-                        yield name, info, True
-                    else:
-                        yield name, info, False
-                    count += 1
+                    yield name, info, is_folder
         finally:
             os.close(folder)
         if count > MOST_ENTRIES:
@@ -325,20 +330,19 @@ def begin(connection: Connection, tops: list[Top], upper: str) -> None:
     listed = [
         b"%d %s" % (info.st_size, os.fsencode(name))
         for name in dict.fromkeys(top.name for top in tops)
-        for name, info, _ in walk(Top(here, name), set())
+        for name, info, _ in walk(Top(here, name), set(), 0)
         if stat.S_ISREG(info.st_mode) and name not in OF_ENGINE
     ]
     # As `find -printf '%s %p\\0' | sort -z | sha256sum` in a container, of which this program sees nothing.
     digest = sha256(b"".join(b"%s\0" % one for one in sorted(listed))).hexdigest()[:32]
-    connection.send(json.dumps({"base": digest, "upper": upper}).encode())
-    connection.send(look(tops).encode())
+    connection.send(json.dumps({"base": digest, "upper": upper}).encode(), look(tops).encode())
 
 
 def look(tops: list[Top]) -> Moment:
     """What is seen now."""
     time_ns = tick()
     gone = set[str]()
-    found = {name: info.st_ino for top in tops for name, info, folder in walk(top, gone) if folder}
+    found = {name: info.st_ino for top in tops for name, info, folder in walk(top, gone, math.inf) if folder}
     return Moment(time_ns, {name: inode for name, inode in found.items() if name not in gone}, temporary())
 
 
@@ -368,13 +372,15 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     Without changes, the first frame is the empty one.
     """
     before = Moment(*json.loads(zstd.decompress(connection.receive())))
-    time_ns = tick()
+    # Whatever is changed from here on has a later time. What was changed within this tick has one, too, and
+    # is saved again the next time: to wait for the end of the tick costs more.
+    time_ns = time.clock_gettime_ns(_COARSE_CLOCK) - 1
     known, changed, folders = before.folders, set[str](), set[str]()
     now: dict[str, int] = {}
     moved: list[str] = []
     gone = set[str]()
     for top in tops:
-        for name, info, folder in walk(top, gone):
+        for name, info, folder in walk(top, gone, before.time_ns):
             if folder:
                 now[name] = info.st_ino
                 if known.get(name) != info.st_ino:
@@ -393,12 +399,13 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     folders.update(moved)
     changed.update(moved)
     changed.update(one[2:] for one in names(moved, gone) if one[0] in "fl")
+    ended = [b""]
     if changed:
-        _send_archive(connection, sorted(changed, key=os.fsencode), sorted(folders, key=os.fsencode), gone)
-    connection.send(b"")
+        of_folders = sorted(folders, key=os.fsencode)
+        ended.insert(0, _sent(connection, sorted(changed, key=os.fsencode), of_folders, gone))
     # What has moved while it was read counts as moved the next time.
     known_now = {name: inode for name, inode in now.items() if name not in gone}
-    connection.send(Moment(time_ns, known_now, seen).encode())
+    connection.send(*ended, Moment(time_ns, known_now, seen).encode())
 
 
 def restore(connection: Connection, tops: list[Top], *, owners: bool) -> None:
@@ -410,7 +417,8 @@ def restore(connection: Connection, tops: list[Top], *, owners: bool) -> None:
     connection.send(look(tops).encode())
 
 
-def _send_archive(connection: Connection, changed: list[str], folders: list[str], gone: set[str]) -> None:
+def _sent(connection: Connection, changed: list[str], folders: list[str], gone: set[str]) -> bytes:
+    """Send the frames of an archive but for the last one, which is returned."""
     out = Written(connection.send)
     for name, listed in (("folders", folders), ("names", sorted(names(folders, gone), key=os.fsencode))):
         content = b"".join(os.fsencode(one) + b"\0" for one in listed)
@@ -447,7 +455,7 @@ def _send_archive(connection: Connection, changed: list[str], folders: list[str]
             if not _send_file(out, name, shown, seconds):
                 gone.add(os.path.dirname(name))
     out.write(bytes(1024))
-    out.end()
+    return out.end()
 
 
 def _send_file(out: Written, name: str, shown: tuple[int, int, int], seconds: int) -> bool:

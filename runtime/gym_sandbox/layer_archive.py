@@ -33,8 +33,6 @@ ZEROS = bytes(CHUNK_BYTES)
 
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s8s32s32s183x")
 _LETTERS = {
-    stat.S_IFREG: "f",
-    stat.S_IFDIR: "d",
     stat.S_IFLNK: "l",
     stat.S_IFIFO: "p",
     stat.S_IFSOCK: "s",
@@ -56,11 +54,19 @@ def names(folders: Iterable[str], gone: set[str]) -> list[str]:
                 for entry in entries:
                     name = f"{folder}/{entry.name}"
                     if not name.startswith(f"./tmp/{OWN}"):
-                        mode = entry.stat(follow_symlinks=False).st_mode
-                        found.append(f"{_LETTERS[stat.S_IFMT(mode)]} {name}")
+                        found.append(f"{_letter(entry)} {name}")
         except (FileNotFoundError, NotADirectoryError):
             gone.add(folder)
     return found
+
+
+def _letter(entry: os.DirEntry[str]) -> str:
+    # The first ones are known without a look at the entry.
+    if entry.is_file(follow_symlinks=False):
+        return "f"
+    if entry.is_dir(follow_symlinks=False):
+        return "d"
+    return _LETTERS[stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)]
 
 
 # -- packing --------------------------------------------------------------------------------------------
@@ -77,15 +83,12 @@ class Written:
     def write(self, data: bytes) -> None:
         self._waiting += self._made.compress(data)
         if len(self._waiting) >= CHUNK_BYTES:
-            self._flush()
+            self._send(bytes(self._waiting))
+            self._waiting.clear()
 
-    def end(self) -> None:
-        self._waiting += self._made.flush()
-        self._flush()
-
-    def _flush(self) -> None:
-        self._send(bytes(self._waiting))
-        self._waiting.clear()
+    def end(self) -> bytes:
+        """The last frame, which is not sent."""
+        return bytes(self._waiting + self._made.flush())
 
 
 def padding(size: int) -> bytes:

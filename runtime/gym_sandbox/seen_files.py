@@ -32,6 +32,7 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from gym_sandbox.file_packer 
 """The program of the process that forks; its arguments are a descriptor, and where it imports from."""
 FRAME_BYTES = 16 << 20
 """The longest frame: the folders of a container with a million of them."""
+READ_BYTES = 1 << 18
 
 
 class UnseenError(Exception):
@@ -79,8 +80,7 @@ class SeenFiles:
         Raises:
             UnseenError: it cannot be read.
         """
-        async with self._asked("pack") as stream:
-            await stream.send(since)
+        async with self._asked("pack", since) as stream:
             yield Packed(stream)
 
     @asynccontextmanager
@@ -94,14 +94,15 @@ class SeenFiles:
             yield Unpacking(stream)
 
     @asynccontextmanager
-    async def _asked(self, what: str, limit_s: float = LIMIT_S) -> AsyncGenerator[_Stream]:
+    async def _asked(self, what: str, *frames: bytes, limit_s: float = LIMIT_S) -> AsyncGenerator[_Stream]:
         stream, self._kept = self._kept, None
         with anyio.move_on_after(limit_s) as scope:
             try:
                 if stream is not None and stream.usable:
-                    await stream.send(what.encode())
+                    await stream.send(what.encode(), *frames)
                 else:
                     stream = await _connected(msgspec.json.encode({**self._request, "do": what}))
+                    await stream.send(*frames)
                 stream.ended = False
                 yield stream
             finally:
@@ -189,6 +190,7 @@ class _Stream:
 
     def __init__(self, connection: socket.socket) -> None:
         self.ended = False
+        self._unread = bytearray()
         self._socket = connection
         self._forgotten = weakref.finalize(self, connection.close)
 
@@ -213,8 +215,9 @@ class _Stream:
         self.ended = True
         return found
 
-    async def send(self, frame: bytes) -> None:
-        rest = memoryview(file_packer.FRAME.pack(False, len(frame)) + frame)
+    async def send(self, *frames: bytes) -> None:
+        packed = (file_packer.FRAME.pack(False, len(one)) + one for one in frames)
+        rest = memoryview(b"".join(packed))
         while rest:
             try:
                 rest = rest[self._socket.send(rest) :]
@@ -239,10 +242,9 @@ class _Stream:
         return frame
 
     async def _exactly(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
+        while len(self._unread) < size:
             try:
-                piece = self._socket.recv(min(size - len(found), 1 << 20))
+                piece = self._socket.recv(READ_BYTES)
             except BlockingIOError:
                 await anyio.wait_readable(self._socket)
                 continue
@@ -250,8 +252,10 @@ class _Stream:
                 raise UnseenError(str(error)) from error
             if not piece:
                 raise UnseenError("what reads its files has ended")
-            found += piece
-        return bytes(found)
+            self._unread += piece
+        found = bytes(self._unread[:size])
+        del self._unread[:size]
+        return found
 
 
 class PackingServer:

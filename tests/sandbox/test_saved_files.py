@@ -269,6 +269,26 @@ async def test_without_changes_nothing_is_stored_and_the_end_of_the_container_is
         assert container.ended
 
 
+WRITING = """
+(until [ -e ../stop ]; do i=$((i + 1)); echo $i >$i; sleep 0.0002; done; touch ../ended) >/dev/null 2>&1 &
+"""
+
+
+async def test_a_change_right_after_a_save_is_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's times of change have steps of some milliseconds: many changes come within the same one."""
+    use(BESIDE, monkeypatch)
+    store = MemoryStore()
+    async with box(store) as (container, files):
+        await run(container, WRITING)
+        for _ in range(40):
+            assert await files.save() is not None
+        await run(container, "touch ../stop; until [ -e ../ended ]; do sleep 0.01; done")
+        saved = await files.save()
+        expected = await run(container, LOOK)
+    async with box(store, saved) as (other, _):
+        assert await run(other, LOOK) == expected
+
+
 def readers() -> list[psutil.Process]:
     """The processes that read the files of containers of this process."""
     return psutil.Process(seen_files.server().pid).children()

@@ -69,7 +69,9 @@ async def prepare(container: Container, instance: Instance, *, history: bool = F
     """
     steps = ["tar -xf -"] if instance.local else []
     if history:
-        steps += [f"{GIT} init -q .", f"{GIT} add -A", f"{COMMIT} -m base"] if instance.local else []
+        # Without the samples of hooks, which would be saved with the model's files.
+        made = [f"{GIT} init -q --template= .", f"{GIT} add -A", f"{COMMIT} -m base"]
+        steps += made if instance.local else []
         steps.append(f"{GIT} rev-parse HEAD")
     if not steps:
         return ""
