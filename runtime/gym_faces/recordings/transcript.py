@@ -97,10 +97,13 @@ class Transcript:
         """
         seen, restored = Counter[bytes](), list[Raw]()
         for raw in items:
-            one = element(_fields(raw))
-            own = self._originals.get(one, ())
-            # What the model has said twice has two ids, and OpenAI refuses an id that comes twice.
-            restored.append(own[seen[one]] if seen[one] < len(own) else raw)
+            fields = _fields(raw)
+            one = element(fields)
+            own = self._originals.get(one, [])
+            # What the model has said twice has two ids, and OpenAI refuses an id that comes twice, and one
+            # beside the thought of another. So an id tells which it is; without one, the order does.
+            named = [made for made in own if _fields(made).get("id") == fields.get("id")] if own[1:] else []
+            restored += named[:1] or own[seen[one] : seen[one] + 1] or [raw]
             seen[one] += 1
         return restored
 
