@@ -84,6 +84,7 @@ class Transcript:
         self._items: dict[int, int] = {}
         self._makers: dict[bytes, int] = {}
         self._originals: defaultdict[bytes, list[Raw]] = defaultdict(list)
+        self._identified: dict[tuple[bytes, str], Raw] = {}  # by their ids, too
         self._named: dict[bytes, _Call] = {}
         self._rewritten = False
         self._deepest = (0, False)
@@ -102,8 +103,8 @@ class Transcript:
             own = self._originals.get(one, [])
             # What the model has said twice has two ids, and OpenAI refuses an id that comes twice, and one
             # beside the thought of another. So an id tells which it is; without one, the order does.
-            named = [made for made in own if _fields(made).get("id") == fields.get("id")] if own[1:] else []
-            restored += named[:1] or own[seen[one] : seen[one] + 1] or [raw]
+            named = self._identified.get((one, str(fields.get("id"))))
+            restored += [named] if named else own[seen[one] : seen[one] + 1] or [raw]
             seen[one] += 1
         return restored
 
@@ -242,8 +243,11 @@ class Transcript:
             case Reasoning(text=""):
                 pass  # what is encrypted alone does not tell one thought from another
             case Message() | Reasoning():
-                one = element(_fields(raw))
+                fields = _fields(raw)
+                one = element(fields)
                 self._originals[one].append(raw)
+                if "id" in fields:
+                    self._identified[one, str(fields["id"])] = raw
                 self._makers[one] = number
             case _:
                 pass
