@@ -153,8 +153,9 @@ def test_why_it_ended(finish: str | None, status: str, details: dict[str, str] |
     assert found["output"][0]["status"] == status
 
 
-def test_gemini_says_that_it_filters_and_nothing_else() -> None:
-    refused = [{"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}]
+@pytest.mark.parametrize("message", [{}, {"message": None}])
+def test_gemini_says_that_it_filters_and_nothing_else(message: dict[str, None]) -> None:
+    refused = [{"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT", **message}]
     found = response(completion({}, choices=refused))
     assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "content_filter"})
     assert found["output"][0]["content"][0]["text"] == ""

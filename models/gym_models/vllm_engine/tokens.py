@@ -211,7 +211,7 @@ def amend(completion: chat_answer.Completion[chat_answer.Choice], choice: Choice
     if completion.usage is not None:
         completion.usage.completion_tokens = len(choice.token_ids or [])
     message = completion.choices[0].message
-    if isinstance(choice.stop_reason, str) and bytes(message.content).startswith(b'"'):
+    if message and isinstance(choice.stop_reason, str) and bytes(message.content).startswith(b'"'):
         text, found, _ = msgspec.json.decode(message.content, type=str).rpartition(choice.stop_reason)
         if found:
             message.content = Raw(pieces.encode(text))

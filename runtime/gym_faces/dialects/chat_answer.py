@@ -76,12 +76,8 @@ class _Answered(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
 
-class _Absent(_Answered):
-    """A choice without a message."""
-
-
 class Choice(msgspec.Struct):
-    message: _Answered = msgspec.field(default_factory=_Absent)
+    message: _Answered | None = None
     finish_reason: str | None = None
     error: Any = None
 
@@ -149,7 +145,7 @@ def checked(decode: Callable[[bytes], AnyCompletion], body: bytes) -> AnyComplet
     if error := completion.error or completion.choices[0].error:
         raise ForeignAnswer(f"the engine broke off: {error}")
     # Gemini leaves it out where it filters.
-    if isinstance(completion.choices[0].message, _Absent) and not _incomplete(completion.choices[0]):
+    if completion.choices[0].message is None and not _incomplete(completion.choices[0]):
         raise ForeignAnswer("no 'message'")
     return completion
 
@@ -176,13 +172,13 @@ def response(
         raise ModelUnavailable(
             f"the engine broke the answer off (finish_reason '{choice.finish_reason}')", stage="model"
         )
-    made = identity()
+    made, message = identity(), choice.message or _Answered()
     reason = _incomplete(choice)
     found = Response(
         id=f"resp_{made}",
         created_at=completion.created or float(int(time.time())),
         model=completion.model or "",
-        output=[Raw(item) for item in _items(choice.message, made, reason is not None, logprobs)],
+        output=[Raw(item) for item in _items(message, made, reason is not None, logprobs)],
         status="incomplete" if reason else "completed",
         incomplete_details=IncompleteDetails(reason=reason) if reason else None,
         usage=_read_usage(completion.usage),

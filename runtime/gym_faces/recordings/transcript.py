@@ -84,6 +84,7 @@ class Transcript:
         self._items: dict[int, int] = {}
         self._makers: dict[bytes, int] = {}
         self._originals: defaultdict[bytes, list[Raw]] = defaultdict(list)
+        self._identified: dict[tuple[bytes, str], Raw] = {}  # by their ids, too
         self._named: dict[bytes, _Call] = {}
         self._rewritten = False
         self._deepest = (0, False)
@@ -97,10 +98,13 @@ class Transcript:
         """
         seen, restored = Counter[bytes](), list[Raw]()
         for raw in items:
-            one = element(_fields(raw))
-            own = self._originals.get(one, ())
-            # What the model has said twice has two ids, and OpenAI refuses an id that comes twice.
-            restored.append(own[seen[one]] if seen[one] < len(own) else raw)
+            fields = _fields(raw)
+            one = element(fields)
+            own = self._originals.get(one, [])
+            # What the model has said twice has two ids, and OpenAI refuses an id that comes twice, and one
+            # beside the thought of another. So an id tells which it is; without one, the order does.
+            named = self._identified.get((one, str(fields.get("id"))))
+            restored += [named] if named else own[seen[one] : seen[one] + 1] or [raw]
             seen[one] += 1
         return restored
 
@@ -239,8 +243,11 @@ class Transcript:
             case Reasoning(text=""):
                 pass  # what is encrypted alone does not tell one thought from another
             case Message() | Reasoning():
-                one = element(_fields(raw))
+                fields = _fields(raw)
+                one = element(fields)
                 self._originals[one].append(raw)
+                if "id" in fields:
+                    self._identified[one, str(fields["id"])] = raw
                 self._makers[one] = number
             case _:
                 pass

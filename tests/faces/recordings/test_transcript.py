@@ -210,3 +210,15 @@ def test_what_the_model_said_twice_keeps_both_ids() -> None:
     bare = {"role": "assistant", "content": "ok"}
     restored = transcript.restore(raws(USER, bare, USER, bare, USER, bare))
     assert plain(restored) == [USER, ok, USER, other, USER, bare]
+
+
+def test_an_id_tells_which_of_two_equal_answers_is_meant() -> None:
+    transcript = Transcript()
+    first = [thought("hm") | {"id": "r-1", "encrypted_content": "1"}, said("ok")]
+    again = [thought("hm") | {"id": "r-2", "encrypted_content": "2"}, said("ok", id="m-2")]
+    transcript.add(raws(USER), raws(*first))
+    transcript.add(raws(USER, *first, USER), raws(*again))
+    # The program has left the first answer out, as where it makes a long conversation shorter.
+    assert plain(transcript.restore(raws(USER, *again, USER))) == [USER, *again, USER]
+    unsigned = [{**again[0], "encrypted_content": None}, again[1]]
+    assert plain(transcript.restore(raws(USER, *unsigned, USER))) == [USER, *again, USER]
