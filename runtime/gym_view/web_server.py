@@ -397,7 +397,8 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
     except ConnectionError:  # it is the page that has gone
         raise
     except OSError as error:
-        raise web.HTTPConflict(text=f"{error.filename or 'a file'} cannot be read: {error.strerror}\n") from None
+        what = error.filename or "a file"
+        raise web.HTTPConflict(text=f"{what} cannot be read: {error.strerror}\n") from None
 
 
 def _json(body: bytes) -> web.Response:
