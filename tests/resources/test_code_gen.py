@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 import time
 from typing import Any
@@ -182,6 +184,35 @@ async def test_functions_are_judged_by_what_they_return(
     isolation: None, code: str, given: str, expected: str, status: str
 ) -> None:
     assert (await run(code, (given, expected), function="f")).status == status
+
+
+ALARM = """
+import os, signal
+from gym_resources.code import inside
+
+signal.signal(signal.SIGALRM, inside._overrun)
+calls = []
+
+def late(wait):
+    def waited(*given):
+        calls.append(wait(*given))
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGALRM)
+        return calls[-1]
+    return waited
+
+os.waitid, os.waitpid = late(os.waitid), late(os.waitpid)
+if (pid := os.fork()) == 0:
+    os.setpgid(0, 0)
+    os._exit(0)
+print(inside._Fork(None, None, 5.0)._ended(pid, os.open(os.devnull, os.O_RDONLY)))
+"""
+
+
+def test_an_alarm_that_rings_while_a_program_ends_loses_nothing() -> None:
+    """On a busy machine it rings after the wait for a program of one second has returned."""
+    ended = subprocess.run([sys.executable, "-c", ALARM], capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("done\n", "")
 
 
 SOLUTIONS = {

@@ -111,17 +111,18 @@ class _Fork:
 
     def _ended(self, pid: int, lines: int) -> str:
         """Wait for the fork, up to the limit: ``done``, ``raised``, ``died`` or ``timeout``."""
-        status: int | None = None
         # Twice: the second time only a first test is waited for.
         for limit_s in (min(2 * SHARED_S, self._limit_s), self._limit_s - 2 * SHARED_S):
-            if status is None and limit_s > 0 and not os.fstat(lines).st_size:
+            if limit_s > 0 and not os.fstat(lines).st_size:
                 with suppress(TimeoutError):
                     signal.setitimer(signal.ITIMER_REAL, limit_s)
-                    status = os.waitpid(pid, 0)[1]
+                    # Its end can be asked for again: the alarm may ring just after this returned.
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                     signal.setitimer(signal.ITIMER_REAL, 0)
+        ended, status = os.waitpid(pid, os.WNOHANG)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        if status is None:
+        if not ended:
             os.waitpid(pid, 0)
             return "timeout"
         code = os.waitstatus_to_exitcode(status)
