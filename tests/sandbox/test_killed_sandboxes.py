@@ -132,6 +132,8 @@ def kill_bubblewrap(mark: str, *, outer: bool) -> bool:
             for parent in reversed(above if outer else above[:1]):
                 parent.kill()
             if above:
+                with suppress(psutil.Error):
+                    one.wait(20)  # or it would be found again, and count as the next sandbox
                 return True
     return False
 

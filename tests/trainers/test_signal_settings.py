@@ -205,7 +205,7 @@ async def test_verls_prompts_run_the_rows_that_the_curriculum_chooses(system: Sy
     signal = {"rows": ROWS, "curriculum": "posterior", "repeats": SIZE}
     params = {"temperature": 0.9, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
     useful = 0
-    for step in range(60):
+    for step in range(100):
         rewards: list[float] = []
 
         async def one(session: int, step: int = step, rewards: list[float] = rewards) -> None:
@@ -223,7 +223,7 @@ async def test_verls_prompts_run_the_rows_that_the_curriculum_chooses(system: Sy
         await made.run(params, **{ROW: ROWS[0][ROW]})
     await made._engine.source.close()
     uses = await counted(system) - before
-    assert useful >= 10, "at random it would be six"
+    assert useful >= 27, "at random it would be eighteen"
     assert uses["useful"] > 0
     assert uses["flat"] > 0
 
