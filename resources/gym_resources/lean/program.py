@@ -107,7 +107,7 @@ def proof_in(reply: str, *, only_proof: bool = True) -> str:
 def build(header: str, statement: str, proof: str) -> Program:
     """The program of a proof. A hole at the end of the statement is left out.
 
-    What is to be proved is the last declaration of the statement; what comments say is none.
+    The last declaration of the statement is the one to prove; a declaration in a comment does not count.
     """
     stated = _HOLE_AT_END.sub("", statement.rstrip()).rstrip()
     found = next(reversed(list(_NAME.finditer(_blanked(stated)))), None)
