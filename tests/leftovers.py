@@ -10,8 +10,9 @@ import gc
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
+from typing import Any
 
 import psutil
 import pytest
@@ -49,11 +50,14 @@ def nothing_is_left() -> Iterator[None]:
     assert not found, "processes that tests have left:\n" + "\n".join(found)
 
 
-@pytest.fixture(autouse=True)
-def children_are_noted(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    for pid in tree.children(os.getpid()):
-        _started.setdefault(pid, request.node.nodeid)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """The processes that the test has started are noted."""
+    try:
+        return (yield)
+    finally:
+        for pid in tree.children(os.getpid()):
+            _started.setdefault(pid, item.nodeid)
 
 
 def left() -> list[str]:

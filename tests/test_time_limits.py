@@ -86,7 +86,7 @@ def pytest_runtest_makereport(item, call):
 def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     (tmp_path / "conftest.py").write_text(REPORTING)
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_method = thread\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = timeout\n")
     ended = subprocess.run(
         [
             sys.executable,

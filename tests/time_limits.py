@@ -2,8 +2,8 @@
 
 The limit of a test is its ``timeout`` marker, else `WHOLE_S`; that of a test's coroutine a little less. On a
 machine with more to do than processors it is longer (`busy`), because a test that waits for a processor does
-not hang. A signal does not interrupt uvloop, and virtual time knows nothing of ours; so a thread watches the
-real clock:
+not hang. A signal does not interrupt uvloop, and virtual time knows nothing of ours; so a thread, one for all
+tests, looks at the real clock:
 
 1. At the coroutine's limit the test is cancelled in its own loop.
 2. At the limit of the whole, fixtures and the end of the loop included, all stacks and tasks are printed, and
@@ -11,8 +11,8 @@ real clock:
 3. After that the loop is stopped, which raises an error in what waits for it; a test without a loop is ended
    by a signal, which raises in the main thread while that is in the test or in its fixtures.
 
-Behind that are two ends of the whole process, which pytest-xdist starts again: pytest-timeout, and for what
-holds the interpreter's lock, so that no thread runs, faulthandler, which needs no lock. Both print stacks.
+Behind that is an end of the whole process, which pytest-xdist starts again: faulthandler prints the stacks
+also where the interpreter's lock is held, so that no thread runs.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ MARGIN_S = 2.0
 BUSY_AT_MOST = 5.0
 CANCEL_S = 5.0
 LAST_RESORT_S = 30.0
+LOOKS_EVERY_S = 0.25
 
 
 def busy() -> float:
@@ -48,57 +49,73 @@ def busy() -> float:
     return min(BUSY_AT_MOST, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
-def passed(limit_s: float, over: threading.Event) -> bool:
-    """Wait for a limit, which grows while the machine is busy; False if it is over before."""
-    began_s = time.monotonic()
-    while (left_s := began_s + limit_s * busy() - time.monotonic()) > 0:
-        if over.wait(min(left_s, limit_s)):
-            return False
-    return True
-
-
 class Watch:
     """One test under the clock."""
 
     def __init__(self, limit_s: float) -> None:
         self.late = False
+        self.coroutine_late = False
         self.loop: asyncio.AbstractEventLoop | None = None
+        self._began_s = time.monotonic()
         self._limit_s = limit_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        self._late_s = self._told_s = 0.0
+        self._coroutine: tuple[float, asyncio.Task[Any]] | None = None
 
-    def end(self) -> None:
-        """The test is over."""
-        self._over.set()
-        self._thread.join()
+    def coroutine_begins(self, limit_s: float, task: asyncio.Task[Any]) -> None:
+        """The test's coroutine is begun in this loop, and is cancelled after its limit."""
+        with _lock:
+            self.loop = task.get_loop()
+            self._coroutine = time.monotonic() - self._began_s + limit_s, task
 
-    def _watch(self) -> None:
-        if not passed(self._limit_s, self._over):
-            return
-        self.late = True
-        print("\n-- a test hangs; the stacks of all threads, and the tasks of its loop --", file=sys.stderr)
-        faulthandler.dump_traceback(sys.__stderr__)
-        give_up = time.monotonic() + CANCEL_S
-        while self.loop is not None and time.monotonic() < give_up:
-            self._tell(self.loop, self._cancel_all)
-            if self._over.wait(1.0):
-                return
-        while not self._over.wait(1.0):
-            if self.loop is not None and self.loop.is_running():
-                self._tell(self.loop, self.loop.stop)
+    def coroutine_ends(self) -> None:
+        """No task of a loop that is closed is cancelled."""
+        with _lock:
+            self._coroutine = None
+
+    def look(self) -> None:
+        """End the test, as far as it is late."""
+        now_s = time.monotonic()
+        taken_s = (now_s - self._began_s) / busy()
+        if self._coroutine is not None and taken_s > self._coroutine[0]:
+            self.coroutine_late = True
+            self._tell(self._coroutine[1].cancel)
+            self._coroutine = None
+        if not self.late and taken_s > self._limit_s:
+            self.late, self._late_s = True, now_s
+            print(
+                "\n-- a test hangs; all threads, and the tasks of its loop --", file=sys.stderr
+            )
+            faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
+        if self.late and now_s - self._told_s >= 1.0:
+            self._told_s = now_s
+            if self.loop is not None and now_s - self._late_s < CANCEL_S:
+                self._tell(self._cancel_all)
+            elif self.loop is not None and self.loop.is_running():
+                self._tell(self.loop.stop)
             else:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(what)
+    def _tell(self, what: Callable[[], object]) -> None:
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(what)
 
     def _cancel_all(self) -> None:
         assert self.loop is not None
         for task in asyncio.all_tasks(self.loop):
             print(task, file=sys.stderr)
             task.cancel()
+
+
+_lock = threading.Lock()
+"""Held while the thread looks, so that it ends no test that is over."""
+
+
+def _look_at_tests() -> None:
+    while True:
+        time.sleep(LOOKS_EVERY_S)
+        with _lock:
+            for watch in _watches.values():
+                watch.look()
 
 
 _watches: dict[str, Watch] = {}
@@ -143,21 +160,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGALRM, _raise_hang)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The limits of pytest-timeout are those of the last resort."""
-    for item in items:
-        limit_s = _limit_s(item)
-        item.user_properties.append(("limit_s", limit_s))
-        item.add_marker(pytest.mark.timeout(limit_s * BUSY_AT_MOST + LAST_RESORT_S), append=False)
+    threading.Thread(target=_look_at_tests, daemon=True).start()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    watch = _watches[item.nodeid] = Watch(_marked_s(item))
+    watch = Watch(_limit_s(item))
+    with _lock:
+        _watches[item.nodeid] = watch
     faulthandler.dump_traceback_later(
-        _marked_s(item) * BUSY_AT_MOST + 2 * LAST_RESORT_S,
+        _limit_s(item) * BUSY_AT_MOST + LAST_RESORT_S,
         exit=True,
         file=item.config.stash[fault_handler_stderr_fd_key],
     )
@@ -165,8 +177,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
-        watch.end()
-        del _watches[item.nodeid]
+        with _lock:
+            del _watches[item.nodeid]
         if watch.late and watch.loop is not None and watch.loop.is_closed():
             _forget_runner()
         # The item keeps the watch until the end of the session. A loop that is kept would keep what ends with
@@ -192,8 +204,8 @@ def _forget_runner() -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     watch = _watches[item.nodeid]
     if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
-        marked_s = _marked_s(item)
-        limit_s = COROUTINE_S if marked_s == WHOLE_S else marked_s - MARGIN_S
+        whole_s = _limit_s(item)
+        limit_s = COROUTINE_S if whole_s == WHOLE_S else whole_s - MARGIN_S
         item.obj = _limited(item.obj, limit_s, watch)
     with _phase():
         result = yield
@@ -202,34 +214,19 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return result
 
 
-def _marked_s(item: pytest.Item) -> float:
-    return next(float(str(value)) for name, value in item.user_properties if name == "limit_s")
-
-
 def _limited(test: Callable[..., Any], limit_s: float, watch: Watch) -> Callable[..., Any]:
     @functools.wraps(test)
     async def limited(*args: Any, **kwargs: Any) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        task = asyncio.current_task()
         assert task is not None
-        watch.loop = loop
-        late, over = threading.Event(), threading.Event()
-
-        def stop() -> None:
-            if passed(limit_s, over):
-                late.set()
-                loop.call_soon_threadsafe(task.cancel)
-
-        timer = threading.Thread(target=stop, daemon=True)
-        timer.start()
+        watch.coroutine_begins(limit_s, task)
         try:
             await test(*args, **kwargs)
         except asyncio.CancelledError:
-            if not late.is_set() and not watch.late:
+            if not watch.coroutine_late and not watch.late:
                 raise
             pytest.fail(f"took longer than {limit_s:.0f} s")
         finally:
-            over.set()
-            # It must not cancel a task of a loop that is closed.
-            timer.join()
+            watch.coroutine_ends()
 
     return limited

@@ -1,7 +1,7 @@
 """OpenRLHF's executor and remote reward: with OpenRLHF's own classes where it is installed.
 
 python3.11 -m venv openrlhf && openrlhf/bin/pip install --no-deps openrlhf
-openrlhf/bin/pip install torch transformers ray aiohttp -e . pytest pytest-timeout pytest-asyncio
+openrlhf/bin/pip install torch transformers ray aiohttp -e . pytest pytest-asyncio
 openrlhf/bin/pytest tests/trainers/test_openrlhf.py
 """
 

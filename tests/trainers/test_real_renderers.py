@@ -1,7 +1,7 @@
 """The package `renderers` itself, with the tokenizer and the chat template of a real model.
 
 python3.11 -m venv renderers && renderers/bin/pip install 'renderers[transformers]' tiktoken dashscope -e .
-renderers/bin/pip install --no-deps trl && renderers/bin/pip install pytest pytest-timeout pytest-asyncio
+renderers/bin/pip install --no-deps trl && renderers/bin/pip install pytest pytest-asyncio
 renderers/bin/pytest tests/trainers/test_real_renderers.py    # --soak with vllm beside it: a real server, too
 """
 

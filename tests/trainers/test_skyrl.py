@@ -2,7 +2,7 @@
 
 python3.12 -m venv skyrl && skyrl/bin/pip install --no-deps skyrl && skyrl/bin/pip install skyrl-gym
 skyrl/bin/pip install torch transformers ray loguru cloudpathlib jaxtyping s3fs gcsfs polars tensordict
-skyrl/bin/pip install -e . pytest pytest-timeout pytest-asyncio
+skyrl/bin/pip install -e . pytest pytest-asyncio
 skyrl/bin/pytest tests/trainers/test_skyrl.py
 """
 

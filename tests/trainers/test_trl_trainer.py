@@ -1,6 +1,6 @@
 """TRL's own trainer on a tiny model and a real system; runs where TRL is installed.
 
-python -m venv trl && trl/bin/pip install -e ".[trl]" pytest pytest-timeout
+python -m venv trl && trl/bin/pip install -e ".[trl]" pytest
 trl/bin/pytest tests/trainers/test_trl_trainer.py -p no:cacheprovider
 """
 

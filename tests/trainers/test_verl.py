@@ -1,7 +1,7 @@
 """verl's agent loop and reward manager: with verl's own classes where it is installed.
 
 python3.11 -m venv verl && verl/bin/pip install verl cachetools uvicorn fastapi TransferQueue
-verl/bin/pip install -e . pytest pytest-timeout pytest-asyncio
+verl/bin/pip install -e . pytest pytest-asyncio
 verl/bin/pytest tests/trainers/test_verl.py
 """
 
