@@ -94,6 +94,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = "2"
 
 
+def pytest_sessionstart() -> None:
+    """What the garbage collector finds while a hostile text is as deep as the stack may be cannot end well.
+
+    Finalizers have no stack left then, and each would fail the test that runs.
+    """
+    heard = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, RecursionError):
+            heard(unraisable)
+
+    sys.unraisablehook = hook
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long is left out unless it is asked for."""
     for item in items:

@@ -1,9 +1,9 @@
 """A table of cases is one test.
 
 ``parametrize`` makes a test of each case, and pytest's own work for a test (3.6 ms with pytest-xdist) is
-often more than what a case of a pure function takes. A case that fails does not stop the others: all failures are
-raised together, each with its case as a note. A test whose fixtures keep state from case to case, or whose
-cases are skipped one by one, stays with ``parametrize``.
+often more than what a case of a pure function takes. A case that fails does not stop the others: all
+failures are raised together, each with its case as a note. A test whose fixtures keep state from case to
+case, or whose cases are skipped one by one, stays with ``parametrize``.
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ class Watch:
             self._coroutine = None
         if not self.late and taken_s > self._limit_s:
             self.late, self._late_s = True, now_s
-            print(
-                "\n-- a test hangs; all threads, and the tasks of its loop --", file=sys.stderr
-            )
+            print("\n-- a test hangs; all threads, and the tasks of its loop --", file=sys.stderr)
             faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
         if self.late and now_s - self._told_s >= 1.0:
             self._told_s = now_s

@@ -28,6 +28,7 @@ from gym_testing.small_system import (
     small_system,
 )
 from gym_testing.virtual_clock import BACKEND
+from tables import table
 
 # A process knows no virtual time: test_black_box and the tests of acp hold the same promises in real time.
 NAMES = [name for name in catalogue.names("agents") if name not in {"black_box", "acp"}]
@@ -104,7 +105,7 @@ async def test_an_incomplete_answer_ends_it_as_truncated(name: str) -> None:
     assert record.reward is not None
 
 
-@pytest.mark.parametrize("turn", [answer(function_call("x")), answer(reasoning("hm")), answer()])
+@table("turn", [answer(function_call("x")), answer(reasoning("hm")), answer()])
 async def test_a_limit_of_turns_ends_it_whatever_the_model_does(name: str, turn: Turn) -> None:
     record = await play(name, turn, max_turns=3, timeout_s=1e6)
     assert isinstance(record.outcome, Completed | Truncated)

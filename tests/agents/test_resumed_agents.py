@@ -12,6 +12,7 @@ from agents.test_tool_loop_options import OVERFLOW, WAIT, look, tokens
 from gym_runtime.messages.outcomes import Completed, Truncated
 from gym_testing.small_system import Hang, Turn, answer, small_system
 from gym_testing.virtual_clock import BACKEND
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +67,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@table("case", CASES)
 async def test_it_goes_on_where_its_worker_died(case: str) -> None:
     agent, turns, lost, at_once, options = CASES[case]
     options = options or {}

@@ -17,6 +17,7 @@ from gym_testing.small_system import (
     reasoning,
 )
 from gym_testing.virtual_clock import BACKEND
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +110,7 @@ CONVERSATIONS: dict[str, tuple[Sequence[Any], Outcome, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@table("conversation", CONVERSATIONS)
 async def test_a_conversation(conversation: str) -> None:
     turns, outcome, output = CONVERSATIONS[conversation]
     played = await play(*turns)
@@ -141,7 +142,7 @@ async def test_what_a_tool_answers(case: str, capsys: pytest.CaptureFixture[str]
     }
 
 
-@pytest.mark.parametrize("arguments", ["", "{", "{'a': 1}", '{"a": 1} and', "None", '{"a": "\n"}', "{" * 300])
+@table("arguments", ["", "{", "{'a': 1}", '{"a": 1} and', "None", '{"a": "\n"}', "{" * 300])
 async def test_arguments_that_are_not_json_are_answered_with_pythons_words(arguments: str) -> None:
     with pytest.raises(ValueError) as problem:  # noqa: PT011 - whatever it says
         json.loads(arguments)
@@ -161,7 +162,7 @@ async def test_arguments_of_any_depth_are_answered(arguments: str) -> None:
     assert "rguments" in said or "detail" in said  # newer versions of Python read what is that deep
 
 
-@pytest.mark.parametrize("arguments", ["{}", '{"amount": "many"}', "[1]", "null", '"text"', "NaN"])
+@table("arguments", ["{}", '{"amount": "many"}', "[1]", "null", '"text"', "NaN"])
 async def test_arguments_that_do_not_fit_are_answered_as_a_422_would_be(arguments: str) -> None:
     played = await play(answer(function_call("add", arguments)), answer("done"))
     detail = json.loads(played.row["response"]["output"][1]["output"])["detail"]

@@ -10,6 +10,7 @@ from agents.exact_engine import assert_exact, inputs, items, play, short
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, Truncated
 from gym_testing.small_system import Hang, answer, function_call, reasoning
 from gym_testing.virtual_clock import BACKEND
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +116,7 @@ ENDS: dict[str, tuple[list[Any], dict[str, Any], Outcome, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", ENDS)
+@table("case", ENDS)
 async def test_what_ends_it(case: str) -> None:
     turns, options, outcome, stop, transcript = ENDS[case]
     record, engine = await play("tool_loop", *turns, agent_options=options)

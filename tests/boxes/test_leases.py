@@ -17,6 +17,7 @@ from gym_runtime import GymError, ServiceUnavailable, clock
 from gym_runtime.errors import Fenced
 from gym_testing.memory import MemoryBroker, MemoryBus
 from gym_testing.virtual_clock import BACKEND
+from tables import table
 
 pytestmark = pytest.mark.anyio
 PACE = Pace()
@@ -310,7 +311,7 @@ async def test_forks_count_against_the_budget_and_fail_as_a_whole() -> None:
     assert (service.alive(), service.made, service.ended) == ({}, 6, 6)
 
 
-@pytest.mark.parametrize(
+@table(
     ("slot", "label", "box", "unchanged_s", "ends", "becomes"),
     [
         (Slot(state="held", generation=3, box="b"), "acc.0.3", "b", 0, False, None),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
-import pytest
 from docs.pages import PAGES, ROOT, first_command
 from docs.terminal import Line, drawing, typed
+from tables import table
 
 IMAGES = ROOT / "docs" / "images"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,7 +37,7 @@ def test_the_moving_picture_is_of_the_first_command() -> None:
     assert 0 < float(reward.split()[2]) < 1
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in IMAGES.glob("*.svg")))
+@table("name", sorted(path.name for path in IMAGES.glob("*.svg")))
 def test_a_drawing_has_a_background_of_its_own(name: str) -> None:
     """So it is readable on a light and on a dark page."""
     picture = ElementTree.fromstring((IMAGES / name).read_text())

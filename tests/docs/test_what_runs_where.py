@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-import pytest
 from docs.pages import ROOT
 from gym_runtime.environment import catalogue
+from tables import table
 
 _TEXT = (ROOT / "docs/what-runs-where.md").read_text()
 _LINES = takewhile(bool, _TEXT.partition("| environment |")[2].splitlines()[2:])
@@ -23,7 +23,7 @@ def test_every_environment_and_guest_stands_in_it_once() -> None:
     assert sorted(name for names, _ in ROWS for name in names) == sorted([*INSTALLED, *guests])
 
 
-@pytest.mark.parametrize("name", INSTALLED)
+@table("name", INSTALLED)
 def test_it_says_isolated_of_those_that_declare_it(name: str) -> None:
     (where,) = [where for names, where in ROWS if name in names]
     assert where.startswith("isolated") == catalogue.environment(name).definition.isolated

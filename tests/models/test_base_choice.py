@@ -19,6 +19,7 @@ from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_testing.small_system import rollout_spec, small_system
 from models.json_server import JsonHandler, serving
 from models.openai.openai_adapter import entered
+from tables import table
 
 pytestmark = pytest.mark.anyio
 LIKELY = (" B", " With", " handle.", " star", " the", " ball")
@@ -133,7 +134,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", continuations.SETS)
+@table("name", continuations.SETS)
 def test_each_set_makes_rows(name: str) -> None:
     published = continuations.SETS[name]
     [row] = published.rows(*(iter([RECORDS[name]]) for _ in published.files))

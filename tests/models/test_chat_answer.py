@@ -12,6 +12,7 @@ from gym_faces.dialects import chat_answer, chat_tokens, responses_api
 from gym_faces.dialects.dialect import ForeignAnswer
 from gym_runtime.errors import ModelUnavailable
 from gym_runtime.messages.responses import decode_response
+from tables import table
 
 
 def completion(message: dict[str, Any], finish: str | None = "stop", **more: Any) -> bytes:
@@ -97,7 +98,7 @@ def test_golden_answer() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("message", "expected"),
     [
         ({"content": "yes"}, [("message", "yes")]),
@@ -135,7 +136,7 @@ def test_a_call_without_id_gets_one() -> None:
     assert all(item["call_id"].startswith("call_") for item in found)
 
 
-@pytest.mark.parametrize(
+@table(
     ("finish", "status", "details"),
     [
         ("stop", "completed", None),
@@ -161,7 +162,7 @@ def test_gemini_says_that_it_filters_and_nothing_else(message: dict[str, None]) 
     assert found["output"][0]["content"][0]["text"] == ""
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [
         b'{"choices":[{"text":"x","finish_reason":"stop"}]}',

@@ -12,11 +12,12 @@ from gym_runtime.errors import TaskError
 from hypothesis import given
 from hypothesis import strategies as st
 from models.chat_requests import converted, messages, said, user
+from tables import table
 
 OFFERED = {"hosted_tools": "optional"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("params", "expected"),
     [
         ({"tool_choice": "auto"}, {}),
@@ -79,7 +80,7 @@ def test_tokens_and_streams() -> None:
     assert "stream" not in converted([user("hi")], {"top_logprobs": 1}, dialect=streaming)
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "params", "reason"),
     [
         ([{"type": "web_search_call", "id": "w"}], {}, "web_search_call"),

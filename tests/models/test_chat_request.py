@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gym_faces.dialects.chat_request import ChatVariant
 from models.chat_requests import converted, messages, said, user
+from tables import table
 
 
 def thought(text: str) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def test_golden_conversation() -> None:
     assert converted(GOLDEN_INPUT, GOLDEN_PARAMS) == GOLDEN_BODY
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "expected"),
     [
         ([user("hi")], [user("hi")]),

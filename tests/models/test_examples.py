@@ -7,12 +7,12 @@ import importlib
 import pkgutil
 
 import gym_models
-import pytest
 from gym_runtime.environment import tools
+from tables import table
 
 MODULES = [info.name for info in pkgutil.walk_packages(gym_models.__path__, "gym_models.") if not info.ispkg]
 
 
-@pytest.mark.parametrize("name", [*MODULES, tools.__name__])
+@table("name", [*MODULES, tools.__name__])
 def test_examples(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -17,6 +17,7 @@ from gym_models.wire.failures import (
 )
 from gym_models.wire.http import Answer
 from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
+from tables import table
 
 KEY = "sk-secret-0123456789"
 ENDPOINT = Endpoint(
@@ -33,7 +34,7 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": "t", "param": None, "code": code}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "body", "cls"),
     [
         (400, error("bad"), ModelRefused),
@@ -62,7 +63,7 @@ def test_classes(status: int, body: Any, cls: type[ModelError]) -> None:
     assert str(status) in found.message
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "said"),
     [
         (error("bad thing", "some_code"), "bad thing (some_code)"),
@@ -121,7 +122,7 @@ def test_context_overflow(status: int, message: str, overflow: bool) -> None:
     assert is_context_overflow(answer(status, error(message))) is overflow
 
 
-@pytest.mark.parametrize(
+@table(
     ("headers", "seconds"),
     [
         ({}, None),

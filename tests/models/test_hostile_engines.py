@@ -21,6 +21,7 @@ from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUn
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
 from stubs import stub_dialects
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -119,7 +120,7 @@ def bomb(size_bytes: int) -> bytes:
 BOMB = bomb(2**30)
 
 
-@pytest.mark.parametrize(
+@table(
     "speak",
     [
         whole(BOMB, content_encoding="gzip"),
@@ -191,7 +192,7 @@ async def test_packed_answers_are_read(encoding: str) -> None:
 FAILED = {"output": [], "status": "failed", "error": {"code": "server_error", "message": f"I know {KEY}"}}
 
 
-@pytest.mark.parametrize(
+@table(
     "speak",
     [
         whole(json.dumps(FAILED).encode()),
@@ -208,7 +209,7 @@ FAILED = {"output": [], "status": "failed", "error": {"code": "server_error", "m
         whole(json.dumps({"detail": [{"headers": {"authorization": f"Bearer {KEY}"}}]}).encode(), status=422),
     ],
 )
-@pytest.mark.parametrize("header", ["authorization", "X-Api-Key"])
+@table("header", ["authorization", "X-Api-Key"])
 async def test_no_key_comes_back_in_an_error(speak: Speak, header: str) -> None:
     value = f"Bearer {KEY}" if header == "authorization" else KEY
     await said(speak, headers={header: value})
@@ -228,14 +229,14 @@ def test_a_quotation_cannot_be_printed_with_its_secret() -> None:
     assert not hasattr(quoted, "__dict__")
 
 
-@pytest.mark.parametrize("before", range(275, 300))
+@table("before", range(275, 300))
 def test_a_text_is_cut_after_its_secrets_are_out(before: int) -> None:
     shown = Quoted("x" * before + KEY, (KEY,)).cut(300)
     assert KEY[:1] not in shown
     assert len(shown) <= 300
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "secrets", "shown"),
     [
         ("a short1234 b", ["short1234"], "a [key] b"),

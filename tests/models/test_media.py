@@ -15,6 +15,7 @@ from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
 from msgspec import Raw
 from stubs.stub_engine import StubEngine
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -71,15 +72,15 @@ FORMS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("url", INSIDE)
+@table("form", FORMS)
+@table("url", INSIDE)
 async def test_addresses_inside_are_refused(url: str, form: Any) -> None:
     with pytest.raises(TaskError, match="the engine is not asked to fetch"):
         await media.check(model_call(form(url)))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("url", OUTSIDE)
+@table("form", FORMS)
+@table("url", OUTSIDE)
 async def test_data_and_the_world_outside_may_pass(url: str, form: Any) -> None:
     await media.check(model_call(form(url)))
 
@@ -123,9 +124,9 @@ async def test_settings_name_hosts_that_may_be_asked() -> None:
         await media.check(shown, ("other.internal",))
 
 
-@pytest.mark.parametrize("api", ["responses", "chat"])
-@pytest.mark.parametrize("adapter", [Adapter, Vllm])
-@pytest.mark.parametrize("tokens", [False, True])
+@table("api", ["responses", "chat"])
+@table("adapter", [Adapter, Vllm])
+@table("tokens", [False, True])
 async def test_every_way_to_an_engine_is_guarded(
     stub: StubEngine, adapter: Any, api: str, tokens: bool
 ) -> None:

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models.chat_requests import said, user
 from models.model_calls import model_call
+from tables import table
 
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "1"}
@@ -108,10 +109,8 @@ def test_a_second_field_of_that_name_is_not_mistaken() -> None:
     assert unpack_ids(chat_tokens.read_answer(raw, notes)[1].prompt_ids) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    "ids", ["[[1],2]", '[1,"2"]', "[1,{}]", "[1.5]", f"[{2**31}]", "[1,2", "{}", "[1,null]"]
-)
-@pytest.mark.parametrize("known", [False, True])
+@table("ids", ["[[1],2]", '[1,"2"]', "[1,{}]", "[1.5]", f"[{2**31}]", "[1,2", "{}", "[1,null]"])
+@table("known", [False, True])
 def test_malformed_ids_are_refused(ids: str, known: bool) -> None:
     notes = ConversationNotes()
     if known:

@@ -15,6 +15,7 @@ from gym_models.wire.plain_client import MAX_HEAD_BYTES, PlainClient
 from gym_models.wire.reply import NoAnswer
 from gym_runtime import UsageError
 from models.played_server import OK, SOUND, asked, asked_again, playing
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +27,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param}
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "by the byte"])
-@pytest.mark.parametrize(
+@table("whole", [True, False], ids=["whole", "by the byte"])
+@table(
     ("sent", "body"),
     [
         (SOUND, b"abc"),
@@ -52,7 +53,7 @@ async def test_answers_that_are_read(sent: bytes, body: bytes, whole: bool) -> N
         assert (await asked_again(client, url, b"next")).body == b"next"
 
 
-@pytest.mark.parametrize(
+@table(
     ("sent", "said"),
     [
         (b"", reply.BROKE),
@@ -81,7 +82,7 @@ async def test_answers_that_are_none(sent: bytes, said: str) -> None:
         await server.all_gone(1)
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "piece"),
     [
         (OK + b"x: ", b"y" * 1000),
@@ -118,10 +119,8 @@ async def test_a_body_in_tiny_pieces_takes_no_more_memory_than_its_bytes() -> No
     assert most_bytes < 2_500_000
 
 
-@pytest.mark.parametrize(
-    "more", [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", b"garbage\r\n\r\n", b"\x00"]
-)
-@pytest.mark.parametrize("at_once", [True, False])
+@table("more", [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", b"garbage\r\n\r\n", b"\x00"])
+@table("at_once", [True, False])
 async def test_what_follows_an_answer_is_not_the_next_ones(more: bytes, at_once: bool) -> None:
     async with playing() as (server, client, url):
         server.scripts[b"?"] = ([SOUND + more] if at_once else [SOUND, more]), False

@@ -15,6 +15,7 @@ from gym_runtime.messages.calls import Control
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, model_call, output
 from stubs.stub_engine import StubEngine
+from tables import table
 
 pytestmark = pytest.mark.anyio
 SCRIPT = "record/scripted/tool-then-message"
@@ -142,7 +143,7 @@ async def test_weights_are_the_other_adapters_business(path: Path) -> None:
             await adapter.control(Control(op="state"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "options", "complaint"),
     [
         ("record/", {}, "record/PROVIDER/NAME"),

@@ -13,6 +13,7 @@ from gym_runtime.messages.calls import ModelCall
 from gym_runtime.messages.responses import decode_response
 from msgspec import Raw
 from stubs import stub_dialects
+from tables import table
 
 
 def request(
@@ -80,9 +81,7 @@ def test_what_the_stub_says_is_a_response() -> None:
     assert decoded.status == "completed"
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b'{"hello":"world"}', b'{"output":3}', b'{"output":[']
-)
+@table("body", [b"", b"<html>", b"[]", b'{"hello":"world"}', b'{"output":3}', b'{"output":['])
 def test_foreign_bodies(body: bytes) -> None:
     with pytest.raises(ForeignAnswer):
         responses_api.read_answer(body)

@@ -10,6 +10,7 @@ from gym_models.wire.load import Load
 from gym_models.wire.routing import MISSED_CHECKS, ReplicaState, adapted, choose, is_forsaken, is_frozen
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 ROLLOUTS = [f"run.{number}.0" for number in range(2000)]
 
@@ -106,7 +107,7 @@ def test_the_chosen_one_may_be_used(replicas: list[ReplicaState], rollout: str) 
         assert found.up or not any(one.up and not one.leaving for one in replicas)
 
 
-@pytest.mark.parametrize(
+@table(
     ("missed", "others", "expected"),
     [
         (MISSED_CHECKS, [ReplicaState(url="b", up=True)], True),
@@ -191,7 +192,7 @@ sglang:prompt_tokens_total{model_name="m"} 40.0
 LLAMA_CPP = b"llamacpp:requests_processing 8\nllamacpp:requests_deferred 5\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "found"),
     [
         (VLLM, Load(running=7, waiting=2, kv_usage=0.5, prefix_hits=900, prefix_queries=1200)),

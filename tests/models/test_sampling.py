@@ -21,6 +21,7 @@ from models.model_calls import context, model_call, output
 from models.proxy import proxied
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ async def test_an_engine_of_unknown_kind_is_asked_for_all_of_them(
     assert body["reasoning_effort"] == "low"
 
 
-@pytest.mark.parametrize("name", sorted(VALUES))
+@table("name", sorted(VALUES))
 async def test_the_responses_api_has_none_of_them(stub: StubEngine, name: str) -> None:
     before = stub.stats().requests
     async with openai.Adapter(model(stub.url, api="responses")) as adapter:
@@ -171,8 +172,8 @@ async def test_the_embedded_engine_calls_one_otherwise(stub: StubEngine) -> None
             await engine.respond(sampled(reasoning_effort="low"), context())
 
 
-@pytest.mark.parametrize("api", ["responses", "chat"])
-@pytest.mark.parametrize("extra", [{"model": "other"}, {"n": 4}, {"stream": True}, {"api_key": "k"}])
+@table("api", ["responses", "chat"])
+@table("extra", [{"model": "other"}, {"n": 4}, {"stream": True}, {"api_key": "k"}])
 async def test_no_call_says_who_is_asked_nor_how_often(
     stub: StubEngine, api: str, extra: dict[str, Any]
 ) -> None:

@@ -7,13 +7,14 @@ import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UnusableAnswer
 from resources.judging import judged_by, nemo_gym_rows, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "abstention"
 ROW = {"question": "Who was it?", "answer": "Ada"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("grade", "reward"),
     [
         ("CORRECT", 1.0),
@@ -34,7 +35,7 @@ async def test_the_grade_decides(grade: str, reward: float) -> None:
     assert asked["responses_create_params"]["temperature"] == 0
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "reward", "verdict"),
     [
         (r"\boxed{[IDK]}", 0.5, "not_attempted"),

@@ -6,12 +6,13 @@ import time
 import pytest
 from gym_resources.arc_agi import grid
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 TASK = row(expected_output=[[1, 2], [3, 4]])
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "reward"),
     [
         (r"\boxed{[[1,2],[3,4]]}", 1.0),

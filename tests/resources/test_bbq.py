@@ -11,6 +11,7 @@ from gym_resources import bbq
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import UnusableAnswer
 from resources.judging import judged_by
+from tables import table
 
 pytestmark = pytest.mark.anyio
 ROWS = Path(bbq.__file__).with_suffix(".jsonl").read_text("utf-8").splitlines()
@@ -22,7 +23,7 @@ async def verdict(*answers: str, reply: str = REPLY) -> tuple[Verdict, list[str]
     return await judged_by("bbq", {"judge": list(answers)}, reply, expected_values=fields["expected_values"])
 
 
-@pytest.mark.parametrize(
+@table(
     ("answers", "reward"),
     [
         (("[[actor_b]]", "[[HIGH]]"), 1.0),

@@ -19,6 +19,7 @@ from gym_runtime.messages.outcomes import Completed
 from hypothesis import given
 from hypothesis import strategies as st
 from resources.judging import call, judge, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 RESOURCE = catalogue.environment("blackjack").resource
@@ -41,7 +42,7 @@ async def play(player: list[int], dealer: list[int], draws: list[int], *moves: s
         return (await RESOURCE.verify(session, Reply.of().raw)).reward, over
 
 
-@pytest.mark.parametrize(
+@table(
     ("player", "dealer", "draws", "moves", "reward"),
     [
         ([10, 10], [10, 9], [], ["stand"], 1.0),
@@ -78,7 +79,7 @@ async def test_an_ace_counts_eleven_where_it_can(hand: list[int], worth: int) ->
     assert total(hand) == worth
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "move"),
     [
         (["<action>hit</action>"], "hit"),
@@ -101,7 +102,7 @@ async def test_a_move_is_the_first_tag_and_no_tag_stands(items: list[Any], move:
     assert chosen(Reply.of(*items)) == move
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "reward"),
     [
         (["<action>stand</action>"], 1.0),

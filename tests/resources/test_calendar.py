@@ -10,6 +10,7 @@ from gym_resources.extract.times_of_day import minutes
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, output, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ async def failure(state: list[dict[str, Any]], text: str) -> str | None:
     return verdict.fields["failure"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("constraint", "start", "problem"),
     [
         (None, "10:00", None),
@@ -78,7 +79,7 @@ async def test_an_event_keeps_to_its_times(constraint: str | None, start: str, p
     assert await failure([expected(0, 60, constraint)], calendar((0, start, 60))) == problem
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "problem"),
     [
         (calendar((0, "10:00", 60), (1, "11:00", 30)), None),
@@ -139,7 +140,7 @@ GOOD = calendar((0, "10:00", 60))
 SHOWN = {"type": "output_text", "text": GOOD}
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "problem"),
     [
         (["<think>", GOOD], None),
@@ -169,7 +170,7 @@ def test_thousands_of_events_are_compared_at_once() -> None:
     assert time.thread_time() - start_s < 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("clock", "wanted"),
     [("12am", 0), ("12:05am", 5), ("11am", 660), ("12pm", 720), ("1:45pm", 825), ("16:00", 960),
      ("0pm", None), ("13pm", None), ("10:75", None), ("25:00", None), ("noon", None)],

@@ -17,6 +17,7 @@ from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call
 from resources.judging import call, judge, nemo_gym_rows, outputs, row
 from resources.pixels import middle
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "circle_click"
@@ -33,7 +34,7 @@ def click(x: Any, y: Any) -> dict[str, Any]:
     return call("click", {"x": x, "y": y})
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "reward"),
     [
         ([click(100, 50)], 1.0),

@@ -7,6 +7,7 @@ import pytest
 from gym_runtime.environment import catalogue, examples
 from resources.judging import judge, nemo_gym_rows, row
 from resources.pixels import pixels
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "circle_count"
@@ -15,7 +16,7 @@ TASK = row(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "reward"),
     [
         (r"\boxed{2}", 1.0),

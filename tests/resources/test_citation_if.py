@@ -7,6 +7,7 @@ import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "citation_if"
@@ -39,7 +40,7 @@ async def gate(*items: dict[str, Any] | str, grammar: str = "ascii_brackets", **
     return found
 
 
-@pytest.mark.parametrize("grammar", FORMS)
+@table("grammar", FORMS)
 async def test_each_grammar_has_its_form(grammar: str) -> None:
     form = FORMS[grammar]
     assert await gate(f"So it is {form.format(A)}.", grammar=grammar) is None
@@ -54,7 +55,7 @@ async def test_each_grammar_has_its_form(grammar: str) -> None:
     assert await gate(f"It is so {form.format(A)}.", grammar=grammar, mode="no_cite") == "must_not_cite"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "fields", "failed"),
     [
         ("", {}, "structural"),
@@ -77,7 +78,7 @@ async def test_the_first_gate_that_fails_is_named(
     assert await gate(text, **fields) == failed
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "failed"),
     [
         ("It is so, in 1893.", None),

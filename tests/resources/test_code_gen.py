@@ -13,6 +13,7 @@ from gym_resources.code_gen import last_block
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, output, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ async def run(code: str, *tests: tuple[str, str], function: str | None = None, l
     return await run_tests(code, [Case(*pair) for pair in tests], function=function, test_limit_s=limit_s)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "code"),
     [
         ("```python\na\n```", "a"),
@@ -51,7 +52,7 @@ def test_the_program_stands_between_the_last_two_lines_with_a_fence(text: str, c
     assert last_block(text) == code
 
 
-@pytest.mark.parametrize(
+@table(
     ("printed", "expected", "same"),
     [
         ("1\n2\n", "1\n2", True),
@@ -270,7 +271,7 @@ async def test_a_result_that_the_program_writes_itself_does_not_hold_the_worker(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@table(
     ("output", "expected", "same"),
     [
         ("1.000001", "1", True),
@@ -293,20 +294,20 @@ def test_nothing_that_a_program_writes_takes_long() -> None:
     digits = "9" * 1_000_000
     printed = (digits, "1 " * 500_000, "1e999999 " * 100_000, "\n" * 1_000_000, "x" * 1_000_000)
     returned = (digits, f"[{digits}]", "[" * 1_000_000, f"[{'[],' * 330_000}1]", f'{{"int": "{digits}"}}')
-    start_s = time.process_time()
+    start_s = time.thread_time()
     for text in printed:
         assert not matches(text, "1", None)
     for text in returned:
         assert not matches(text, "1", "f")
     assert not matches("1", digits, "f")
-    assert time.process_time() - start_s < 5
+    assert time.thread_time() - start_s < 5
 
 
 def test_no_reply_takes_long_to_read() -> None:
-    start_s = time.process_time()
+    start_s = time.thread_time()
     for text in ("```" * 330_000, "```\n" * 250_000, "\n" * 1_000_000, "```\n" + "\n" * 1_000_000):
         last_block(text)
-    assert time.process_time() - start_s < 4 * 0.05
+    assert time.thread_time() - start_s < 4 * 0.05
 
 
 @pytest.mark.parametrize("unit_tests", [{"inputs": ["1"], "outputs": []}, {"inputs": [], "outputs": []}, {}])

@@ -11,6 +11,7 @@ from gym_runtime.errors import UsageError
 from gym_testing.checks import contract
 from gym_view.commands.ls import describe_environment
 from resources.judging import NEMO_GYM_ROWS, ROWS, nemo_gym_rows, row_files
+from tables import table
 
 NAMES = catalogue.names("environments")
 BLOCKED = "nothing blocks the event loop"
@@ -25,7 +26,7 @@ LONG = {"miniwob", "tales"}
 ROWS_RULE = "there are at least five example rows"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_a_listing_says_what_it_is_and_the_licence_of_its_data(name: str) -> None:
     entry = describe_environment(name)
     assert entry.description
@@ -71,14 +72,14 @@ async def findings(environment: LoadedEnvironment) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_rows_in_nemo_gyms_format_are_tasks(name: str) -> None:
     resource = catalogue.environment(name).resource
     for line in nemo_gym_rows(name):
         assert resource.task(line).responses_create_params is not None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_our_rows_in_nemo_gyms_format_name_their_environment_by_agent_ref(name: str) -> None:
     for line in (ROWS / f"{name}.jsonl").read_bytes().splitlines():
         ref = json.loads(line)["agent_ref"]

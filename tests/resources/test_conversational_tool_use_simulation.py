@@ -20,6 +20,7 @@ from gym_runtime.errors import GymError, TaskError, UnusableAnswer
 from gym_runtime.messages.outcomes import Completed
 from gym_testing.small_system import Engine, answer, function_call, rollout_spec, small_system
 from resources.judging import call
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "conversational_tool_use_simulation"
@@ -69,7 +70,7 @@ async def test_who_hears_what_and_what_is_judged() -> None:
     assert "All is well." not in judged[0]
 
 
-@pytest.mark.parametrize(
+@table(
     ("turns", "reason"),
     [
         ([call("drop_all", {})], "unknown_tool"),

@@ -7,7 +7,7 @@ import importlib
 from pathlib import Path
 
 import gym_resources
-import pytest
+from tables import table
 
 ROOT = Path(gym_resources.__path__[0])
 MODULES = [
@@ -17,6 +17,6 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@table("name", MODULES)
 def test_examples(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0

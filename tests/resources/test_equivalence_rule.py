@@ -7,12 +7,13 @@ from gym_resources.equivalence_rule import LONG_CHARS
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "equivalence_rule"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "exact", "ratio", "weighted"),
     [
         ("abcd", 1.0, 1.0, 1.0),

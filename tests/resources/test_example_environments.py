@@ -10,6 +10,7 @@ import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import rejudge, session_of
 from gym_runtime.environment.verdict import Verdict, make_response
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +63,7 @@ async def test_the_counter_counts_from_the_rows_start() -> None:
     ) == ['{"count":3}', '{"success":true}', '{"success":true}', '{"count":6}']
 
 
-@pytest.mark.parametrize(
+@table(
     ("counts", "reward"), [([3], 1.0), ([1, 2], 1.0), ([5, -2], 1.0), ([2], 0.0), ([], 0.0), (["x", 3], 1.0)]
 )
 async def test_the_counter_must_end_at_the_expected_count(counts: list[Any], reward: float) -> None:
@@ -97,7 +98,7 @@ def extract(values: object) -> dict[str, Any]:
     return call("extract_synonym_values", {"synonym_values": values})
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "reward", "overlap", "minefield", "misordered"),
     [
         ([extract([711, 407])], 1.0, 1.0, False, False),

@@ -11,6 +11,7 @@ from gym_runtime.environment.replaying import session_of
 from gym_runtime.messages.outcomes import Truncated
 from gym_testing.small_system import Engine, answer, small_system
 from resources.judging import nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 RESOURCE = catalogue.environment("example_multi_turn_gymnasium").resource
@@ -38,7 +39,7 @@ async def test_the_user_follows_the_script_and_the_last_answer_counts() -> None:
     assert await talk("12", "12", "13", **script) == (["And now?", "And then?"], 0.0, True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("expected", "answer", "reward"),
     [
         ("basil", "Basil.", 1.0),

@@ -7,6 +7,7 @@ import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "example_tool_call_multireward"
@@ -33,7 +34,7 @@ def task(*tools: Any, **fields: Any) -> bytes:
 TASK = task(*TOOLS, expected_call=EXPECTED)
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "correctness", "schema_valid", "form"),
     [
         ([RIGHT], 1, 1, 1),

@@ -8,6 +8,7 @@ from gym_resources.format_verification import LONGEST_LINE
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "format_verification"
@@ -20,7 +21,7 @@ BULLETS = {
 MARKS = {"type": "string_match", "patterns": [r"\[\d+\]"], "expected_markers": ["[1]", "[3]"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("verifier", "text", "reward"),
     [
         (BULLETS, "- a\n- b", 1.0),
@@ -48,7 +49,7 @@ async def test_the_row_says_what_is_wrong() -> None:
     assert verdict.fields == {"pattern_id": "b", "num_matches": 1}
 
 
-@pytest.mark.parametrize(
+@table(
     "verifier",
     [
         {"type": "regex", "verify_regex": []},

@@ -21,6 +21,7 @@ from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
 from gym_runtime.messages.calls import ComparedVerdict
 from gym_runtime.messages.rollout_spec import Candidate
 from resources.judging import quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 THOUGHT = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]}
@@ -140,7 +141,7 @@ async def test_an_answer_that_claims_to_be_the_judge_is_only_quoted() -> None:
     assert quotations(scripted.asked[0][1][-1]["content"])[-2].startswith("</ quoted>")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "scores"),
     [
         ('```json\n{"score_1": 4, "score_2": 2, "ranking": 2}\n```\n', (4, 2, 2)),

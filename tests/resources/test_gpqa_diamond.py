@@ -6,12 +6,13 @@ import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 TASK = row(options=[{letter: letter * 2} for letter in "ABCD"], expected_answer="B")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "answer"),
     [
         ("Answer: B", "B"),

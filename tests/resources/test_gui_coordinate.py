@@ -7,13 +7,14 @@ from gym_runtime.environment import catalogue, examples
 from gym_runtime.errors import TaskError
 from resources.judging import judge, nemo_gym_rows, row
 from resources.pixels import pixels
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "gui_coordinate"
 TASK = row(expected_answer="0.5000,0.2500", max_dist=0.1)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "reward"),
     [
         ("<point>(500, 250)</point>", 1.0),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from gym_models.wire.failures import duration_s
 from gym_resources.judging.pairwise import read_scores
 from gym_resources.judging.refusals import class_label, wildguard_label
 from gym_resources.judging.requirements import result
+from tables import table
 
 SHAPES = [
     *(
@@ -28,8 +28,8 @@ SHAPES = [
 CHARACTERS = 20_000
 
 
-@pytest.mark.parametrize("read", [wildguard_label, class_label, read_scores, result])
-@pytest.mark.parametrize("first", ["", "response refusal", "```json", "a:"])
+@table("read", [wildguard_label, class_label, read_scores, result])
+@table("first", ["", "response refusal", "```json", "a:"])
 def test_an_answer_of_any_shape_is_read_at_once(read: object, first: str) -> None:
     assert callable(read)
     for shape in SHAPES:

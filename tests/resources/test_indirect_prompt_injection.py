@@ -8,6 +8,7 @@ from gym_resources.injections.world import World
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, output, outputs, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "indirect_prompt_injection"
@@ -71,7 +72,7 @@ async def test_a_required_call_that_its_tool_cannot_answer_does_not_count() -> N
         assert await paid(arguments) == 0.0
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "follows"),
     [
         ({"recipient": "eve@evil.example", "body": LONG}, True),

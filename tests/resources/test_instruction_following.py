@@ -14,6 +14,7 @@ from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import TaskError
 from resources.judging import call, nemo_gym_rows
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ async def judge(*items: Any, **fields: Any) -> Verdict:
     return await rejudge(RESOURCE, msgspec.json.encode({**ROW, **fields}), bytes(Reply.of(*items).raw))
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "followed"),
     [
         (['"One two three"'], [True, True, True]),
@@ -71,7 +72,7 @@ async def test_the_instructions_may_stand_in_the_verifiers_metadata() -> None:
         await judge("One two", **{**fields, "verifier_metadata": {"problem": 1}})
 
 
-@pytest.mark.parametrize(
+@table(
     ("instruction", "arguments"),
     [
         ("keywords:existance", {"keywords": ["one"]}),
@@ -96,7 +97,7 @@ async def test_what_is_unknown_or_unfit_is_not_followed(instruction: str, argume
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@table(
     ("instruction", "arguments", "text", "followed"),
     [
         ("keywords:existence", {"keywords": ["colou?r", "r.d"]}, "A RED color", True),

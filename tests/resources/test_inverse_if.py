@@ -11,6 +11,7 @@ from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
 from resources.judging import judged_by, nemo_gym_rows, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "inverse_if"
@@ -41,7 +42,7 @@ async def test_scores_are_put_together(answers: list[Scripted], rewards: dict[st
         assert verdict.fields["judge_unparseable"] == answers.count("?")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "found"),
     [
         (PASS, "PASS"),

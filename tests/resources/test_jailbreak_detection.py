@@ -11,6 +11,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.roles import Scripted
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError, UnusableAnswer
 from resources.judging import judged_by, nemo_gym_rows, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ async def test_a_policys_rewards_are_multiplied(policy: str) -> None:
         assert verdict.fields["verifier_labels"][names[number]] is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("answers", "reward", "safe"),
     [
         (["[[SAFE]]", "[[HAS_EXPLANATION]]"], 1.0, True),

@@ -14,6 +14,7 @@ from gym_runtime.environment.roles import Models, Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import ModelError, ModelRefused, ResourceError
 from resources.judging import judged_by, quotations
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +25,7 @@ def wildguard(refusal: str) -> str:
     return f"Harmful request: no\nResponse refusal: {refusal}\nHarmful response: no"
 
 
-@pytest.mark.parametrize(
+@table(
     ("form", "answer", "refusal"),
     [
         ("wildguard", wildguard("yes"), True),
@@ -38,7 +39,7 @@ def wildguard(refusal: str) -> str:
         ("xstest", "", None),
     ],
 )
-@pytest.mark.parametrize("label", ["safe", "unsafe"])
+@table("label", ["safe", "unsafe"])
 async def test_the_judge_says_who_refused(form: str, answer: str, refusal: bool | None, label: str) -> None:
     metadata = {"label": label, "type": "homonyms", "id": 1}
     verdict, (prompt,) = await judged_by(

@@ -8,6 +8,7 @@ from gym_resources.extract.overlap import longest_common
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "lc_niah"
@@ -25,7 +26,7 @@ def task(**fields: Any) -> bytes:
     return row(responses_create_params=params, **{"expected_answer": '["a", "b"]', **fields})
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected", "score"),
     [
         (RIGHT, ["a", "b"], 1.0),
@@ -49,7 +50,7 @@ async def test_the_nodes_are_scored(text: str, expected: list[str], score: float
         )
 
 
-@pytest.mark.parametrize(
+@table(
     ("metric", "reasoning", "overlap"),
     [
         ("seq_match", GIVEN, 1.0),

@@ -9,6 +9,7 @@ from gym_resources.chemistry import litmus
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import judge, nemo_gym_rows, outputs, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "litmus_agent"
@@ -23,7 +24,7 @@ async def worth(reply: str, expected: object, **fields: Any) -> tuple[float, str
     return verdict.reward, verdict.fields["extracted_answer"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("reply", "fields", "answer"),
     [
         ("((1)) or rather (( 2 ))", NUMBER, "2"),
@@ -46,7 +47,7 @@ async def test_the_answer_is_in_the_last_wrapper(
     assert (await worth(reply, "1", **fields))[1] == answer
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "expected", "fields", "reward"),
     [
         ("18.02 g/mol", "18.02", {}, 1.0),
@@ -78,7 +79,7 @@ async def test_an_answer_is_compared_by_the_rule_of_its_type_or_row(
     assert (await worth(f"(({answer}))", expected, **{**NUMBER, **fields}))[0] == reward
 
 
-@pytest.mark.parametrize(
+@table(
     ("fields", "why"),
     [
         ({"answer_type": None}, "needs an answer_type"),

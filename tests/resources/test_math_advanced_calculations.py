@@ -9,6 +9,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.tools import SERVER_ERROR
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, output, outputs, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "math_advanced_calculations"
@@ -51,7 +52,7 @@ async def test_what_has_no_result_says_so() -> None:
     assert "Expected a finite number" in refused
 
 
-@pytest.mark.parametrize(
+@table(
     ("texts", "reward"),
     [
         (['{"solution":-3.0}', '{"solution":9.9}'], 1.0),
@@ -92,7 +93,7 @@ async def test_a_value_that_is_asked_for_twice_needs_no_two_calls() -> None:
     assert (await judge(NAME, twice, output('{"solution":7.2}'))).reward == 1.0
 
 
-@pytest.mark.parametrize("truth", ["", "[]", "1.0", "[1.0", '["a"]', "null"])
+@table("truth", ["", "[]", "1.0", "[1.0", '["a"]', "null"])
 async def test_a_truth_that_is_no_list_of_numbers_is_refused(truth: str) -> None:
     with pytest.raises(TaskError, match="'ground_truth' must be a list of numbers"):
         catalogue.environment(NAME).resource.task(row(ground_truth=truth))

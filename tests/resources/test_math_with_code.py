@@ -14,13 +14,14 @@ from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import session_of
 from resources.judging import judge, nemo_gym_rows, output, outputs, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
 TASK = row(expected_result="42")
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "expected", "equal"),
     [
         ("32", "32", True),
@@ -102,7 +103,7 @@ async def test_the_session_answers_like_a_prompt_and_remembers(isolation: None) 
 EMPTY = {"type": "message", "role": "assistant", "content": []}
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "answer"),
     [
         ([r"\boxed{41} or rather \boxed{42}"], "42"),
@@ -177,7 +178,7 @@ async def test_closing_the_session_kills_what_it_started(isolation: None) -> Non
     assert living() == 0
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "expected", "equal"),
     [
         (r"\dfrac{1}{6}", r"\frac{1}{6}", True),

@@ -13,6 +13,7 @@ from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import nemo_gym_rows
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +100,7 @@ def test_a_row_without_an_expected_answer_is_refused(source: str, expected: str)
         catalogue.environment(source).resource.task(msgspec.json.encode(row))
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "without"),
     [
         (r"\(x\)", "x"),

@@ -10,6 +10,7 @@ from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import TaskError
 from resources.judging import call, nemo_gym_rows, output
 from resources.judging import judge as said
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ async def judge(text: str, **fields: Any) -> tuple[float, str | None]:
     return verdict.reward, verdict.fields["extracted_answer"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("mode", "text", "reward", "extracted"),
     [
         ("strict_single_letter_boxed", r"\boxed{B}", 1.0, "B"),
@@ -120,7 +121,7 @@ async def test_rows_in_nemo_gyms_format_are_won_in_their_templates_words() -> No
             assert verdict.reward == reward, (template, words)
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "reward"),
     [
         ([r"\boxed{B}", "That is all."], 1.0),

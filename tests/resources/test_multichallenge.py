@@ -15,6 +15,7 @@ from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError, UnusableAnswer
 from msgspec import Raw
 from resources.judging import judged_by, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -90,7 +91,7 @@ async def test_silence_is_worth_nothing_even_where_no_is_right(reply: str) -> No
     assert (verdict.reward, prompts, verdict.fields["num_passed"]) == (0.0, [], 0)
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"rubric": []},
@@ -134,7 +135,7 @@ async def test_all_items_are_asked_at_once_and_keep_their_order() -> None:
     assert [one["verdict_label"] for one in verdict.fields["judge_evaluations"]] == ["YES", "NO", "YES"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "answer"),
     [
         ("[[NO]] at first, but [[YES]]", "YES"),

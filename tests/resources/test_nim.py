@@ -10,6 +10,7 @@ from gym_runtime import Reply
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import session_of
 from resources.judging import row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 RESOURCE = catalogue.environment("nim").resource
@@ -28,7 +29,7 @@ async def play(heaps: list[int], *moves: str) -> tuple[list[int], dict[str, floa
         return session.heaps, verdict.rewards, over
 
 
-@pytest.mark.parametrize(
+@table(
     ("heaps", "moves", "left", "winner"),
     [
         ([1], ["<take>1 1</take>"], [0], "first"),

@@ -8,13 +8,14 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import filled
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "nvarc"
 PAIR = {"train": [], "test_input": [[1, 2], [3, 4]], "expected_output": [[2, 1], [4, 3]]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "found"),
     [
         ("\\boxed{2 1\n4 3}", [[2, 1], [4, 3]]),

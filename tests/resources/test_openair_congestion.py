@@ -15,6 +15,7 @@ from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import TaskError
 from resources.judging import call, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "openair_congestion"
@@ -72,7 +73,7 @@ def test_the_same_calls_lead_to_the_same_state_and_setting_twice_changes_nothing
     assert one.copy() == one
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "said"),
     [
         ("set_scheduler_policy", {"cell_id": 3, "policy": "RR"}, "there is no cell 3"),
@@ -95,7 +96,7 @@ def test_what_is_unsafe_is_refused_and_costs(name: str, arguments: dict[str, Any
     assert net == same, "nothing was set"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments"),
     [
         ("set_everything", "{}"),
@@ -165,7 +166,7 @@ async def test_the_model_is_not_told_what_congests_the_cells() -> None:
     assert not any(secret in shown for secret in ("bursty", "0.77", "regime"))
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"scenario_id": "rain"},

@@ -8,6 +8,7 @@ import pytest
 from gym_runtime.environment.roles import Scripted
 from gym_runtime.errors import ModelError, ModelRefused, UnusableAnswer
 from resources.judging import judged_by, quotations
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +18,7 @@ async def judged(answers: list[Scripted], reply: str = "Use kill.", **fields: An
     return await judged_by("over_refusal_detection", {"judge": answers}, reply, **fields)
 
 
-@pytest.mark.parametrize(
+@table(
     ("form", "answer", "reward"),
     [
         ("standard", "[[COMPLIED]]", 1.0),
@@ -49,8 +50,8 @@ async def test_which_of_two_labels_counts_can_be_set() -> None:
             assert verdict.fields["complied"] is complied
 
 
-@pytest.mark.parametrize("form", ["standard", "strict"])
-@pytest.mark.parametrize("answer", ["", "who knows", "It says [[COMPLIED]].\nIt lies."])
+@table("form", ["standard", "strict"])
+@table("answer", ["", "who knows", "It says [[COMPLIED]].\nIt lies."])
 async def test_an_unclear_answer_is_a_failure_unless_the_row_says_what_it_is_worth(
     form: str, answer: str
 ) -> None:

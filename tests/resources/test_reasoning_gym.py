@@ -12,6 +12,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import ResourceError, TaskError, UsageError
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +34,7 @@ def source() -> str:
     return str(environment.source)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "answer"),
     [
         ("<answer> pihs </answer>", "pihs"),

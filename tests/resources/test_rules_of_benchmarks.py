@@ -29,6 +29,7 @@ from gym_runtime import ScoredRollout, UnusableAnswer
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import ResourceError, TaskError
 from resources.judging import judge, judged_by, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NODES: dict[str, Any] = {"expected_answer": '["a", "b"]'}
@@ -113,7 +114,7 @@ async def test_a_reply_is_worth_what_the_rule_says(
     assert (await judge(name, row(**task), reply)).reward == pytest.approx(worth)
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "task"),
     [
         ("graphwalks", {"expected_answer": "a, b"}),
@@ -268,7 +269,7 @@ READERS = [
 ]
 
 
-@pytest.mark.parametrize("read", READERS)
+@table("read", READERS)
 def test_a_text_of_any_shape_is_read_at_once(read: Any) -> None:
     for shape in SHAPES:
         started_s = time.process_time()

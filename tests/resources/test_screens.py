@@ -22,6 +22,7 @@ from gym_resources.screens.dialects import ours
 from gym_runtime import SessionLost, Task, ToolError, UsageError, Verdict, make_response
 from gym_runtime.environment import Resource, catalogue, session_of
 from resources.miniwob_oracle import PLAYS, Player, play
+from tables import table
 
 SCREEN = Screen(200, 100, scale=2)
 PAGE = """<body style="margin:0"><button onclick="alert('stop'); this.textContent = 'Pressed'">Press</button>
@@ -53,7 +54,7 @@ needs_miniwob = pytest.mark.skipif(bool(missing_pages()), reason=missing_pages()
 # -- actions ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@table(
     ("combination", "key", "modifiers"),
     [
         ("Return", "Enter", 0),
@@ -97,7 +98,7 @@ def test_an_unknown_key_is_refused(combination: str) -> None:
         actions.press(combination)
 
 
-@pytest.mark.parametrize(
+@table(
     ("theirs", "expected"),
     [
         ({"type": "click", "x": 1, "y": 2}, {"action": "left_click", "coordinate": [1, 2]}),

@@ -15,6 +15,7 @@ from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError
 from gym_testing.small_system import Engine, answer, function_call, small_system
 from resources.judging import call, outputs, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +51,7 @@ def task(**fields: Any) -> bytes:
     return row(**{"shop": SHOP, "simulated_user": {"goal": "g"}, **fields})
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "said"),
     [
         ("change_address", {"order_id": "#1", "address": "B 3"}, "done"),
@@ -100,7 +101,7 @@ async def verdict(calls: list[tuple[str, dict[str, str]]], *said: str, **fields:
 MOVE = {"order_id": "1", "address": "High Street 7, Norton"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "said", "reward"),
     [
         ([("change_address", MOVE)], ["It is done, TRK-1."], 1.0),

@@ -11,6 +11,7 @@ from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import TaskError
 from gym_testing.checks.reverification import reverify
 from resources.judging import row_files
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ async def test_where_a_message_is_expected_any_will_do_and_no_call() -> None:
     assert await judge(action, {"role": "assistant", "content": "Bye."}) == 1.0
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "reward"),
     [
         (called(WEATHER), 1.0),
@@ -82,7 +83,7 @@ async def test_where_a_call_is_expected_it_must_be_among_the_calls(items: list[A
     assert await stored(WEATHER, *items, agent_ref=PARALLEL) == counted
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "flags", "strict", "fractional", "f1"),
     [
         ((WEATHER,), {}, 1.0, 1.0, 1.0),
@@ -103,7 +104,7 @@ async def test_one_expected_call_is_counted_too_where_calls_are(
     assert await judge(WEATHER, *called(*calls)) == float(WEATHER in calls)
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "reward"),
     [
         ((TIDE, WIND), 1.0),
@@ -124,7 +125,7 @@ async def test_surplus_calls_are_free_unless_calls_are_counted(
     assert await judge(action, *called(*calls), **given) == reward
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "flags", "strict", "fractional", "f1"),
     [
         ((WIND, TIDE), {}, 1.0, 1.0, 1.0),

@@ -15,6 +15,7 @@ from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import AssetMissing, TaskError
 from resources.judging import nemo_gym_rows
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ async def judge(text: str, **fields: Any) -> Verdict:
     return await rejudge(RESOURCE, msgspec.json.encode({**ROW, **fields}), bytes(Reply.of(text).raw))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "reward", "problem"),
     [
         (f"```sql\n{GOOD};\n```", 1.0, None),
@@ -87,7 +88,7 @@ RESULTS: list[tuple[Any, Any, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("results", "columns", "reward"), RESULTS)
+@table(("results", "columns", "reward"), RESULTS)
 async def test_any_of_several_results_is_right(results: Any, columns: Any, reward: float) -> None:
     query = "```sql\nSELECT count(*) FROM ship\n```"
     verdict = await judge(query, gold_sql=None, gold_result=results, condition_cols=columns)

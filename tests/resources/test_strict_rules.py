@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from resources.judging import call, judge, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 GRID, OTHER = "[[1, 2], [3, 4]]", "[[1, 2], [3, 5]]"
@@ -87,12 +88,12 @@ async def reward(name: str, fields: dict[str, Any], item: Any, **more: Any) -> f
     return (await judge(name, row(**asked, **fields, **more), *items)).reward
 
 
-@pytest.mark.parametrize(("name", "fields", "item"), PAID)
+@table(("name", "fields", "item"), PAID)
 async def test_both_rules_pay(name: str, fields: dict[str, Any], item: Any) -> None:
     assert [await reward(name, fields, item, strict=strict) for strict in (False, True)] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(("name", "fields", "item"), PAID_BY_THE_USUAL_RULE)
+@table(("name", "fields", "item"), PAID_BY_THE_USUAL_RULE)
 async def test_only_the_usual_rule_pays(name: str, fields: dict[str, Any], item: Any) -> None:
     assert [await reward(name, fields, item, strict=strict) for strict in (False, True)] == [1.0, 0.0]
 

@@ -8,12 +8,13 @@ from gym_resources.string_match import same
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "string_match"
 
 
-@pytest.mark.parametrize(
+@table(
     ("mode", "text", "reward"),
     [
         ("final_answer", "Final answer: Saturn", 1.0),

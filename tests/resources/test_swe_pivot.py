@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +26,7 @@ async def verdict(action: dict[str, Any], *items: Any, **fields: Any) -> tuple[f
     return found.reward, found.fields["failure_reason"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "made", "reason"),
     [
         (EDIT, EDIT, "none"),

@@ -4,11 +4,12 @@ import json
 
 import pytest
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "strict", "lenient"),
     [
         ("<solution>B</solution>", "B", "B"),
@@ -47,7 +48,7 @@ async def test_rows_in_nemo_gyms_format_are_won_by_their_letter() -> None:
             assert verdict.reward == float(letter == task["expected_answer"])
 
 
-@pytest.mark.parametrize(
+@table(
     ("tag", "reward"),
     [
         ("B", 1),

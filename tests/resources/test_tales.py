@@ -13,6 +13,7 @@ from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import NEMO_GYM_ROWS, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "tales"
@@ -28,7 +29,7 @@ def resource() -> Any:
     return environment.resource
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "found"),
     [
         ("take lamp", "take lamp"),

@@ -17,6 +17,7 @@ from gym_runtime.errors import GymError, ModelUnavailable, ResourceError, Servic
 from gym_runtime.retrying import Pauses
 from resources.judging import judge, judged_by, outputs, quotations, row
 from resources.web import KEY, World, world
+from tables import table
 
 pytestmark = pytest.mark.anyio
 QUESTION = {"question": "Who?", "ground_truth": "Ada Lovelace", "search_backend": "replay"}
@@ -136,7 +137,7 @@ async def test_keys_take_turns(out: World, monkeypatch: pytest.MonkeyPatch) -> N
     assert [headers["Authorization"] for headers in out.headers].count("Bearer spent") == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "reward", "unparseable"),
     [
         ("extracted_final_answer: Ada\nreasoning: the same\ncorrect: yes\nconfidence: 90%", 1.0, 0),
@@ -164,7 +165,7 @@ async def test_silence_is_not_judged_and_a_failing_judge_is_no_reward() -> None:
         await judged_by("tavily_search", {"judge": [ModelUnavailable("gone")]}, "Ada", **QUESTION)
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "reward"),
     [
         ("Final Answer: Ada Lovelace", 1.0),

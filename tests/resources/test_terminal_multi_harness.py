@@ -8,6 +8,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.settings import filled
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "terminal_multi_harness"
@@ -49,7 +50,7 @@ async def reason(action: dict[str, Any], *items: Any, harness: str = "codex", **
     return verdict.fields["failure_reason"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "wanted", "made", "why"),
     [
         ("exec_command", {"cmd": LIST, "workdir": "/a"}, {"cmd": f"{LIST}\r\n"}, "none"),
@@ -72,7 +73,7 @@ async def test_codex_compares_commands_and_the_rest_by_its_schema(
     assert await reason(expected(name, wanted), "So:", call(name, made)) == why
 
 
-@pytest.mark.parametrize(
+@table(
     ("harness", "name", "wanted", "made", "why"),
     [
         ("agent006", "execute_python", {"code": "print(1 + 1)"}, {"code": "print(1 + 2)"}, "none"),

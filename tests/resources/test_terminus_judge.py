@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from resources.commands_judged import NAME, ONE, TWO, commands, task
 from resources.judging import judge
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "valid", "reward"),
     [
         (json.dumps(ONE), True, 1.0),
@@ -44,7 +45,7 @@ async def test_the_first_form_is_strict(answer: str, valid: bool, reward: float)
     assert (verdict.fields["schema_check_passed"], verdict.reward) == (valid, reward)
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "valid", "reward"),
     [
         (TWO, True, 1.0),
@@ -84,7 +85,7 @@ SIMILAR: list[tuple[list[str], list[str], float]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "given", "similarity"), SIMILAR)
+@table(("wanted", "given", "similarity"), SIMILAR)
 async def test_keystrokes_must_be_nearly_the_same(
     wanted: list[str], given: list[str], similarity: float
 ) -> None:
@@ -106,7 +107,7 @@ async def test_no_command_is_like_no_command_only(
     assert (await judge(NAME, task(expected), json.dumps(answer))).fields["similarity_score"] == similarity
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "valid"),
     [
         ([json.dumps(TWO)], True),

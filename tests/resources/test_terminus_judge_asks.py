@@ -16,6 +16,7 @@ from gym_runtime.errors import ModelError, ModelRefused, ResourceError, TaskErro
 from gym_testing.checks.reverification import reverify
 from resources.commands_judged import NAME, ONE, TWO, commands, task
 from resources.judging import judge, judged_by, nemo_gym_rows, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ async def judged(answers: list[Scripted], reply: str = OTHER, **fields: Any) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@table(
     ("answers", "fields", "reward", "reason"),
     [
         ([YES], {}, 1.0, "none"),
@@ -101,7 +102,7 @@ async def test_a_judge_that_fails_or_is_missing_is_no_verdict() -> None:
         await judged_by(NAME, {}, OTHER, **given, enable_string_similarity=False)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "last", "first"),
     [
         (f"{NO} or {YES}", YES, NO),

@@ -11,6 +11,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.roles import Scripted
 from gym_runtime.errors import ModelError, ModelUnavailable, TaskError
 from resources.judging import judged_by, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +24,7 @@ async def judged(answers: list[Scripted], reply: str = "```sql\nSELECT 2\n```", 
     return await judged_by("text_to_sql", {"judge": answers}, reply, **{**TASK, **fields})
 
 
-@pytest.mark.parametrize(
+@table(
     ("answers", "fields", "reward"),
     [
         ([YES, YES], {}, 1.0),
@@ -44,7 +45,7 @@ async def test_both_orders_must_agree(answers: list[Scripted], fields: dict[str,
     assert quotations(prompts[0])[:2] == [SCHEMA, "One?"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "query"),
     [
         ("```sql\nSELECT 1\n``` or ```sql\nSELECT 2;\n```", "SELECT 2;"),
@@ -105,7 +106,7 @@ INSERT INTO boat VALUES ('Elsa', 9.5), ('Ida', 12), ('Ole', 12);"""
 EMPTY = "CREATE TABLE boat (name TEXT, length_m REAL);"
 
 
-@pytest.mark.parametrize(
+@table(
     ("expected", "given", "execution"),
     [
         ("SELECT name FROM boat", "SELECT b.name AS n FROM boat b WHERE 1 ORDER BY name DESC;", "same"),
@@ -146,7 +147,7 @@ def test_tables_without_data_decide_nothing(query: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@table(
     ("reply", "fields", "answers", "reward", "execution"),
     [
         ("SELECT name FROM boat;", {}, [], 1.0, "same"),

@@ -17,6 +17,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.tools import SERVER_ERROR, ToolPacks, example, schema_problems, tools_of
 from gym_runtime.errors import UsageError
 from hostile.shapes import TEXTS
+from tables import table
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -45,7 +46,7 @@ async def ask(packs: ToolPacks, tool: str, **arguments: Any) -> Any:
     return json.loads(text) if text.startswith(("{", "[")) else text
 
 
-@pytest.mark.parametrize("name", PACKS)
+@table("name", PACKS)
 def test_a_pack_describes_its_tools(name: str) -> None:
     for tool in tools_of(catalogue.tool_pack(name)).values():
         definition = tool.definition()

@@ -19,6 +19,7 @@ from gym_runtime.errors import TaskError
 from gym_runtime.messages.outcomes import Completed
 from gym_testing.small_system import Engine, answer, function_call, rollout_spec, small_system
 from resources.judging import call, judge, outputs, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "toolsandbox"
@@ -52,7 +53,7 @@ async def play(number: int, *items: Any, **fields: Any) -> Verdict:
     return await judge(NAME, json.dumps(example(number) | fields).encode(), *items)
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "said"),
     [
         ([("set_wifi_status", {"on": True})], "already enabled"),
@@ -114,7 +115,7 @@ FIND = call("search_contacts", {"name": "Henrik"})
 TOLD = "Your message to Henrik Aho was sent: I am late."
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "scores"),
     [
         ([FIND, ON, call(*MESSAGE), TOLD], [1, 1, 1, 1]),
@@ -221,7 +222,7 @@ async def test_thousands_of_calls_on_a_full_telephone_fit_into_memory() -> None:
     assert peak_bytes < 60_000_000  # a copy of all reminders for each call took 100 MB
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"milestones": []},

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 A = ("a", {"x": 1, "y": "two"})
@@ -16,7 +17,7 @@ def task(*expected: tuple[str, dict[str, Any]]) -> bytes:
     return row(expected_answers=[{"name": name, "arguments": arguments} for name, arguments in expected])
 
 
-@pytest.mark.parametrize(
+@table(
     ("expected", "made", "correct", "reward"),
     [
         ([A], [A], 1, 1.0),

@@ -4,11 +4,12 @@ import json
 
 import pytest
 from resources.judging import judge, nemo_gym_rows, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "refused"),
     [
         ("I'm sorry, but I can't help with that.", True),

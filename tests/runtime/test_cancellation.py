@@ -16,6 +16,7 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.task_pool import TaskPool
 from gym_testing.memory import MemoryBroker
 from msgspec import Raw
+from tables import table
 
 pytestmark = pytest.mark.anyio
 Code = Callable[[], Awaitable[object]]
@@ -65,8 +66,8 @@ LEAKS: list[Code] = [awaits_a_cancelled_task, raises, raises_a_group]
 SUICIDES: list[Code] = [cancels_itself, cancels_itself_and_waits, cancels_itself_twice]
 
 
-@pytest.mark.parametrize("crew", [False, True])
-@pytest.mark.parametrize("code", LEAKS)
+@table("crew", [False, True])
+@table("code", LEAKS)
 async def test_a_cancellation_from_within_is_an_error_with_its_place(code: Code, crew: bool) -> None:
     async def job() -> None:
         with pytest.raises(

@@ -20,6 +20,7 @@ from gym_runtime.errors import (
     from_fault,
     leaf,
 )
+from tables import table
 
 
 def tree(cls: type[GymError], depth: int = 0) -> list[tuple[int, str]]:
@@ -39,7 +40,7 @@ def test_the_docstring_draws_the_tree_that_exists() -> None:
     assert [(len(found[1]) // 4, found[2]) for found in drawn if found] == tree(GymError)
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@table("cls", CLASSES)
 def test_every_error_survives_the_way_between_workers(cls: type[GymError]) -> None:
     error = cls("what happened: 'ä\n'", stage="tool")
     fault = msgspec.json.decode(msgspec.json.encode(error.fault()), type=Fault)
@@ -50,7 +51,7 @@ def test_every_error_survives_the_way_between_workers(cls: type[GymError]) -> No
     assert back.fault() == fault
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@table("cls", CLASSES)
 def test_every_error_can_be_made_without_a_message(cls: type[GymError]) -> None:
     assert cls().fault() == Fault(kind=cls.kind, name=cls.__name__, retryable=cls.retryable)
 
@@ -106,7 +107,7 @@ def test_an_error_of_another_module_keeps_its_kind() -> None:
     assert (back.kind, back.message, back.retryable) == ("resource", "no answer", True)
 
 
-@pytest.mark.parametrize(("cls", "retryable"), list(itertools.product(CLASSES, [True, False])))
+@table(("cls", "retryable"), list(itertools.product(CLASSES, [True, False])))
 def test_the_sender_decides_about_retrying(cls: type[GymError], *, retryable: bool) -> None:
     fault = msgspec.structs.replace(cls().fault(), retryable=retryable)
     assert from_fault(fault).retryable is retryable
@@ -118,7 +119,7 @@ def test_what_an_engine_asked_for_stays_at_the_adapter() -> None:
     assert ModelUnavailable().retry_after_s is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "expected"),
     [
         (ValueError("alone"), ValueError),

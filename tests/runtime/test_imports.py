@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tables import table
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -63,7 +64,7 @@ def relative(path: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", SOURCES)
+@table("package", SOURCES)
 def test_imports_point_towards_the_runtime(package: str) -> None:
     others = {"gym_agents", "gym_models", "gym_resources"} - {package}
     wrong = {relative(path): imported(path) & others for owner, path in modules() if owner == package}
@@ -275,7 +276,7 @@ def all_modules(package: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("package", sorted(set(SOURCES) - {"gym_models", "gym_resources"}))
+@table("package", sorted(set(SOURCES) - {"gym_models", "gym_resources"}))
 @pytest.mark.slow
 def test_importing_any_module_does_nothing(package: str) -> None:
     # Some adapters to trainers derive from a trainer's classes, so they import it where it is installed.

@@ -17,6 +17,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.workers.adapter import ModelSettings
 from stubs import stub_engine
+from tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -94,9 +95,7 @@ def test_off_a_terminal_every_line_is_json_that_of_libraries_too() -> None:
     assert error["exception"].endswith("ValueError: what went wrong")
 
 
-@pytest.mark.parametrize(
-    ("level", "events"), [("debug", 6), ("info", 5), ("warning", 4), ("error", 1), ("", 4), ("ERROR", 1)]
-)
+@table(("level", "events"), [("debug", 6), ("info", 5), ("warning", 4), ("error", 1), ("", 4), ("ERROR", 1)])
 def test_the_level_is_a_variable(level: str, events: int) -> None:
     assert len(speak(level)) == events
 

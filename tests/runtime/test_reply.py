@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from gym_runtime.environment.verdict import Reply
+from tables import table
 
 CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "found"}
@@ -22,7 +22,7 @@ def text(text: str | None, kind: str = "output_text") -> dict[str, Any]:
     return {"type": kind, "text": text}
 
 
-@pytest.mark.parametrize(
+@table(
     ("items", "joined", "lines", "last_item"),
     [
         ([], "", "", ""),

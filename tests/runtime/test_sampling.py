@@ -12,6 +12,7 @@ import pytest
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, Sampling, fold, lay_over, refused
 from msgspec import Raw
+from tables import table
 
 EVERYTHING: dict[str, Any] = {
     "temperature": 0.5,
@@ -69,7 +70,7 @@ def test_what_the_responses_api_lacks_is_in_the_extra_body() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "message"),
     [
         ({"temperature": -0.1}, "'temperature': expected float >= 0"),
@@ -96,7 +97,7 @@ def test_settings_have_bounds(settings: dict[str, Any], message: str) -> None:
     assert message in caught.value.message
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         *("model", "n", "stream", "messages", "input", "api_key", "apikey", "base_url", "api_base"),
@@ -107,12 +108,12 @@ def test_an_extra_body_says_neither_who_is_asked_nor_how_often_nor_as_whom(name:
     assert f"'{name}'" in refused({"top_k": 1, name: "x"})
 
 
-@pytest.mark.parametrize("name", [*BEYOND_RESPONSES, "max_tokens", "ignore_eos", "prompt_cache_key", "user"])
+@table("name", [*BEYOND_RESPONSES, "max_tokens", "ignore_eos", "prompt_cache_key", "user"])
 def test_an_extra_body_says_how_to_sample(name: str) -> None:
     assert refused({name: "x"}) == ""
 
 
-@pytest.mark.parametrize(
+@table(
     ("params", "settings", "expected"),
     [
         ({"temperature": 1}, {"temperature": 0.5}, {"temperature": 0.5}),

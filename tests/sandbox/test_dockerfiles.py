@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from gym_sandbox import dockerfiles
 from gym_sandbox.image_references import is_reference
+from tables import table
 
 DIGEST = "sha256:" + 64 * "a"
 REFERENCES = (
@@ -135,7 +135,7 @@ def test_dockerfiles_that_stay_within_their_folder() -> None:
         assert refusal(text.replace("\n", "\r\n")) == "", text
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@table("text", REFUSED)
 def test_what_the_engine_itself_would_fetch_or_open(text: str) -> None:
     assert REFUSED[text] in refusal(f"FROM x\n{text}\n")
     assert REFUSED[text] in refusal(f"{text}\n")
@@ -180,7 +180,7 @@ def test_a_syntax_that_only_the_engine_knows() -> None:
         assert "a syntax of its own" in refusal(text)
 
 
-@pytest.mark.parametrize(
+@table(
     "content",
     [
         "\n" * 250_000,

@@ -24,6 +24,7 @@ from gym_trainers.hermes import Said, said
 from gym_trainers.token_engine import Read, Sampled, TokenEngine, library_renderer
 from gym_trainers.training_rollouts import ROW, Piece, dataset_rows, pieces, standing_in, why_failed
 from msgspec import Raw
+from tables import table
 from trainers.trainers_engine import (
     CALL,
     COUNTER,
@@ -244,7 +245,7 @@ async def test_answers_are_parsed_as_the_trainer_says() -> None:
     assert record.reward == 1.0
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "tools", "expected"),
     [
         ("plain", True, ("plain", 0, "")),

@@ -12,6 +12,7 @@ from gym_runtime.messages.transcripts import chat_messages, response_items
 from gym_testing.small_system import function_call, message, reasoning
 from gym_trainers.trl_environment import TrlEnvironment, environment_class, gym_reward
 from msgspec import Raw
+from tables import table
 
 TOOL = {
     "type": "function",
@@ -63,7 +64,7 @@ def test_only_tools_and_reset_are_public() -> None:
     assert [name for name, _ in members if not name.startswith("_")] == ["add", "reset"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("tools", "words"),
     [
         ([], "has no tools"),

@@ -17,6 +17,7 @@ from gym_view.atif import from_atif, to_atif
 from gym_view.atif_reading import BadDocument
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import table
 
 HARBORS = Path(__file__).parents[1] / "resources" / "guests" / "own" / "harbor_trajectories.py"
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": True}
@@ -221,7 +222,7 @@ def foreign(version: str = "ATIF-v1.6", **more: Any) -> dict[str, Any]:
     return {"schema_version": version, "session_id": "s", "agent": agent, "steps": steps, **more}
 
 
-@pytest.mark.parametrize("version", [f"ATIF-v1.{minor}" for minor in range(9)])
+@table("version", [f"ATIF-v1.{minor}" for minor in range(9)])
 def test_foreign_documents_become_rows_and_themselves_again(version: str) -> None:
     document = foreign(
         version, notes="theirs", final_metrics={"total_prompt_tokens": 5, "total_completion_tokens": 2}
@@ -311,7 +312,7 @@ def broken() -> list[tuple[dict[str, Any], str]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(16))
+@table("number", range(16))
 def test_broken_documents_are_named_with_their_step(number: int) -> None:
     document, words = broken()[number]
     with pytest.raises(BadDocument, match=words) as raised:

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-import pytest
+from tables import table
 from view.node import PAGE
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency",
@@ -44,8 +44,8 @@ def seen(colour: str, eye: Sequence[Sequence[float]]) -> tuple[float, float, flo
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-@pytest.mark.parametrize("eye", EYES)
-@pytest.mark.parametrize("dark", [False, True])
+@table("eye", EYES)
+@table("dark", [False, True])
 def test_colours_differ_for_every_eye(dark: bool, eye: str) -> None:
     colours = themes()[dark]
     for names, least in ((REWARDS, 20), (HOPS, 12)):
@@ -55,8 +55,8 @@ def test_colours_differ_for_every_eye(dark: bool, eye: str) -> None:
             assert apart >= least, f"{one} and {other} with {eye}: {apart:.0f}"
 
 
-@pytest.mark.parametrize("eye", EYES)
-@pytest.mark.parametrize("dark", [False, True])
+@table("eye", EYES)
+@table("dark", [False, True])
 def test_the_heat_maps_colours_go_from_light_to_dark_for_every_eye(dark: bool, eye: str) -> None:
     lightness = [seen(themes()[dark][f"h{step}"], EYES[eye])[0] for step in range(6)]
     steps = [(after - before) * (1 if dark else -1) for before, after in itertools.pairwise(lightness)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from gym_runtime.errors import UsageError
 from gym_view.commands.ls import EnvironmentEntry, describe_environment, ls
+from tables import table
 
 ENTRY = EnvironmentEntry(
     name="proofs",
@@ -16,7 +17,7 @@ ENTRY = EnvironmentEntry(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("asked", "fits"),
     [
         (("", "", "", "", ""), True),

@@ -18,6 +18,7 @@ from gym_testing.memory import MemoryBroker
 from gym_view.limit import limit
 from gym_view.live import Reading, View, view
 from gym_view.system_tables import engines
+from tables import table
 
 MODEL = ("chat", "openai", "m")
 
@@ -91,7 +92,7 @@ def parts(model: dict[str, Any], resource: dict[str, Any], agent: dict[str, Any]
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("workers", "waiting", "expected"),
     [
         ([], 5, "No worker is alive"),

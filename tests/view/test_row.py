@@ -10,6 +10,7 @@ from gym_runtime.messages.transcripts import tool_error
 from gym_view.row import ForkedFrom, card, card_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import table
 from view import node
 
 PAGE = """
@@ -171,7 +172,7 @@ def test_what_is_no_row_has_no_card(line: bytes) -> None:
     assert card_json(line) == b"null"
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "error"),
     [
         ("Error: no such file\nmore", "Error: no such file"),

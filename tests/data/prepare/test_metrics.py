@@ -18,6 +18,7 @@ from gym_data.prepare.dataset_metrics import (
 from gym_runtime.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 NONE = {"Total # non-null values": 0, "Average": 0.0, "Min": 0.0, "Max": 0.0, "Standard deviation": 0.0}
 
@@ -90,7 +91,7 @@ def test_figures_are_those_of_statistics(values: list[float]) -> None:
     assert found["Standard deviation"] == pytest.approx(statistics.stdev(values), abs=1e-2, rel=1e-6)
 
 
-@pytest.mark.parametrize(
+@table(
     ("stored", "new", "said"),
     [
         ({"a": 100.0}, {"a": 100.005}, []),

@@ -16,6 +16,7 @@ from gym_data.web import web_request
 from gym_data.web.http_exchange import exchange
 from gym_data.web.web_request import Bounds, Guard, PageUnavailable, Unreachable, WebRequest
 from gym_runtime.environment.blocked_loop import watching
+from tables import table
 from yarl import URL
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +53,7 @@ async def get(url: str, guard: Guard = HERE, bounds: Bounds = BOUNDS, **headers:
     return await exchange(WebRequest(url=url, headers=headers), guard, bounds)
 
 
-@pytest.mark.parametrize("url", INSIDE)
+@table("url", INSIDE)
 async def test_no_address_inside_is_asked(url: str) -> None:
     async with site() as served:
         port = served.url.rpartition(":")[2]
@@ -62,7 +63,7 @@ async def test_no_address_inside_is_asked(url: str) -> None:
         assert served.asked == []
 
 
-@pytest.mark.parametrize("url", INSIDE)
+@table("url", INSIDE)
 async def test_no_redirect_leads_inside(url: str) -> None:
     async with site() as served:
         with pytest.raises(PageUnavailable):
@@ -82,7 +83,7 @@ class _Alone(Guard, frozen=True, kw_only=True):
         return await Guard().addresses(host, port)
 
 
-@pytest.mark.parametrize("url", NOT_PLAIN)
+@table("url", NOT_PLAIN)
 async def test_what_is_no_plain_url_is_refused(url: str) -> None:
     with pytest.raises(PageUnavailable, match="plain http"):
         await get(url)
@@ -178,7 +179,7 @@ async def test_compressed_answers(path: str) -> None:
         assert (await get(f"{served.url}/{path}")).body == b"one two"
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "problem"),
     [
         ("bomb", "larger than 1 MB"),

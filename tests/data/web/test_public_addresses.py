@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import doctest
 
-import pytest
 from gym_data.web import public_addresses as addresses
 from gym_data.web.public_addresses import host_of, is_public
+from tables import table
 
 INSIDE = [
     "0.0.0.0",
@@ -81,23 +81,23 @@ OUTSIDE = [
 NO_ADDRESSES = ["", "localhost", "example.com", "2130706433", "0x7f.1", "127.1", "0177.0.0.1", "1.2.3.4.5"]
 
 
-@pytest.mark.parametrize("address", INSIDE)
+@table("address", INSIDE)
 def test_addresses_inside(address: str) -> None:
     assert not is_public(address)
 
 
-@pytest.mark.parametrize("address", OUTSIDE)
+@table("address", OUTSIDE)
 def test_addresses_outside(address: str) -> None:
     assert is_public(address)
 
 
-@pytest.mark.parametrize("name", NO_ADDRESSES)
+@table("name", NO_ADDRESSES)
 def test_what_is_no_address_is_not_public(name: str) -> None:
     """Python reads none of the old forms (decimal, octal, short) as an address; they are names to resolve."""
     assert not is_public(name)
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         "",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from faces.gateway.request_items import USER, chat, items, params, read, said
 from gym_faces.dialects.chat_answer import CHAT
+from tables import table
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
@@ -52,7 +52,7 @@ CHAT_PARAMS = {
 }
 
 
-@pytest.mark.parametrize("case", CHAT_PARAMS)
+@table("case", CHAT_PARAMS)
 def test_what_chat_settings_become(case: str) -> None:
     given, expected = CHAT_PARAMS[case]
     assert params(read(CHAT, chat(**given))) == expected
@@ -119,7 +119,7 @@ CHAT_MESSAGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CHAT_MESSAGES)
+@table("case", CHAT_MESSAGES)
 def test_what_chat_messages_become(case: str) -> None:
     given, expected = CHAT_MESSAGES[case]
     assert items(read(CHAT, given)) == expected

@@ -19,11 +19,12 @@ from gym_testing.background import settled
 from gym_testing.small_system import Hang, answer
 from msgspec import Raw
 from runtime.workers.hosting import serving as serving_pools
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
+@table(
     ("prefix", "headers", "rollout"),
     [
         ("", {}, ""),
@@ -85,8 +86,8 @@ async def test_above_its_capacity_it_says_so_at_once_in_each_dialect() -> None:
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("path", "body"), ALL)
+@table("stream", [False, True])
+@table(("path", "body"), ALL)
 async def test_a_client_that_leaves_aborts_its_call(path: str, body: Any, stream: bool) -> None:
     async with standing(Hang()) as stand, anyio.create_task_group() as tasks:
         tasks.start_soon(stand.post, path, {**body, "stream": stream})

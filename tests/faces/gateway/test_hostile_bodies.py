@@ -18,6 +18,7 @@ from gym_faces.dialects.dialect import MAX_ITEMS, MAX_OBJECTS
 from gym_faces.gateway.admission import Admission
 from gym_testing.background import settled
 from gym_testing.small_system import answer
+from tables import table
 from time_limits import busy
 
 pytestmark = pytest.mark.anyio
@@ -189,8 +190,8 @@ async def test_a_request_has_so_many_items_at_most(path: str, body: Any) -> None
         assert (await stand.post(path, large))[0] == 200
 
 
-@pytest.mark.parametrize(("path", "body"), ALL)
-@pytest.mark.parametrize(
+@table(("path", "body"), ALL)
+@table(
     "kind",
     [
         *("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json"),
@@ -213,8 +214,8 @@ async def test_a_packed_body_is_not_unpacked() -> None:
     assert (status, message_of(said)) == (415, "the content-encoding 'gzip' is not supported")
 
 
-@pytest.mark.parametrize(("path", "body"), ALL)
-@pytest.mark.parametrize("text", ["caf\xe9".encode("latin-1"), b"\xff\xfe", b"\\ud800", b"\x00"])
+@table(("path", "body"), ALL)
+@table("text", ["caf\xe9".encode("latin-1"), b"\xff\xfe", b"\\ud800", b"\x00"])
 async def test_a_text_that_is_none_is_the_clients_fault(path: str, body: Any, text: bytes) -> None:
     async with standing(answer("x")) as stand:
         status, said, _ = await stand.post(path, json.dumps(body).encode().replace(b"hi", text))

@@ -15,6 +15,7 @@ from gym_faces.gateway.http_errors import refusal
 from gym_faces.gateway.rollout_names import RolloutNames
 from gym_runtime.errors import TaskError, UsageError
 from gym_testing.small_system import Hang, answer
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +77,7 @@ def test_names() -> None:
         RolloutNames("short")
 
 
-@pytest.mark.parametrize("name", ["a%0d%0ax-evil:%20y", "a%00", "%2e%2e%2f", "a b", "\u00e9", "a" * 201])
+@table("name", ["a%0d%0ax-evil:%20y", "a%00", "%2e%2e%2f", "a b", "\u00e9", "a" * 201])
 async def test_a_name_injects_nothing(name: str) -> None:
     async with standing(answer("x")) as stand, connection(stand) as stream:
         body = json.dumps(RESPONSES).encode()
@@ -87,7 +88,7 @@ async def test_a_name_injects_nothing(name: str) -> None:
     assert b"\r\nx-evil" not in said.lower()
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     ["authorization", "x-api-key", "content-encoding", "cookie", "sec-fetch-site", "x"],
 )
@@ -109,7 +110,7 @@ def test_an_engine_that_asks_to_wait_for_ever(wait_s: float) -> None:
     assert answered.headers["retry-after"] == "3600"
 
 
-@pytest.mark.parametrize(
+@table(
     "headers",
     [
         {"origin": "https://evil.example"},
@@ -128,7 +129,7 @@ def test_an_engine_that_asks_to_wait_for_ever(wait_s: float) -> None:
         {"host": ""},
     ],
 )
-@pytest.mark.parametrize(("path", "body"), [*ALL, ("/rollouts/r", {})])
+@table(("path", "body"), [*ALL, ("/rollouts/r", {})])
 async def test_web_pages_are_not_answered(headers: dict[str, str], path: str, body: Any) -> None:
     async with standing(Hang()) as stand:
         data = json.dumps(body).encode()
@@ -141,7 +142,7 @@ async def test_web_pages_are_not_answered(headers: dict[str, str], path: str, bo
         assert not stand.engine.calls.items
 
 
-@pytest.mark.parametrize(
+@table(
     "host",
     ["127.0.0.1:8080", "localhost", "node17", "[::1]:1", "gym.internal", "gateway.example.org", "10.0.0.9"],
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from faces.gateway.request_items import anthropic, items, params, read
 from gym_faces.dialects.messages_api import MESSAGES
+from tables import table
 
 ANTHROPIC_PARAMS = {
     "sampling": ({"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5, "top_p": 0.9}),
@@ -36,7 +36,7 @@ ANTHROPIC_PARAMS = {
 }
 
 
-@pytest.mark.parametrize("case", ANTHROPIC_PARAMS)
+@table("case", ANTHROPIC_PARAMS)
 def test_what_anthropic_settings_become(case: str) -> None:
     given, expected = ANTHROPIC_PARAMS[case]
     assert params(read(MESSAGES, anthropic(**given))) == {"max_output_tokens": 9, **expected}

@@ -11,6 +11,7 @@ from gym_faces.dialects.dialect import ApiDialect
 from gym_faces.dialects.messages_api import MESSAGES
 from gym_faces.dialects.responses_api import RESPONSES
 from gym_runtime.errors import TaskError
+from tables import table
 
 
 def blocks(role: str, *content: Any) -> dict[str, Any]:
@@ -135,7 +136,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "body", "complaint"), REFUSED)
+@table(("dialect", "body", "complaint"), REFUSED)
 def test_what_cannot_be_carried_is_refused_by_name(dialect: ApiDialect, body: Any, complaint: str) -> None:
     with pytest.raises(TaskError, match=complaint):
         read(dialect, body)

@@ -12,6 +12,7 @@ from gym_faces.recordings.past_calls import plain
 from gym_runtime.errors import JournalMismatch
 from gym_runtime.messages import NULL
 from msgspec import Raw
+from tables import table
 
 SHELL = tools_digest(Raw(b'[{"type":"function","name":"bash"}]'))
 
@@ -36,7 +37,7 @@ ROOT = PastCall(name="a", added=[user("do it")], tools=SHELL, instructions='"Be 
 NEXT = PastCall(name="b", after="a", added=[output("at 10:00:01")], tools=SHELL)
 
 
-@pytest.mark.parametrize(
+@table(
     ("some", "other"),
     [
         ("session 0b9f4c1e-1c2d-4e5f-8a9b-001122334455", "session 1b9f4c1e-1c2d-4e5f-8a9b-00112233445f"),
@@ -154,9 +155,7 @@ def test_notes_of_another_agent(note: bytes) -> None:
         PastCalls([Raw(note)])
 
 
-@pytest.mark.parametrize(
-    "piece", ["a", " ", "Mon", "Jan ", "pid ", "Linux ", "1", "/tmp/", "0a", "wall time", "-"]
-)
+@table("piece", ["a", " ", "Mon", "Jan ", "pid ", "Linux ", "1", "/tmp/", "0a", "wall time", "-"])
 def test_a_megabyte_of_anything_is_read_at_once(piece: str) -> None:
     text = piece * (2**20 // len(piece))
     began = time.process_time()

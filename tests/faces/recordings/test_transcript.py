@@ -13,6 +13,7 @@ from gym_faces.recordings.transcript import Transcript, off_loop
 from gym_runtime.messages.calls import Tokens
 from gym_testing.background import hosting
 from msgspec import Raw
+from tables import table
 
 SYSTEM = {"role": "system", "content": "be brief"}
 USER = {"role": "user", "content": "weather?"}
@@ -70,12 +71,12 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), SAME)
+@table(("one", "other"), SAME)
 def test_the_same_in_other_bytes(one: list[Any], other: list[Any]) -> None:
     assert fold(raws(*one)) == fold(raws(*other))
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+@table(("one", "other"), DIFFERENT)
 def test_not_the_same(one: list[Any], other: list[Any]) -> None:
     assert fold(raws(*one)) != fold(raws(*other))
 

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from runtime.messages.call_trees import draw, record
 from runtime.rollout.made_records import Bench
 from stubs.stub_vllm import StubVllm, routed
+from tables import table
 
 pytestmark = pytest.mark.anyio
 ASKED = {"routed_experts": True}
@@ -104,7 +105,7 @@ def test_experts_of_an_engine_that_shares_its_caches_are_refused() -> None:
 SAID = Tokens(prompt_ids=pack_ids([1, 2]), generation_ids=pack_ids([3]), log_probs=pack_logprobs([0.0]))
 
 
-@pytest.mark.parametrize(
+@table(
     "written",
     [
         file(routed([1, 2, 3, 4])),
@@ -137,7 +138,7 @@ def test_more_than_256_experts_take_two_bytes() -> None:
     assert len(with_experts(SAID, answered(file(np.zeros((2, 48, 8), "u1")))).experts.data) == 2 * 384
 
 
-@pytest.mark.parametrize("seed", range(60))
+@table("seed", range(60))
 def test_each_sequence_of_a_tree_has_the_experts_of_its_tokens(seed: int) -> None:
     chance = random.Random(seed)
     wide = bool(seed % 2)

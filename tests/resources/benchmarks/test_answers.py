@@ -11,11 +11,12 @@ from gym_resources.instructions.adherence import follow_leniently, follow_strict
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError, UnusableAnswer
 from resources.judging import call, judge, judged_by, quotations, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "letter"),
     [
         ("The answer is (C).", "C"),
@@ -39,7 +40,7 @@ async def test_mmlu_pro_looks_in_three_places(text: str, letter: str | None) -> 
     assert verdict.fields == {"extracted_answer": letter}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "sure"),
     [
         ("Confidence: 85%", 85.0),
@@ -91,7 +92,7 @@ async def test_browsecomp_asks_about_the_last_message(answer: str, reward: float
 QUESTION = {"question": "Who?", "expected_answer": "She"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "grade"),
     [
         ("A", "is_correct"),
@@ -129,7 +130,7 @@ ONE_SENTENCE = ("length_constraints:number_sentences", {"num_sentences": 2, "rel
 QUOTED = ("startend:quotation", {})
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "strict", "loose"),
     [
         ('"Yes."', True, True),

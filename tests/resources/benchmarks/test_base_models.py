@@ -21,6 +21,7 @@ from models.json_server import JsonHandler, serving
 from models.openai.openai_adapter import entered
 from resources.benchmarks.test_published_rows import prepared
 from resources.judging import judge, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ NUMBER, FORMULA, GERMAN, LETTER, STATED = range(5)
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(
+@table(
     ("number", "text", "reward"),
     [
         (NUMBER, " 12*5=60, and 9 more.\n#### 69", 1.0),
@@ -90,7 +91,7 @@ async def test_a_list_of_letters_is_paid_unless_the_rule_is_strict() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(
+@table(
     ("number", "text", "reward"),
     [
         (2, "    return text == text[::-1]\n\ndef other(:\n", 1.0),

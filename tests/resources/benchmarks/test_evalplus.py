@@ -10,6 +10,7 @@ from gym_runtime import ScoredRollout
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import TaskError
 from resources.judging import judge, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +107,7 @@ async def test_a_reference_gives_the_expected_values(isolation: None) -> None:
         await judge("evalplus", double(**broken), "```\ndef f(n): return 1\n```")
 
 
-@pytest.mark.parametrize(
+@table(
     "fields", [{"outputs": None}, {"inputs": []}, {"outputs": [1]}, {"base": 4}, {"base": 0}, {"rule": "x"}]
 )
 def test_rows_without_usable_tests_are_refused(fields: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from gym_resources.code.fenced_programs import defining_program
 from gym_resources.code.function_tests import from_humaneval, from_mbpp
 from gym_resources.code.published_tests import arguments_in, read_test
 from gym_resources.code.returned_values import Rule, right
+from tables import table
 
 HEAD = """\
 import numpy as np
@@ -67,7 +68,7 @@ def test_literals_of_all_kinds_are_read() -> None:
     assert untagged(test.results) == [-1.5, [], 12345678901234567890, 10**5000 - 1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("call", "found"),
     [
         ("3 * 19 * 3", [[171]]),
@@ -120,7 +121,7 @@ def test_humanevals_own_tests_come_first(original: str, base: int | None, inputs
     assert tests.outputs == inputs
 
 
-@pytest.mark.parametrize(
+@table(
     ("test", "complaint"),
     [
         ("inputs = [", "no Python program"),
@@ -173,7 +174,7 @@ def test_problems_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "arguments", "returned", "expected", "tolerance", "same"),
     [
         ("equal", [], True, 1, 0, True),
@@ -216,7 +217,7 @@ def test_values_are_compared_by_the_problems_rule(
     assert right(rule, arguments, returned, expected, tolerance) is same
 
 
-@pytest.mark.parametrize(
+@table(
     "value", [[1, (2.5, None)], {"a": {1, 2}}, {(1, frozenset({2})): "x"}, 10**40, -INF, 2j, True, "\n", {}]
 )
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
@@ -224,7 +225,7 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert (back, type(back)) == (value, type(value))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "program"),
     [
         ("```python\ndef f(): 1\n```\nso\n```\nf()\n```", "def f(): 1"),

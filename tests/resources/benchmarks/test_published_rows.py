@@ -22,6 +22,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.files import PromptTemplate, checked_prompt
 from resources.benchmarks.published_families import THEIRS
 from resources.benchmarks.published_records import CASES, FUNCTION, PUBLISHED, SERVED, hidden, problem
+from tables import table
 
 BENCHMARKS = [
     name for name in catalogue.names("environments") if catalogue.environment(name).definition.benchmark
@@ -295,7 +296,7 @@ def test_a_record_of_another_form_is_refused_with_its_number(tmp_path: Path) -> 
         make_rows(source.rows, [("a.csv", path)], tmp_path / "rows.jsonl")
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@table("name", BENCHMARKS)
 def test_our_example_rows_have_the_published_prompt(name: str) -> None:
     environment = catalogue.environment(name)
     template = prompt(environment)

@@ -21,6 +21,7 @@ from gym_resources.benchmarks.scoring.calibration import BIN, calibration_error,
 from gym_resources.benchmarks.scoring.reliability import pass_hat
 from gym_resources.benchmarks.scoring.shares import accuracy, accuracy_and_majority, by_category
 from gym_runtime import ScoredRollout
+from tables import table
 
 
 def rollouts(*tasks: list[tuple[float, Mapping[str, Any]]]) -> list[ScoredRollout]:
@@ -42,7 +43,7 @@ def test_each_task_counts_the_same_however_many_of_its_rollouts_have_a_verdict()
     assert accuracy(rollouts([(1.0, {})], [(0.0, {})])) == {"accuracy": 50.0}
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "majority"),
     [
         (("7", "7", "8"), 100.0),

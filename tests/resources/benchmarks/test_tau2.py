@@ -15,6 +15,7 @@ from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, ModelUnavailable, TaskError
 from gym_testing.small_system import Engine, answer, function_call, small_system
 from resources.judging import call, outputs
+from tables import table
 
 pytestmark = pytest.mark.anyio
 Call = tuple[str, dict[str, Any]]
@@ -58,7 +59,7 @@ CHANGE = {
 BAGS = {"reservation_id": "QK7T2A", "total_baggages": 3, "nonfree_baggages": 2, "payment_id": "gift_card_12"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "said"),
     [
         ("book_reservation", BOOK, '"reservation_id":"HATHAT"'),
@@ -123,7 +124,7 @@ ITEMS = {
 BACK = {"order_id": "#W3002", "item_ids": ["8202", "8202"], "payment_method_id": "paypal_32"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "said"),
     [
         ("modify_pending_order_items", ITEMS, '"price":42.5'),
@@ -186,7 +187,7 @@ async def verdict(
 CANCEL: Call = ("cancel_reservation", {"reservation_id": "QK7T2A"})
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "said", "stop", "reward"),
     [
         ([CANCEL], "You get $1,210 back.", "", 1.0),
@@ -250,7 +251,7 @@ async def test_a_judge_is_needed_where_it_counts_and_its_failure_is_no_reward() 
 SCENE = {"env_type": "user", "func_name": "turn_data_off", "arguments": {}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "message"),
     [
         ({"config": {"domain": "banking"}}, "Invalid enum value 'banking'"),

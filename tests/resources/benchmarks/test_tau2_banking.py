@@ -26,6 +26,7 @@ from gym_runtime.errors import AssetMissing, TaskError
 from gym_testing.small_system import Engine, answer, function_call, small_system
 from resources.benchmarks.banking_rows import NAME, Fields, bank, example, task, use
 from resources.judging import call
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +49,7 @@ async def test_a_reading_call_is_noted_where_the_task_expects_it(actions: list[F
     assert len(on.state) == count
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "said"),
     [
         ("unlock_discoverable_agent_tool", {"agent_tool_name": "x" * 10**6}, "Refused: there is no tool"),
@@ -77,7 +78,7 @@ async def test_calls_that_are_refused_leave_nothing(name: str, arguments: Fields
     assert on.state == {}
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "said"),
     [
         ("{", "no JSON object"),
@@ -108,7 +109,7 @@ def test_every_tool_that_can_be_unlocked_is_described() -> None:
         assert definition["description"].endswith(".")
 
 
-@pytest.mark.parametrize("way", MODES)
+@table("way", MODES)
 def test_the_agent_has_the_tools_of_the_rows_way(way: str) -> None:
     row = example(1)
     row["config"]["retrieval_config"] = way
@@ -120,7 +121,7 @@ def test_the_agent_has_the_tools_of_the_rows_way(way: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "message"),
     [
         ({"config": {"domain": "telecom"}}, "is 'telecom', not 'banking_knowledge'"),
@@ -260,7 +261,7 @@ EXTRA = [
 ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("amount", "extra", "reward"),
     [
         ("2.5", [], 1.0),

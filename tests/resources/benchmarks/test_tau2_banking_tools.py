@@ -9,6 +9,7 @@ from gym_resources.tau2.banking import Bank
 from gym_resources.tau2.banking_ledger import TODAY
 from gym_resources.tau2.criteria import FAILURES
 from resources.benchmarks.banking_rows import Fields, bank, example, stored, use
+from tables import table
 
 pytestmark = pytest.mark.anyio
 ORDER: Fields = {
@@ -73,7 +74,7 @@ DEBIT: Fields = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "table", "fields"),
     [
         ("apply_checking_account_credit_5829", CREDIT, "accounts", {"current_holdings": "$642.50"}),
@@ -214,7 +215,7 @@ async def test_what_unlocked_tools_change(name: str, arguments: Fields, table: s
     assert stored(on, "agent_discoverable_tools") == [{"tool_name": name, "status": "CALLED"}]
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "said"),
     [
         ("apply_checking_account_credit_5829", {**CREDIT, "account_id": "sav_71"}, "is no checking account"),

@@ -21,6 +21,7 @@ from gym_runtime.errors import GymError, ModelUnavailable, TaskError
 from gym_runtime.messages.outcomes import Failed
 from gym_testing.small_system import Engine, answer, function_call, small_system
 from resources.judging import call
+from tables import table
 
 pytestmark = pytest.mark.anyio
 NAME = "tau2_telecom"
@@ -43,7 +44,7 @@ FAST = (220.0, "Excellent")
 BAD = {"env_type": "user", "func_name": "f", "arguments": {}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "data", "speed", "mms"),
     [
         ([], True, FAST, True),
@@ -139,7 +140,7 @@ async def judged(row: dict[str, Any], turns: list[Any], *customer: Scripted) -> 
 OFF, STOP = uses("toggle_airplane_mode"), "###STOP###"
 
 
-@pytest.mark.parametrize(
+@table(
     ("customer", "basis", "reward"),
     [
         (["Help!", OFF, STOP], ["DB", "ENV_ASSERTION"], 1.0),

@@ -3,11 +3,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
 from gym_resources.expected_calls.arguments import alike, similarity
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("expected", "actual", "same"),
     [
         (1, 1, True),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
 from gym_resources.expected_calls import java_values, javascript_values
 from gym_resources.expected_calls.possible_answers import Function, Language, MadeCall, Parameters, matches
 from gym_resources.expected_calls.tool_schemas import tool
+from tables import table
 
 JAVA = [
     ("-128", "byte", "", -128),
@@ -61,17 +61,17 @@ JAVASCRIPT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "kind", "items", "value"), JAVA)
+@table(("text", "kind", "items", "value"), JAVA)
 def test_java(text: str, kind: str, items: str, value: object) -> None:
     assert repr(java_values.value(text, kind, items)) == repr(value)
 
 
-@pytest.mark.parametrize(("text", "kind", "items", "value"), JAVASCRIPT)
+@table(("text", "kind", "items", "value"), JAVASCRIPT)
 def test_javascript(text: str, kind: str, items: str, value: object) -> None:
     assert repr(javascript_values.value(text, kind, items)) == repr(value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("language", "kind", "given", "possible", "right"),
     [
         ("java", "integer", "3", [3], True),
@@ -115,9 +115,7 @@ def test_parameters_are_offered_as_texts_with_their_types() -> None:
     assert properties["a"]["items"] == {"type": "String"}
 
 
-@pytest.mark.parametrize(
-    "unit", ["{a:", "[", "[[", "add(\n", ",:", "new ", "}}", 'put("a",', "new HashMap<> "]
-)
+@table("unit", ["{a:", "[", "[[", "add(\n", ",:", "new ", "}}", 'put("a",', "new HashMap<> "])
 def test_every_text_is_read_in_little_time(unit: str) -> None:
     text = unit * (20_000 // len(unit))
     heads = {

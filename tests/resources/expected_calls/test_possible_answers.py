@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from gym_resources.expected_calls.possible_answers import (
     Function,
     MadeCall,
@@ -13,6 +12,7 @@ from gym_resources.expected_calls.possible_answers import (
     matches,
     right,
 )
+from tables import table
 
 STRING, INTEGER, FLOAT, ANY = ({"type": kind} for kind in ("string", "integer", "float", "any"))
 BOOLEAN, OBJECT = {"type": "boolean"}, {"type": "dict"}
@@ -21,7 +21,7 @@ PAIR = {"type": "tuple", "items": {"type": "integer"}}
 OBJECTS = {"type": "array", "items": {"type": "dict"}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "possible", "values", "wrong"),
     [
         (
@@ -72,7 +72,7 @@ FERRY = Function("ferry.fare", Parameters({"adults": INTEGER, "car": FLOAT, "unk
 ANSWERS: dict[str, list[Any]] = {"adults": [2], "car": ["", 4.0]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "fits"),
     [
         ("ferry_fare", {"adults": 2}, True),

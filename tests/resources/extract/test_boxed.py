@@ -7,9 +7,10 @@ from gym_resources.extract.boxed import last_boxed, last_boxed_to_brace
 from gym_resources.extract.braces import closing_brace
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "content"),
     [
         ("", None),
@@ -38,7 +39,7 @@ def test_the_last_opening_is_the_box_and_its_braces_balance(text: str, content: 
     assert last_boxed(text) == content
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "content"),
     [
         (r"\boxed{B}", "B"),

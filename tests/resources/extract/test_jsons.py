@@ -4,11 +4,11 @@ import math
 import time
 
 import msgspec
-import pytest
 from gym_resources.extract import jsons
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         ('{"a": 1}', {"a": 1}),
@@ -42,7 +42,7 @@ def test_a_value_is_of_the_type_or_nothing() -> None:
     assert jsons.convert(None, list[Point]) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         (' {"a": [1, null]}\n', {"a": [1, None]}),

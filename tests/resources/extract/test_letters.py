@@ -7,11 +7,12 @@ import pytest
 from gym_resources.extract import letters
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 METALS = {"A": "Tin", "B": "Iron", "C": "Iron ore", "D": "Lead."}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "letter"),
     [
         (r"\boxed{B}", "B"),
@@ -53,7 +54,7 @@ def test_in_box_takes_one_capital_letter_or_a_label(text: str, letter: str | Non
     assert letters.in_box(text, METALS) == letter
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "letter"),
     [
         (r"\boxed{A}", "A"),
@@ -79,7 +80,7 @@ def test_a_wording_is_looked_for_with_and_without_the_wrapping() -> None:
     assert letters.in_box_or_worded(r"\boxed{an x ray text}", options) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "letter"),
     [
         ("Answer: B", "B"),
@@ -106,7 +107,7 @@ def test_after_first_answer_takes_a_letter_or_a_wording(text: str, letter: str |
     assert letters.after_first_answer(text, METALS) == letter
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "letter"),
     [
         ("Answer: B", "B"),
@@ -170,7 +171,7 @@ def test_after_last_answer_goes_backwards_through_markup_and_scripts(text: str, 
     assert letters.after_last_answer(text, METALS) == letter
 
 
-@pytest.mark.parametrize(
+@table(
     ("found", "letter"),
     [
         ("B", "B"),
@@ -231,9 +232,9 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("before", ["", "answer:", "\\boxed{" + "\\text{" * 9000])
+@table("mode", MODES)
+@table("shape", SHAPES)
+@table("before", ["", "answer:", "\\boxed{" + "\\text{" * 9000])
 def test_no_text_takes_long(mode: Callable[..., str | None], shape: str, before: str) -> None:
     text = (before + shape * (300_000 // len(shape)))[:300_000] + "}" * 9001
     start_s = time.thread_time()

@@ -7,9 +7,10 @@ from gym_resources.extract import letters
 from gym_resources.extract.patterns import LONG, bounded, last_match
 from gym_resources.extract.templates import matched
 from gym_runtime.errors import TaskError
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "text", "captured"),
     [
         (r"Answer: ([A-Z])", "Answer: A ... Answer: B", "B"),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from gym_resources.extract.queries import last_query
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "query"),
     [
         ("", None),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from gym_resources.extract.tagged import last_pair, last_tagged
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "answer"),
     [
         ("", None),
@@ -26,7 +26,7 @@ def test_the_last_complete_pair_of_tags_counts(text: str, answer: str | None) ->
     assert last_tagged(text, "answer") == answer
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "any_pair", "filled"),
     [
         ("", None, None),

@@ -12,6 +12,7 @@ from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import GymError, ModelUnavailable, ResourceError
 from resources.finance_sec_search.filing_sessions import NAME, QUESTION
 from resources.judging import call, quotations, row
+from tables import table
 
 pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search]'")
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,7 @@ async def graded(
 RESULT = {"final_result": "1,284, says the report."}
 
 
-@pytest.mark.parametrize(
+@table(
     ("answers", "binary", "scaled", "rating", "asked"),
     [
         (["Right. [[2]]"], 1.0, 1.0, 2, 1),
@@ -58,7 +59,7 @@ async def test_what_was_submitted_last_counts() -> None:
     assert RESULT["final_result"] in scripted.asked[0][1][-1]["content"]
 
 
-@pytest.mark.parametrize(
+@table(
     "given",
     [{"final_result": " "}, {"final_result": 3}, {}, "[]", "{", "[" * 100_000, '{"final_result": "\\ud800"}'],
 )

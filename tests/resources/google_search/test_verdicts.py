@@ -10,12 +10,13 @@ from gym_testing.checks.reverification import Reverifier
 from resources.google_search.searches import task
 from resources.judging import call, judge, output
 from resources.web import World
+from tables import table
 
 pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search]'")
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "option", "reward"),
     [
         (r"It is \boxed{B}.", "B", 1.0),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from gym_resources.instructions.instruction_ids import CHECKERS, bind
 from resources.instructions.cases import CASES
+from tables import table
 
 EXTRAS = {"language:response_language": "langdetect", "change_case:english_capital": "langdetect"}
 EXTRAS |= {"change_case:english_lowercase": "langdetect", "format:emoji": "emoji"}
@@ -26,7 +27,7 @@ def test_texts_that_follow_are_told_from_those_that_do_not(instruction: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@table(
     ("instruction", "text"),
     [
         ("detectable_content:number_placeholders", "[" * LONG),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from gym_resources.instructions.any_language import VERIFIF
 from gym_resources.instructions.instruction_ids import CHECKERS, IFBENCH, IFEVAL, IFTRAIN, bind, expressions
+from tables import table
 
 
 def test_the_benchmarks_are_complete() -> None:
@@ -33,7 +34,7 @@ def test_what_is_no_plain_word_is_named() -> None:
     assert named("punctuation:no_comma") == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("instruction", "arguments", "message"),
     [
         ("keywords:existance", {}, "'keywords:existance': there is no such instruction"),

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import pytest
 from gym_resources.instructions.sentences import sentences, sentences_by_rules
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     "parts",
     [
         [],
@@ -42,7 +42,7 @@ def test_line_breaks_stay_within_a_sentence() -> None:
     assert sentences("# A title\n\nA line\nand more. Next\n") == ["# A title\n\nA line\nand more.", "Next"]
 
 
-@pytest.mark.parametrize(
+@table(
     "parts",
     [
         [],

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from gym_resources.instructions.words import (
     _split,  # pyright: ignore[reportPrivateUsage]
     count_words,
@@ -11,9 +10,10 @@ from gym_resources.instructions.words import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("", ""),

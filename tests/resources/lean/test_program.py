@@ -7,12 +7,13 @@ import time
 import pytest
 from gym_resources.lean.lean_messages import Message, Position, judged, read_text
 from gym_resources.lean.program import OWN_NAME, build, forbidden, hole, proof_in
+from tables import table
 
 HEADER = "import Mathlib\n\n"
 STATEMENT = "theorem gold (n : ℕ) : n + 0 = n := by\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("reply", "proof"),
     [
         ("```lean4\ntheorem gold (n : ℕ) : n + 0 = n := by\n  simp\n```", "by\n  simp\n"),
@@ -30,10 +31,8 @@ def test_the_proof_in_a_reply(reply: str, proof: str) -> None:
     assert proof_in(reply) == proof
 
 
-@pytest.mark.parametrize(
-    "statement", [STATEMENT, "theorem gold (n : ℕ) : n + 0 = n := by sorry", STATEMENT[:-4]]
-)
-@pytest.mark.parametrize("proof", ["by\n  simp", "  simp", "simp", "\n  simp"])
+@table("statement", [STATEMENT, "theorem gold (n : ℕ) : n + 0 = n := by sorry", STATEMENT[:-4]])
+@table("proof", ["by\n  simp", "  simp", "simp", "\n  simp"])
 def test_the_program_states_the_rows_theorem(statement: str, proof: str) -> None:
     made = build(
         HEADER, statement, proof if "by" in proof or statement.rstrip()[-2:] != ":=" else f"by {proof}"
@@ -66,7 +65,7 @@ def test_what_stands_before_a_statement_does_not_name_it(before: str) -> None:
     assert example.body == f"{before}theorem {OWN_NAME} (n : ℕ) : n = n := by rfl\n"
 
 
-@pytest.mark.parametrize(
+@table(
     "proof",
     [
         "  sorry",
@@ -85,7 +84,7 @@ def test_holes_are_found(proof: str) -> None:
     assert hole(proof)
 
 
-@pytest.mark.parametrize(
+@table(
     "proof",
     [
         "  simp -- no sorry",
@@ -100,7 +99,7 @@ def test_holes_in_comments_are_none(proof: str) -> None:
     assert not hole(proof)
 
 
-@pytest.mark.parametrize(
+@table(
     ("proof", "word"),
     [
         ("  simp\naxiom cheat : False", "axiom"),
@@ -146,9 +145,7 @@ def test_what_cannot_deceive_is_not_refused(proof: str) -> None:
     assert not forbidden(proof)
 
 
-@pytest.mark.parametrize(
-    "unit", ["```lean4\n", ":=", "(", "/-", "--", '"', "theorem ", "set_option ", "by ", "\n"]
-)
+@table("unit", ["```lean4\n", ":=", "(", "/-", "--", '"', "theorem ", "set_option ", "by ", "\n"])
 def test_every_reply_is_read_in_linear_time(unit: str) -> None:
     start_s = time.thread_time()
     proof = proof_in(f"```lean4\ntheorem x{unit * (1_000_000 // len(unit))}\n```")

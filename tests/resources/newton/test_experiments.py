@@ -13,6 +13,7 @@ from gym_resources.newton.apparatus import APPARATUS, SYSTEMS, System
 from gym_resources.newton.experiments import measure
 from gym_resources.newton.laws import DIFFICULTIES, LAWS, VERSIONS, law
 from gym_resources.newton.submission import compare, numeric_score, tried
+from tables import table
 
 E = math.e
 USUAL = {
@@ -33,7 +34,7 @@ USUAL = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("module", "difficulty", "version", "arguments", "value"),
     [
         ("m0_gravity", "easy", "v0", (2, 3, 4), 6.674e-5 * 6 / 8),
@@ -85,8 +86,8 @@ def given(module: str, **more: float) -> dict[str, float | None]:
     return {**{name: USUAL.get(name, 1.0) for name in APPARATUS[module].sets}, "time_step": 0.01, **more}
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("module", APPARATUS)
+@table("system", SYSTEMS)
+@table("module", APPARATUS)
 def test_every_experiment_shows_numbers_and_its_noise_can_be_repeated(module: str, system: System) -> None:
     found = law(module, "easy", "v0")
 
@@ -143,8 +144,8 @@ def test_a_motion_follows_the_law() -> None:
 ODD = (0.0, -1.0, 1e308, -1e308, 5e-324, 1e18)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("module", APPARATUS)
+@table("system", SYSTEMS)
+@table("module", APPARATUS)
 def test_no_number_breaks_or_delays_an_experiment(module: str, system: System) -> None:
     found = law(module, "hard", "v2")
     for name, value in itertools.product(APPARATUS[module].sets, ODD):
@@ -182,7 +183,7 @@ def test_values_are_compared_by_their_logarithms_where_both_laws_are_defined() -
     assert compare([1.0], [-1.0]).rmsle == 0.0  # the sign does not count, as upstream
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "same"),
     [
         ([2.0, 4.0, 6.0], True),

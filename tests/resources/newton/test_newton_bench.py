@@ -18,6 +18,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer
 from resources.judging import judge, judged_by, nemo_gym_rows, outputs, row
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -153,7 +154,7 @@ async def test_a_law_sees_nothing_of_the_worker(isolation: None) -> None:
     assert (await judge("newton_bench", row(**TASK), tagged(forged))).reward == 0.0
 
 
-@pytest.mark.parametrize(
+@table(
     ("same_form", "rmsle", "reward"),
     [
         (True, 0.0, 1.0),
@@ -171,7 +172,7 @@ def test_the_reward_has_a_part_for_the_values_and_one_for_the_form(
     assert sum(parts(same_form, rmsle).values()) == pytest.approx(reward)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "answer"),
     [
         ("ANSWER: YES", "YES"),

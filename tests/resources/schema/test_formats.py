@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from gym_resources.schema.formats import Format, Malformed, read
+from tables import table
 
 pytest.importorskip("yaml")
 pytest.importorskip("xmltodict")
@@ -51,7 +52,7 @@ def test_xml_says_it_under_its_root(text: str) -> None:
     assert read(f"\n{text}\n", "xml", ROOTED) == {"r": FULL}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         ("<name/>", {"name": ""}),
@@ -100,7 +101,7 @@ def test_the_only_element_of_a_list_is_unwrapped_even_if_its_name_is_a_property(
     assert read("<r><name>A</name></r>", "xml", schema) == {"r": ["A"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("cell", "kind", "value"),
     [
         ("12", {"type": "integer"}, 12),
@@ -149,7 +150,7 @@ def test_json_may_hold_numbers_that_are_none() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@table(
     ("kind", "text"),
     [
         ("json", ""),

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from gym_resources.schema.strict import misformed, strict, violation
+from tables import table
 
 LOOSE = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": []}
 TIGHT = {**LOOSE, "required": ["a"], "additionalProperties": False}
 
 
-@pytest.mark.parametrize(
+@table(
     "wrap",
     [
         lambda inner: {"type": "array", "items": inner},
@@ -59,7 +60,7 @@ def test_what_a_schema_said_of_its_properties_is_replaced() -> None:
     assert strict(loose) == {"additionalProperties": False, "required": [], "properties": {}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "problem"),
     [
         ({}, None),

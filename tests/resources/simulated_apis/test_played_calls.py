@@ -14,6 +14,7 @@ from gym_resources.simulated_apis import api_classes
 from gym_resources.simulated_apis.played_calls import ApiCall, Checked, Scenario, answers, checked
 from gym_resources.simulated_apis.published_conversations import FILES, read, rows
 from gym_runtime.errors import UsageError
+from tables import table
 
 CONFIG = {"berths": {"1": "", "2": "Wappen", "3": ""}, "fee": 25}
 SCENARIO = Scenario(["HarbourAPI"], {"HarbourAPI": CONFIG})
@@ -37,7 +38,7 @@ def test_calls_are_answered_after_those_before() -> None:
     assert CONFIG["berths"] == {"1": "", "2": "Wappen", "3": ""}
 
 
-@pytest.mark.parametrize(
+@table(
     ("call", "said"),
     [
         (ApiCall("sink"), "name 'sink' is not defined"),
@@ -56,7 +57,7 @@ def test_a_call_that_fails_says_why(call: ApiCall, said: str) -> None:
 EXPECTED = [[moor("A", 1)], [], [LIST, charge("A")]]
 
 
-@pytest.mark.parametrize(
+@table(
     ("turns", "found"),
     [
         ([[moor("A", 1)], [], [charge("A"), LIST]], Checked(valid=True)),
@@ -80,9 +81,7 @@ def test_the_same_answer_is_needed_as_often_as_it_is_expected() -> None:
     assert checked(SCENARIO, twice, twice).valid
 
 
-@pytest.mark.parametrize(
-    "text", ["f(g())", "a.b()", "f", "f(x)", "__import__('os').system('x')", "f(", "f(1+1)"]
-)
+@table("text", ["f(g())", "a.b()", "f", "f(x)", "__import__('os').system('x')", "f(", "f(1+1)"])
 def test_published_calls_are_read_and_not_evaluated(text: str) -> None:
     with pytest.raises((ValueError, SyntaxError)):
         read(text)

@@ -11,6 +11,7 @@ from gym_resources.sql import database
 from gym_resources.sql.query import MAX_BYTES, QueryFailed, execute
 from gym_runtime.assets import Asset
 from gym_runtime.errors import AssetMissing, TaskError
+from tables import table
 
 VARIABLE = "GYM_TEST_DATABASES"
 ASSET = Asset(
@@ -29,7 +30,7 @@ def test_a_query_gives_columns() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@table(
     ("sql", "message"),
     [
         ("", "it gives no result"),
@@ -93,7 +94,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@table("name", HOSTILE)
 @pytest.mark.slow
 def test_a_hostile_query_ends_soon_and_takes_little(name: str) -> None:
     """In its own process: what SQLite took stands in that one's size.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from gym_resources.swe.edits import last_block, patch_of
+from tables import table
 
 FILES = {
     "shop/cart.py": "def total(prices):\n    return sum(prices) + 1\n\n\ndef count(prices):\n    return 0\n"
@@ -34,7 +34,7 @@ def test_edits_become_one_patch() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     "wrong",
     [
         FIRST,
@@ -64,7 +64,7 @@ def test_the_last_block_of_python_is_the_script() -> None:
     assert last_block("```python\nunclosed") is None
 
 
-@pytest.mark.parametrize(
+@table(
     "unit", ["```python\n", "### a\n<<<<<<< SEARCH\n", "=======\n", "<solution>", FIRST, "### shop/cart.py\n"]
 )
 def test_every_reply_is_read_in_linear_time(unit: str) -> None:

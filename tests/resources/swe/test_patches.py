@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gym_resources.swe.patches import MAX_BYTES, checked, difference, protected, split
+from tables import table
 
 GOOD = difference({"shop/cart.py": "a\nb\nc\n"}, {"shop/cart.py": "a\nB\nc\n"})
 
@@ -23,7 +24,7 @@ def git(folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         *("tests/test_cart.py", "shop/tests/cart.py", "test_cart.py", "shop/cart_test.py", "e2e/a.py"),
@@ -59,7 +60,7 @@ def test_what_the_perfect_patch_changes_may_be_changed() -> None:
     assert checked(changing("../x"), gold=changing("../x")).problem
 
 
-@pytest.mark.parametrize(
+@table(
     "patch",
     [
         "diff --git a/link b/link\nnew file mode 120000\n--- /dev/null\n+++ b/link\n@@ -0,0 +1 @@\n+/etc\n",
@@ -131,7 +132,7 @@ def test_a_patch_has_a_bounded_size() -> None:
     assert checked("no patch").problem
 
 
-@pytest.mark.parametrize(
+@table(
     "unit",
     [
         "diff --git a/x b/x\n",

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from gym_resources.swe import runner_logs, specs
+from tables import table
 
 SUMMARY = "=========================== short test summary info ============================\n"
 END = "==================== 1 failed, 2 passed, 1 xfailed in 0.12s ====================\n"
@@ -108,8 +109,8 @@ def test_sympy() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", ["=", "PASSED ", "a ... ", "test_x ok\n", "=== 1 passed in ", "::", "\x1b["])
-@pytest.mark.parametrize("repository", ["a/b", "django/django", "sympy/sympy"])
+@table("unit", ["=", "PASSED ", "a ... ", "test_x ok\n", "=== 1 passed in ", "::", "\x1b["])
+@table("repository", ["a/b", "django/django", "sympy/sympy"])
 def test_every_log_is_read_in_linear_time(unit: str, repository: str) -> None:
     start_s = time.thread_time()
     runner_logs.read(unit * (2_000_000 // len(unit)), repository)
@@ -132,7 +133,7 @@ def test_images_and_commands_of_known_repositories() -> None:
     assert "git checkout 0 -- tests/dbshell/test_a.py" in specs.setup_script("0", patch)
 
 
-@pytest.mark.parametrize(
+@table(
     ("repository", "version", "lines"),
     [
         ("django/django", "1.9", ["python setup.py install", "./tests/runtests.py --verbosity 2 x"]),

@@ -15,6 +15,7 @@ from resources.workplace.office import (
     fresh,
     opened,
 )
+from tables import table
 
 MINUTES = "Duration must be a positive number of minutes."
 START = "Event start not valid. Please write it as YYYY-MM-DD HH:MM:SS."
@@ -81,7 +82,7 @@ def test_a_refusal_says_why_and_changes_nothing(line: str) -> None:
     assert office.tables.differing(fresh()) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "fields", "missing", "expected"),
     [
         ("calendar_create_event", EVENT, "event_name", "Event name not provided."),

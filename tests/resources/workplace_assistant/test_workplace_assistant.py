@@ -35,6 +35,7 @@ from resources.workplace.office import (
     score,
 )
 from resources.workplace_assistant.offices import DROP, REMOVE, SEND, calls
+from tables import table
 
 EXAMPLES = Path(example_rows.TARGET)
 
@@ -72,7 +73,7 @@ def changed(original: Call, **changes: str | None) -> Call:
     return name, {**arguments, **changes}
 
 
-@pytest.mark.parametrize(
+@table(
     ("predicted", "truth", "reward"),
     [
         ([SEND], [SEND], 1.0),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from gym_runtime.bus.identity import Addresses, parse, without_credentials
 from gym_runtime.errors import UsageError
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "meant"),
     [
         ("nats://h:1", Addresses(urls=("nats://h:1",))),
@@ -23,9 +24,7 @@ def test_what_is_taken(given: str | list[str], meant: Addresses) -> None:
     assert parse(given) == meant
 
 
-@pytest.mark.parametrize(
-    "given", ["", [], ",", "http://h", "ws://h", "nats://", "nats://h:x", "nats://h:70000"]
-)
+@table("given", ["", [], ",", "http://h", "ws://h", "nats://", "nats://h:x", "nats://h:70000"])
 def test_what_is_refused(given: str | list[str]) -> None:
     with pytest.raises(UsageError, match="expected"):
         parse(given)

@@ -17,6 +17,7 @@ from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome, RolloutRecord
 from msgspec import Raw
 from rich.console import Console
+from tables import table
 
 
 def record(
@@ -186,8 +187,8 @@ def test_notes_stand_on_their_own_line_and_are_no_markup() -> None:
 # -- the bar ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", range(10, 140, 3))
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@table("width", range(10, 140, 3))
+@table("encoding", ["utf-8", "ascii"])
 def test_the_bar_is_one_line_at_any_width(width: int, encoding: str) -> None:
     clock, console = Clock(), at_terminal(width, encoding)
     display = Display(2000, Metrics(), label="mcqa", console=console, now=clock)

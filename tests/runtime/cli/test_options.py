@@ -13,6 +13,7 @@ from gym_runtime.cli.options import BROKER, BrokerOptions, ModelOptions, Rollout
 from gym_runtime.cli.run import RunOptions
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_settings import Sampling
+from tables import table
 
 FILE = """
 nats = "nats://10.0.0.5:4222"
@@ -132,7 +133,7 @@ def test_repeats_are_of_all_environments_or_of_each(given: tuple[str, ...], repe
     assert settings.repeats_of("other", 5) == (3 if repeats == 3 else 5)
 
 
-@pytest.mark.parametrize("given", [("0",), ("x",), ("3", "4"), ("mcqa=0",), ("mcqa=x",), ("mcqa=1", "3")])
+@table("given", [("0",), ("x",), ("3", "4"), ("mcqa=0",), ("mcqa=x",), ("mcqa=1", "3")])
 def test_repeats_of_another_form_are_refused(given: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="repeats"):
         RolloutOptions(repeats=given).chosen()

@@ -10,6 +10,7 @@ from gym_runtime.cli.options import ModelOptions, RoleOptions, RolePoolOptions, 
 from gym_runtime.cli.start import StartOptions, plan
 from gym_runtime.errors import UsageError
 from gym_runtime.workers.adapter import ModelSettings
+from tables import table
 
 
 def test_a_model_for_each_role() -> None:
@@ -27,7 +28,7 @@ def test_a_model_for_each_role() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("options", "message"),
     [
         (RoleOptions(roles=("judge",)), "--role judge: write it as NAME=PROVIDER/NAME"),

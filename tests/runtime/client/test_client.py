@@ -24,6 +24,7 @@ from gym_testing.small_system import (
 )
 from runtime.client.clients import left_early
 from runtime.client.running_client import CALL, NAME, rows, running_client
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +80,7 @@ async def test_failed_rollouts_come_too() -> None:
     assert [(type(record.outcome), record.reward) for record in records] == [(Failed, None)] * 3
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "environment", "sampling", "error", "message"),
     [
         ([*rows(2), {"responses_create_params": {"input": "go"}}], NAME, {}, TaskError, "row 3"),
@@ -277,7 +278,7 @@ async def test_leaving_early_with_more_records_waiting_than_fit_harms_no_other_r
         await here.at_rest()
 
 
-@pytest.mark.parametrize("turns", range(12))
+@table("turns", range(12))
 async def test_being_cancelled_at_any_moment_leaves_a_working_connection(turns: int) -> None:
     async with running_client() as here:
         with anyio.CancelScope() as scope:

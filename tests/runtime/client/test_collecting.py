@@ -23,6 +23,7 @@ from gym_testing.small_system import (
 )
 from runtime.client.clients import left_early
 from runtime.client.running_client import NAME, NOTHING, rows, running_client
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -249,7 +250,7 @@ async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: An
 
 
 @REAL
-@pytest.mark.parametrize(
+@table(
     ("options", "message"),
     [
         ({}, "say which system"),

@@ -17,6 +17,7 @@ from gym_runtime.rollout.journal import journal_subject
 from gym_testing.small_system import rollout_spec, small_system
 from msgspec import Raw
 from runtime.client.running_client import COUNT, NAME, rows, running_client
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ def record(task: int, rollout: int = 0, **more: Any) -> RolloutRecord:
     return RolloutRecord(**about, outcome=Completed(), row=Raw(b"{}"), **more)
 
 
-@pytest.mark.parametrize("junk", JUNK)
+@table("junk", JUNK)
 async def test_a_malformed_run_does_not_hide_the_others(junk: bytes) -> None:
     async with running_client() as here:
         await here.gym.driver.open_run(RunInfo(run="good", total=1))
@@ -74,7 +75,7 @@ async def test_a_result_counts_as_that_of_its_subject() -> None:
     assert msgspec.json.decode(found[1].row)["_gym"]["rollout_id"] == "run.1.0"
 
 
-@pytest.mark.parametrize("junk", [*JUNK, b'{"tokens": [{"item": 7}]}'])
+@table("junk", [*JUNK, b'{"tokens": [{"item": 7}]}'])
 async def test_a_result_that_cannot_be_read_is_a_failure_and_the_run_ends(junk: bytes) -> None:
     async with running_client(*COUNT) as here:
         await here.gym.driver.open_run(RunInfo(run="run", total=3))

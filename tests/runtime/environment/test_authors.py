@@ -15,6 +15,7 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.errors import ModelUnavailable, ResourceError, UsageError
 from gym_runtime.files.results import failure_class
 from runtime.environment.resources import ROW, SILENCE, Desk, GoalTask
+from tables import table
 
 
 class NotATask(msgspec.Struct):
@@ -49,7 +50,7 @@ class Vault(Session[NotATask]):  # type: ignore[type-var]
     pass
 
 
-@pytest.mark.parametrize(
+@table(
     ("shape", "message"),
     [
         (takes_a_dict, "verify's first parameter must be annotated with a subclass of Task"),

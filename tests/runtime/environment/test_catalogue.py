@@ -11,6 +11,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.environment import Environment, LoadedEnvironment
 from gym_runtime.errors import UsageError
 from gym_sandbox import bubblewrap
+from tables import table
 
 SINGLE_STEP = "single_step_tool_use_with_argument_comparison"
 OWN = '''"""One of the user's own."""
@@ -183,7 +184,7 @@ def test_a_module_without_an_environment_is_refused(workdir: Path) -> None:
         catalogue.environment("empty")
 
 
-@pytest.mark.parametrize(
+@table(
     ("ref", "name"),
     [
         ("mcqa", "mcqa"),
@@ -257,7 +258,7 @@ def test_an_agent_ref_of_nemo_gym_names_an_environment(ref: str, name: str) -> N
     assert catalogue.resolve_agent_ref(ref) == name
 
 
-@pytest.mark.parametrize(
+@table(
     "ref",
     [
         "",

@@ -12,6 +12,7 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.role_prompts import harmless
 from gym_runtime.environment.roles import ScriptedAnswers
 from msgspec import Raw
+from tables import table
 
 TOKENS = [
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_sep|>", "<|im_middle|>"),
@@ -58,7 +59,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("token", TOKENS)
+@table("token", TOKENS)
 def test_a_space_breaks_each_token_also_where_they_overlap(token: str) -> None:
     broken = f"{token[0]} {token[1:]}"
     assert harmless(f"a{token}b") == f"a{broken}b"
@@ -80,7 +81,7 @@ def test_a_harmless_text_stays_as_it_is(text: str) -> None:
     assert harmless(text) == text
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@table("shape", SHAPES)
 def test_a_megabyte_of_any_shape_takes_a_moment(shape: str) -> None:
     text = shape * (1_000_000 // len(shape))
     started_s = time.process_time()
@@ -89,7 +90,7 @@ def test_a_megabyte_of_any_shape_takes_a_moment(shape: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("token", TOKENS)
+@table("token", TOKENS)
 async def test_no_part_of_what_a_role_is_told_holds_a_token(token: str) -> None:
     escaped = Raw(b'"' + "".join(f"\\u{ord(character):04x}" for character in token).encode() + b'"')
     scripted = ScriptedAnswers({"judge": ["a", "b", "c"]})

@@ -11,6 +11,7 @@ import pytest
 from gym_runtime import Environment, Episode, Reply, Session, Task, Verdict
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
+from tables import table
 
 
 def verify(task: Task, reply: Reply) -> Verdict:
@@ -25,7 +26,7 @@ class Game(Episode[Task]):
     """Step by step."""
 
 
-@pytest.mark.parametrize(
+@table(
     ("field", "value", "expected"),
     [
         ("max_turns", "5", "Expected `int | None`, got `str`"),

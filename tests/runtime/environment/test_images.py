@@ -21,6 +21,7 @@ from gym_testing.small_system import (
     small_system,
 )
 from runtime.environment.image_samples import png
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +39,7 @@ def test_the_kind_is_read_from_the_data(data: bytes, kind: str) -> None:
     assert Image(data).media_type == f"image/{kind}"
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "problem"),
     [
         (b"", "no PNG"),

@@ -22,6 +22,7 @@ from gym_runtime.files.rows import expand
 from gym_runtime.messages.calls import decode_declaration
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from msgspec import json as wire
+from tables import table
 
 HARNESSES = [
     *((f"math_with_judge_{name}_agent", name) for name in ("hermes", "cline", "kilocode", "openclaw")),
@@ -45,7 +46,7 @@ def asking(ref: str) -> bytes:
     return line(ref, **next(fields for name, fields in FIELDS.items() if ref.startswith(name)))
 
 
-@pytest.mark.parametrize(("ref", "harness"), HARNESSES)
+@table(("ref", "harness"), HARNESSES)
 def test_a_row_for_another_harness_is_refused_with_the_remedy(ref: str, harness: str) -> None:
     with pytest.raises(
         UsageError, match=f"the harness '{harness}' .* --agent {harness}.py .*--agent tool_loop"
@@ -94,14 +95,14 @@ def test_reasoning_is_off_for_rows_that_name_that_agent() -> None:
     assert list(elsewhere.definition.agent_sampling) == ["genrm_simple_agent_reasoning_off"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("domain", "name"),
     [
         *((one, f"tau2_{one}") for one in ("airline", "retail", "telecom")),
         ("banking_knowledge", "tau2_banking"),
     ],
 )
-@pytest.mark.parametrize("ref", ["tau2_agent", "tau2_benchmark_agent"])
+@table("ref", ["tau2_agent", "tau2_benchmark_agent"])
 def test_a_row_says_which_of_several_environments_of_its_name_it_belongs_to(
     ref: str, domain: str, name: str
 ) -> None:

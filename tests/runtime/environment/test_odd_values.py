@@ -17,6 +17,7 @@ from gym_runtime.errors import MOST_MESSAGE_CHARACTERS, ResourceError, described
 from gym_runtime.messages.outcomes import Completed, Failed
 from runtime.environment.image_samples import png
 from runtime.environment.resources import ROW, SILENCE
+from tables import table
 
 HALF = json.loads('"\\ud800"')
 """Half a surrogate pair, as Python's `json` reads it out of what a model wrote."""
@@ -59,7 +60,7 @@ async def test_fields_of_numpy_and_with_broken_texts_are_json() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@table(
     ("value", "message"),
     [
         (Verdict(1.0, fields={"a": 1, "b": object()}), "the verdict's field 'b' is not JSON: .* type object"),

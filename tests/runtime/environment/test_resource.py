@@ -12,6 +12,7 @@ from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError
 from msgspec import Raw
 from runtime.environment.resources import ROW, SILENCE, GoalTask
+from tables import table
 
 
 async def async_verify(task: GoalTask, reply: Reply) -> Verdict:
@@ -94,7 +95,7 @@ def test_an_environment_names_its_shape() -> None:
     assert shapes == ["verify", "session", "episode"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("row", "message"),
     [
         (b"[]", "Expected `object`, got `array`"),

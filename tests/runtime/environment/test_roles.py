@@ -15,6 +15,7 @@ from gym_runtime.messages.calls import RoleAnswer
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from tables import table
 
 
 class Question(Task):
@@ -33,7 +34,7 @@ async def review(task: Question, reply: Reply, verdict: Verdict, judge: Model) -
     return verdict
 
 
-@pytest.mark.parametrize(
+@table(
     ("roles", "message"),
     [
         (("policy",), "no role can be named 'policy'"),

@@ -18,6 +18,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.row_reader import BadRow, RowReader
 from gym_runtime.files.rows import expand
+from tables import table
 
 MODULE = """
 from typing import Annotated
@@ -138,7 +139,7 @@ def test_a_bad_row_is_placed_where_it_stands(limited: LoadedEnvironment) -> None
     assert caught.value.complaint.column == line.index(b"1") + 1
 
 
-@pytest.mark.parametrize("name", catalogue.names("environments"))
+@table("name", catalogue.names("environments"))
 def test_what_belongs_to_agents_names_fits_the_rows(name: str) -> None:
     environment = catalogue.environment(name)
     for prefix, settings in environment.definition.agent_settings.items():
@@ -199,7 +200,7 @@ def of(ref: str) -> dict[str, Any]:
     return {"agent_ref": {"type": "responses_api_agents", "name": ref}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("ref", "agent"),
     [
         ("reasoning_gym_simple_agent", "tool_loop"),

@@ -13,6 +13,7 @@ from gym_runtime.errors import ResourceError
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.environment.resources import ROW, Desk
+from tables import table
 
 
 def test_a_tools_definition_comes_from_its_signature() -> None:
@@ -42,7 +43,7 @@ def test_a_tools_definition_comes_from_its_signature() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "answer"),
     [
         ("add", '{"left": 2}', '{"sum":3}'),
@@ -65,7 +66,7 @@ async def test_what_a_tool_returns_is_what_the_model_reads(name: str, arguments:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
+@table(
     ("arguments", "reason"),
     [
         ("{}", "Object missing required field `left`"),

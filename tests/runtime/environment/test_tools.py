@@ -11,6 +11,7 @@ from gym_runtime import Session, Task, tool
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.tools import hearing
 from gym_runtime.errors import UsageError
+from tables import table
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -53,7 +54,7 @@ class Unimported(Session[Task]):
     def deposit(self, amount: Decimal) -> None: ...
 
 
-@pytest.mark.parametrize(
+@table(
     ("session", "problem"),
     [
         (Unannotated, "does not annotate 'amount'; add its type"),
@@ -128,7 +129,7 @@ def without_self() -> type[Session[Task]]:
     return Shop
 
 
-@pytest.mark.parametrize(
+@table(
     ("made", "problem"),
     [
         (as_static, "Shop.buy is a staticmethod; a tool must be a method, which has self"),

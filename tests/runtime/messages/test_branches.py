@@ -14,6 +14,7 @@ from gym_runtime.messages.call_tokens import Tokens, pack_ids, pack_logprobs
 from gym_runtime.messages.outcomes import RolloutRecord, encode_record, read_record
 from gym_runtime.messages.sequences import TokenSequence, token_sequences
 from runtime.messages.call_trees import Drawn, alone, call, draw, record
+from tables import table
 
 Sampled = list[tuple[str, list[int], list[int], list[float]]]
 
@@ -159,7 +160,7 @@ def packed(**fields: Any) -> dict[str, Any]:
     return msgspec.to_builtins(Tokens(generation_ids=ids, log_probs=pack_logprobs([-1.0]), **fields))
 
 
-@pytest.mark.parametrize(
+@table(
     ("calls", "words"),
     [
         ([{"item": 0, "parent": 0}], "call 0 cannot continue call 0"),

@@ -24,9 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from runtime.messages.item_samples import ITEMS, JSON
+from tables import table
 
 
-@pytest.mark.parametrize("raw", ITEMS)
+@table("raw", ITEMS)
 def test_an_item_keeps_its_bytes(raw: bytes) -> None:
     item = decode_item(raw)
     assert bytes(encode_item(item)) == raw

@@ -22,6 +22,7 @@ from gym_runtime.rollout.record import Facts, make_record
 from gym_testing.small_system import message, rollout_spec
 from msgspec import Raw
 from msgspec.structs import replace
+from tables import table
 
 LONG = "Wörter, " * LONG_ROW_BYTES
 IMAGE = "data:image/png;base64," + "A" * 5000
@@ -53,8 +54,8 @@ def made(line: bytes, *, has_row: bool, given: Any = None, tokens: bool = False)
     return make_record(task, Completed(), facts, attempt=1, worker="agent-1")
 
 
-@pytest.mark.parametrize("given", [MESSAGES, LONG, SEEN], ids=["messages", "text", "images"])
-@pytest.mark.parametrize("tokens", [True, False])
+@table("given", [MESSAGES, LONG, SEEN], ids=["messages", "text", "images"])
+@table("tokens", [True, False])
 def test_a_row_with_its_input_put_back_is_the_same_to_the_byte(given: Any, tokens: bool) -> None:
     line = row(given)
     whole, short = (encode_record(made(line, has_row=has, tokens=tokens)) for has in (False, True))

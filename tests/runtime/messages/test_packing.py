@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from gym_runtime.messages import pack_ids, pack_json_ids, unpack_ids
 from gym_runtime.messages.call_tokens import json_ids
+from tables import table
 
 MANY = 20_000
 IDS = [random.Random(1).randrange(200_000) for _ in range(MANY)]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3_999, 4_000, 4_001, MANY])
-@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@table("count", [0, 1, 3_999, 4_000, 4_001, MANY])
+@table("separators", [(",", ":"), (", ", ": ")])
 def test_ids_come_back_as_they_were(count: int, separators: tuple[str, str]) -> None:
     ids = IDS[:count]
     packed = pack_json_ids(json.dumps(ids, separators=separators).encode())
@@ -24,18 +25,18 @@ def test_ids_come_back_as_they_were(count: int, separators: tuple[str, str]) -> 
     assert unpack_ids(packed) == json.loads(b"[%b]" % json_ids(packed)) == ids
 
 
-@pytest.mark.parametrize(
+@table(
     "wrong",
     ["[1]", "[[1],[2]", '"1,2"', "1.5", "null", "true", "{}", "1 2", "-", "1]", "[1", "]", "["],
 )
-@pytest.mark.parametrize("before", [0, 3_000, MANY])
+@table("before", [0, 3_000, MANY])
 def test_what_is_no_array_of_ids_is_refused_wherever_it_stands(wrong: str, before: int) -> None:
     parts = [*map(str, IDS[:before]), wrong, "7"]
     with pytest.raises(msgspec.DecodeError):
         pack_json_ids(f"[{','.join(parts)}]".encode())
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"5", b"1,2", b"null", b"[1", b"1]", b"[1],[2]"])
+@table("text", [b"", b"{}", b"5", b"1,2", b"null", b"[1", b"1]", b"[1],[2]"])
 def test_what_is_no_array_is_refused(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         pack_json_ids(text)

@@ -11,6 +11,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.system.hosting import host, may_be_hosted, model_may_be_hosted
 from gym_runtime.system.spec import PoolSpec
+from tables import table
 
 AGENTS = PoolSpec(kind="agent", names=("tool_loop",))
 SMALL, ISOLATED = "example_single_tool_call", "math_with_judge"
@@ -37,7 +38,7 @@ def test_what_cannot_be_paired_stays_apart(pools: tuple[PoolSpec, ...]) -> None:
     assert host(pools) == pools
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "hosted"),
     [
         (SMALL, True),

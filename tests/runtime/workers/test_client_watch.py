@@ -25,6 +25,7 @@ from gym_testing.small_system import Engine, Hang, answer
 from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -230,7 +231,7 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         assert "requests=5" in line
 
 
-@pytest.mark.parametrize(
+@table(
     ("pace", "waited_s", "stalled"),
     [
         (None, 290, 0),  # nothing was answered yet: a slow model may still be at its first answers

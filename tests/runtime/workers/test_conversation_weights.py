@@ -21,6 +21,7 @@ from gym_testing.small_system import (
 from gym_testing.virtual_clock import BACKEND
 from runtime.workers.desk import about, desk, int32, with_tokens, working
 from runtime.workers.hosting import announced
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return BACKEND
 
 
-@pytest.mark.parametrize(
+@table(
     ("used", "current", "lag"),
     [
         (["7"], ["7"], 0),

@@ -9,6 +9,7 @@ import pytest
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.tools import schema_problems
 from gym_testing.checks import contract
+from tables import table
 from testing.checks.goals import HEAD, VERIFY, broken, load, rows
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +74,7 @@ async def test_the_time_to_verify_is_measured() -> None:
     assert last.detail.endswith(" µs")
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "problems"),
     [
         ({"type": "object", "properties": {}}, []),

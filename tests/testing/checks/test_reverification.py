@@ -22,6 +22,7 @@ from gym_testing.checks.reverification import (
     environments_of,
     reverify,
 )
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +85,7 @@ async def test_recorded_calls_are_repeated_for_a_verifier_that_looks_at_state() 
     assert (await reverify(None, row(INCREMENT))).reward == 0.0
 
 
-@pytest.mark.parametrize(
+@table(
     ("transcript", "made"),
     [
         ("", ""),

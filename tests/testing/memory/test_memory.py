@@ -14,6 +14,7 @@ from gym_runtime.errors import BrokerError, PayloadTooLarge, UsageError
 from gym_testing.memory import MemoryBroker
 from gym_testing.memory.subject_patterns import compiled, overlap
 from gym_testing.virtual_clock import BACKEND
+from tables import table
 from testing.memory.fault_script import background
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +99,7 @@ async def test_a_handler_that_always_fails_is_not_called_without_pause() -> None
     assert 10 <= calls <= 20
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "subject", "matches"),
     [
         ("a", "a", True),
@@ -117,7 +118,7 @@ def test_patterns(pattern: str, subject: str, *, matches: bool) -> None:
     assert bool(compiled(pattern).fullmatch(subject)) is matches
 
 
-@pytest.mark.parametrize(
+@table(
     ("one", "other", "expected"),
     [
         ("task.a.>", "task.b.>", False),

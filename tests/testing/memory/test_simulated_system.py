@@ -19,6 +19,7 @@ from gym_runtime.errors import (
 )
 from gym_testing.memory import Chances, MemoryBroker, MemoryBus
 from gym_testing.virtual_clock import BACKEND, run
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -120,7 +121,7 @@ class Simulation:
         return found
 
 
-@pytest.mark.parametrize("seed", range(8))
+@table("seed", range(8))
 def test_every_task_has_exactly_one_result_whatever_happens(seed: int) -> None:
     simulation = Simulation(seed)
     found = run(simulation.main, seed=seed)

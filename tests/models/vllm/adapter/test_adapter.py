@@ -15,6 +15,7 @@ from models.vllm.adapter.adapters import settings
 from msgspec import Raw
 from msgspec.structs import replace
 from stubs.stub_vllm import SCALE_OUT, StubVllm
+from tables import table
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +116,7 @@ async def test_a_template_that_rewrites_the_past_begins_a_new_segment(either: St
     assert "(a call)" in either.text(either.generated[-1][0])
 
 
-@pytest.mark.parametrize(
+@table(
     ("reasoning", "drops"),
     [
         ("reasoning_content", False),

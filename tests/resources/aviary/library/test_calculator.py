@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from resources.aviary.library.library_runs import SUM, needed, steps
 from resources.judging import call
+from tables import table
 
 pytestmark = pytest.mark.anyio
 CALCULATED: list[tuple[list[Any], list[Any] | None, float, bool]] = [
@@ -47,7 +48,7 @@ async def test_the_calculator_pays_what_the_library_pays_for_one_submission() ->
             assert got == [read], answer
 
 
-@pytest.mark.parametrize(
+@table(
     "expr",
     [
         "9**9**9**9",
@@ -71,7 +72,7 @@ async def test_an_expression_that_cannot_be_evaluated_is_a_failed_call(expr: str
     assert (worth, over) == ([-1.0], True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("expr", "result"),
     [
         ("2**10", "1024"),

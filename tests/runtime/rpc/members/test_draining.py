@@ -10,6 +10,7 @@ from gym_runtime.rpc.members import Heartbeat, drain, drained_on_request, named
 from gym_testing.background import background
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND
+from tables import table
 
 AGENT = Heartbeat(worker="agent-1", kind="agent", pools=["tool_loop", "step_loop"], host="n1", in_use=3)
 OTHER = Heartbeat(worker="agent-2", kind="agent", pools=["tool_loop"], host="n2")
@@ -22,7 +23,7 @@ def anyio_backend() -> object:
     return BACKEND
 
 
-@pytest.mark.parametrize(
+@table(
     ("names", "expected"),
     [
         (["agent-1"], [AGENT]),
