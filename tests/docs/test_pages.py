@@ -105,6 +105,7 @@ def test_the_python_reference_begins_with_connect() -> None:
     assert re.findall(r"^### `(\w+)`", page, re.MULTILINE)[:3] == ["connect", "connect_sync", "Client"]
 
 
+@pytest.mark.slow
 def test_walks_name_methods_that_exist() -> None:
     sources = [path.read_text() for top in CODE for path in (ROOT / top).rglob("*.py")]
     named = re.findall(r"`([A-Z]\w+)\.(\w+)`", WALKS.read_text())

@@ -213,6 +213,7 @@ async def test_addresses() -> None:
             )
 
 
+@pytest.mark.slow
 def test_an_engine_in_a_private_network_needs_no_aiohttp() -> None:
     program = "import sys, gym_models.openai; sys.exit('aiohttp' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

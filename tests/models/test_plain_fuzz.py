@@ -48,6 +48,7 @@ def spoiled(dice: random.Random, sent: bytes) -> bytes:
             return sent + dice.choice((SOUND, b"HTTP/1.1 ", dice.randbytes(20)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 50))]
 )

@@ -289,6 +289,7 @@ def test_numbers_that_a_function_returns_may_differ_by_a_little(
     assert matches(output, expected, "f") is same
 
 
+@pytest.mark.slow
 def test_nothing_that_a_program_writes_takes_long() -> None:
     """An integer of a million digits takes 10 s if read in quadratic time; a thread reads long ones."""
     digits = "9" * 1_000_000

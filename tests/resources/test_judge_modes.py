@@ -123,6 +123,7 @@ async def test_what_the_library_finds_equal_is_not_shown_to_the_judge() -> None:
     assert (verdict.reward, asked, verdict.fields["judge_evaluations"]) == (1.0, [], None)
 
 
+@pytest.mark.slow
 async def test_a_comparison_that_was_cut_off_goes_to_the_judge_and_is_never_a_reward_of_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

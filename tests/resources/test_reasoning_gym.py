@@ -97,6 +97,7 @@ def test_no_text_takes_long_to_read() -> None:
     assert time.process_time() - start_s < 0.2
 
 
+@pytest.mark.slow
 async def test_all_texts_are_put_together_and_even_none_is_scored(source: str) -> None:
     resource = catalogue.environment("reasoning_gym").resource
     [row] = reasoning_gym.generate(1, 7, "sentence_reordering")  # gives 0.05 for any answer

@@ -124,6 +124,7 @@ async def test_all_texts_are_read_behind_the_last_thought(items: list[str], vali
     assert (await judge(NAME, task(TWO), *items)).fields["schema_check_passed"] is valid
 
 
+@pytest.mark.slow
 async def test_texts_of_very_different_length_are_not_compared() -> None:
     """What would take minutes, as most of its characters match somewhere."""
     start_s = time.process_time()

@@ -177,6 +177,7 @@ def test_a_later_reference_counts_from_its_moment() -> None:
     assert "does not stand before" in problem([milestones[1]])
 
 
+@pytest.mark.slow
 async def test_letters_that_repeat_do_not_hold_the_worker() -> None:
     contacts = [{**ADA, "person_id": f"c{number}", "name": "a" * 199 + "b"} for number in range(300)]
     unmoved = [{"constraints": [{"table": "contacts", "measure": "guardrail"}]}]
@@ -209,6 +210,7 @@ async def test_a_long_and_hostile_conversation_is_judged_in_time() -> None:
     assert verdict.reward < 0.5
 
 
+@pytest.mark.slow
 async def test_thousands_of_calls_on_a_full_telephone_fit_into_memory() -> None:
     full = [
         call("add_reminder", {"content": str(number), "reminder_timestamp": number}) for number in range(300)

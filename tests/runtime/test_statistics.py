@@ -74,6 +74,7 @@ def _root(square: Fraction) -> Fraction:
     return Fraction(math.isqrt(square.numerator * scale**2 // square.denominator), scale)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(FINITE)))
 def test_what_comes_out_is_finite_or_none(groups: list[list[float]]) -> None:
     clusters = clustered(groups)

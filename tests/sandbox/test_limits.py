@@ -18,6 +18,7 @@ from sandbox.programs import DAEMON, MARK, NEEDS_ISOLATION, STUBBORN, living, ru
 pytestmark = [pytest.mark.anyio, NEEDS_ISOLATION]
 
 
+@pytest.mark.slow
 async def test_a_fork_bomb_stays_small() -> None:
     code = """
 import os, time

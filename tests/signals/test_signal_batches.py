@@ -124,6 +124,7 @@ async def test_a_task_that_there_is_not_is_named(drawn: tuple[int, int]) -> None
                 await batches.next()
 
 
+@pytest.mark.slow
 async def test_batches_that_are_asked_for_at_the_same_time_come_one_after_the_other() -> None:
     found: list[int] = []
     async with running() as here, here.batches() as batches:
@@ -210,6 +211,7 @@ async def test_a_group_that_ends_while_the_context_is_left_starts_no_other() -> 
         await run.ended()
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_cancelled_by_another_client_ends_the_waiting() -> None:
     async with running() as here, here.another() as gym, here.batches() as batches:
         here.policy.hanging = True
@@ -334,6 +336,7 @@ async def test_a_trainer_that_starts_again_goes_on_with_what_was_seen() -> None:
         assert len(learned) + len(learning) + len(hard) + shown.unseen == shown.tasks == 40
 
 
+@pytest.mark.slow
 async def test_two_trainers_of_one_name_are_told() -> None:
     async with (
         running() as here,

@@ -39,6 +39,7 @@ def test_what_a_person_did_is_judged_and_recorded_as_a_gold(
     ]
 
 
+@pytest.mark.slow
 def test_a_guest_is_played_by_a_row_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -220,6 +220,7 @@ async def test_a_pause_waits_for_calls_whose_prompts_are_rendered() -> None:
     assert order == ["sampled", "paused"]
 
 
+@pytest.mark.slow
 async def test_what_such_an_engine_cannot_do_is_refused() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
     async with made("yes") as here:

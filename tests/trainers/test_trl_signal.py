@@ -29,6 +29,7 @@ def gym() -> Iterator[SyncClient]:
         yield gym
 
 
+@pytest.mark.slow
 def test_a_batch_of_the_trainer_is_filled_with_groups_that_differ(gym: SyncClient) -> None:
     spec = GymSpec(gym, ROWS, environment="coin", signal={"curriculum": "posterior"})
     trainer, prompts = FakeTrainer(SIZE), list(spec._rows[0:1]) * (3 * SIZE)
@@ -47,6 +48,7 @@ def test_a_batch_of_the_trainer_is_filled_with_groups_that_differ(gym: SyncClien
     assert evaluated["gym_reward"] == [0.0, 1.0], "an evaluation keeps its prompts"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "several-processes"])
 def test_each_process_draws_its_own_tasks_and_stores_its_own_curriculum(gym: SyncClient, name: str) -> None:
     rows = [{**row, "wins": 0.5} for row in ROWS]
@@ -103,6 +105,7 @@ def samples_of_trl(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("samples_of_trl")
 def test_a_worker_goes_on_in_the_rows_when_its_trainer_resumes(gym: SyncClient) -> None:
     spec = GymSpec(gym, ROWS, environment="coin")

@@ -94,6 +94,7 @@ def test_words_that_differ(a: str, b: str, pieces: list[Any]) -> None:
     assert node.run(DIFFER, [[a, b]]) == [pieces]
 
 
+@pytest.mark.slow
 def test_long_texts_are_compared_whole() -> None:
     a, b = "x " * 50_000 + "end", "y " * 50_000 + "end"
     assert [kind for kind, _ in node.run(DIFFER, [[a, b]])[0]] == ["only a", "only b", "same"]

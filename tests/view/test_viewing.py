@@ -263,6 +263,7 @@ def test_rewards_whose_difference_is_no_number_are_compared(
     assert json.loads(capsys.readouterr().out)["comparison"]["difference"] is None
 
 
+@pytest.mark.slow
 def test_view_exports(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = results / "shared" / "page.html"
     assert run(["view", str(results), "--export", str(target)]) == 0

@@ -129,6 +129,7 @@ async def test_over_mcp(harness: Any) -> None:
     assert record.tool_calls == 3
 
 
+@pytest.mark.slow
 async def test_as_a_command(harness: Any) -> None:
     engine = Engine(answer("done"))
     record = await play(harness(AS_A_COMMAND, "{prompt}\n\n{tools}"), engine)

@@ -219,6 +219,7 @@ async def test_a_client_that_left_gets_its_answer_later() -> None:
         ]
 
 
+@pytest.mark.slow
 async def test_calls_of_clients_that_have_left_are_bounded() -> None:
     counter = Counter()
     counter.go = anyio.Event()

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from faces.recordings.test_transcript import RESULT, SYSTEM, USER, call, raws, said
 from gym_faces.recordings.transcript import Transcript
 from gym_runtime.messages import BranchCall, Branches, Tokens, pack_ids, pack_logprobs
@@ -148,6 +149,7 @@ def test_calls_without_tokens_are_left_out_and_their_successors_are_not() -> Non
     harness.assert_nothing_is_lost()
 
 
+@pytest.mark.slow
 def test_thousands_of_calls_are_told_apart_at_once() -> None:
     harness = Harness()
     for number in range(2000):

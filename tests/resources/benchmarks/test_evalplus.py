@@ -63,6 +63,7 @@ async def test_a_program_must_return_the_right_values(
     assert verdict.reward == float(result == "passed") == float(verdict.fields["is_correct_plus"])
 
 
+@pytest.mark.slow
 async def test_an_endless_call_is_killed(isolation: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evalplus, "CALL_LIMIT_S", 0.5)
     code = (

@@ -82,6 +82,7 @@ async def test_a_retrieval_model_that_fails_is_a_failure(out: World) -> None:
     assert raised.value.stage == "retrieval"
 
 
+@pytest.mark.slow
 async def test_the_dump_is_read_before_the_sec(
     out: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

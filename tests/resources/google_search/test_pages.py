@@ -15,6 +15,7 @@ pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_a_page_is_read_as_its_main_text(out: World) -> None:
     text = await browse(f"{out.url}/tides")
     assert "the sea comes twice a day" in text

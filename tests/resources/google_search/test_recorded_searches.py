@@ -12,6 +12,7 @@ pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_a_cache_asks_once(out: World) -> None:
     for _ in range(2):
         await search("x", search_backend="brave", use_cache=True)

@@ -236,6 +236,7 @@ def test_no_file_is_written_through_a_link() -> None:
     assert (list(names(made)), left_out) == (["app/a/c", "app/b"], ["app/a"])
 
 
+@pytest.mark.slow
 def test_broken_archives_are_refused_and_end() -> None:
     for broken in (b"x" * 600, entry("app/a", content=b"-" * 600)[:-600]):
         with pytest.raises(ValueError, match=r"cannot be read|in the middle"):

@@ -117,6 +117,7 @@ async def sdk_serving(app: Any) -> AsyncGenerator[str]:
                 served.should_exit = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new", [False, True])
 async def test_the_sdks_server(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if new:  # as if the server knew no handshake
@@ -284,6 +285,7 @@ async def test_a_list_that_takes_too_long_is_a_failure() -> None:
     assert "did not answer tools/list within 0.5 s; call_s allows more" in record.ending
 
 
+@pytest.mark.slow
 async def test_a_program_goes_on_after_a_call_that_took_too_long(tmp_path: Path) -> None:
     """It is told that its answer is not awaited; one that comes late is not the next call's."""
     waits = """        if count == 2:
@@ -301,6 +303,7 @@ async def test_a_program_goes_on_after_a_call_that_took_too_long(tmp_path: Path)
     assert next_.content[0]["text"] == "count 5"
 
 
+@pytest.mark.slow
 async def test_a_program_that_does_not_read_is_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "deaf.py"
     deaf = '    elif asked["method"] == "tools/call":\n        import time; time.sleep(600)\n'

@@ -119,6 +119,7 @@ async def test_a_call_that_never_ends_is_an_error_and_the_others_count(
         assert await played.said(call("charge", {"ship": "A"})) == ['{"ship": "A", "owes": 50}']
 
 
+@pytest.mark.slow
 async def test_the_perfect_conversations_are_judged_by_their_transcripts_too() -> None:
     environment = catalogue.environment(NAME)
     for example in examples.read(environment):

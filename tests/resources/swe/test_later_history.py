@@ -31,6 +31,7 @@ async def run(container: Container, script: str) -> str:
     return (await container.run(script, timeout_s=30)).stdout.decode()
 
 
+@pytest.mark.slow
 async def test_only_the_past_is_left() -> None:
     async with Container(directory="testbed") as container:
         await run(container, MAKE)

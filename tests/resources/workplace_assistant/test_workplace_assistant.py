@@ -184,6 +184,7 @@ def test_every_call_is_answered_and_replay_rebuilds_the_state(made: list[Call]) 
     assert score(made, []) == float(untouched)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(tuple(resource().tools)), text=st.text(max_size=20))
 def test_broken_arguments_never_break_a_tool(name: str, text: str) -> None:

@@ -105,6 +105,7 @@ def test_no_session_grows_without_end() -> None:
     assert time.process_time() - start_s < 1
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls_let_others_work() -> None:
     """The worker's other sessions get their turn while they are replayed."""
     calls = [

@@ -21,6 +21,7 @@ def test_a_tested_python_is_not(version: tuple[int, int], capsys: pytest.Capture
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 def test_a_stream_that_the_shell_has_closed_leads_nowhere(closed: str, tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ async def test_a_slow_reader_loses_nothing() -> None:
     assert len(seen) == 700
 
 
+@pytest.mark.slow
 async def test_several_runs_at_once_on_one_connection_do_not_mix() -> None:
     found: dict[int, set[int]] = {}
     async with running_client() as here, anyio.create_task_group() as tasks:
@@ -256,6 +257,7 @@ async def test_leaving_early_reaches_what_is_in_the_middle_of_a_call() -> None:
         await here.at_rest()
 
 
+@pytest.mark.slow
 async def test_leaving_early_without_a_word_is_leaving_early() -> None:
     async with running_client() as here:
         async for _ in here.rollouts(500):

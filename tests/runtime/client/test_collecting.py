@@ -38,6 +38,7 @@ async def collected(gym: Client, run: str) -> list[RolloutRecord]:
     return [record async for record in gym.collect(run)]
 
 
+@pytest.mark.slow
 async def test_several_collectors_each_get_everything_and_several_publishers_do_not_mix() -> None:
     found: Mailbox[tuple[str, list[RolloutRecord]]] = Mailbox()
     async with running_client() as here, here.another() as second, here.another() as third:

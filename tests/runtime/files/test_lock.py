@@ -50,6 +50,7 @@ def on_a_full_disk(size_bytes: int, *arguments: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
 
 
+@pytest.mark.slow
 def test_a_disk_that_does_not_take_the_lock_is_named(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     ran = on_a_full_disk(0, "run", "mcqa", "--model", "scripted/message", "-o", str(output))

@@ -72,6 +72,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 ROWS = st.lists(st.tuples(st.integers(0, 3), FINITE, FINITE, FINITE), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(ROWS)
 @example([(0, 1e308, 1.7e308, 1e308), (0, 1e308, 1.7e308, 1e308)])
 @example([(0, 1.7e308, 1.7e308, 0.0), (1, -1.7e308, -1.7e308, 0.0)])

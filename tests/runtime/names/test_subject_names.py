@@ -184,6 +184,7 @@ def checked(value: ast.expr, seen: set[str]) -> bool:
     return called in CHECKED or ast.unparse(value) in {*seen, *NO_NAMES}
 
 
+@pytest.mark.slow
 def test_every_name_in_a_subject_is_checked_where_it_is_put_there() -> None:
     folders = ("client", "workers", "gateway", "cli", "rollout", "rpc", "system")
     paths = [path for folder in folders for path in sorted((RUNTIME / folder).rglob("*.py"))]

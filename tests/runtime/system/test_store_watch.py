@@ -35,6 +35,7 @@ def monitor(broker: Broker) -> str:
     return urlsplit(broker.monitor_url).netloc
 
 
+@pytest.mark.slow
 def test_a_failed_write_is_known_until_the_broker_is_started_again(broker: Broker) -> None:
     anyio.run(fill, broker.url, 2)
     assert refusal(monitor(broker)) is None

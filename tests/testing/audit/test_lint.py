@@ -46,6 +46,7 @@ def test_what_cannot_be_parsed_has_no_places(tmp_path: Path) -> None:
     assert places(tmp_path / "module.py") == places(tmp_path / "none.py") == []
 
 
+@pytest.mark.slow
 def test_a_weak_rule_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,7 @@ def with_tool(looks: int = 1, **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "examples"),
     [
@@ -116,6 +117,7 @@ async def test_a_sound_environment_of_each_shape_passes(
     assert await broken(tmp_path, body, examples) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "detail", "body", "examples"),
     [
@@ -332,6 +334,7 @@ async def test_a_module_without_a_docstring_is_found(tmp_path: Path) -> None:
     assert found == {"the module explains itself": "its module has no docstring"}
 
 
+@pytest.mark.slow
 async def test_code_that_raises_is_a_finding_and_not_an_error(tmp_path: Path) -> None:
     dividing = VERIFY.replace("reply.text == task.goal", "1 / len(reply.text)")
     found = await broken(tmp_path, dividing, rows(gold="a"))

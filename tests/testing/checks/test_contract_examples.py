@@ -46,6 +46,7 @@ environment = Environment(resource=Shop, description="Pick.")
 LONG = {"type": "function_call", "call_id": "1", "name": "pick", "arguments": '{"shelf": "A"}'}
 
 
+@pytest.mark.slow
 async def test_a_call_of_the_gold_may_be_short_or_an_item(tmp_path: Path) -> None:
     gold = [[{"call": "pick", "shelf": "A"}, {"call": "pick", "shelf": "B", "count": 2}], LONG, "Done."]
     assert await broken(tmp_path, PICKING, rows(gold=gold)) == {}
@@ -119,6 +120,7 @@ def judged_rows() -> list[dict[str, Any]]:
     return [{**row, "gold": {"turns": row["gold"], "roles": {"judge": ["yes"]}}} for row in rows()]
 
 
+@pytest.mark.slow
 async def test_an_environment_with_a_judge_is_checked_with_scripted_answers(tmp_path: Path) -> None:
     assert await broken(tmp_path, JUDGED, judged_rows(), head=JUDGED_HEAD) == {}
 

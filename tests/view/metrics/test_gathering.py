@@ -89,6 +89,7 @@ async def test_what_workers_count_stays_when_they_are_gone() -> None:
         assert after.total(ROLLOUTS) == 4
 
 
+@pytest.mark.slow
 async def test_a_long_outage_of_the_broker_is_no_silence_of_the_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

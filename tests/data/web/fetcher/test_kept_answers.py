@@ -23,6 +23,7 @@ def contents(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 async def test_keys_are_blotted_out(served: Site, tmp_path: Path) -> None:
     answers(served)
     recording = tmp_path / "recording.jsonl"

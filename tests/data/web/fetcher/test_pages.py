@@ -17,6 +17,7 @@ from gym_runtime.errors import ServiceUnavailable
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_a_page(served: Site) -> None:
     answer = await Fetcher(guard=HERE).page(f" {served.url}/page#there ")
     assert (answer.status, answer.body) == (200, b"<p>A page.</p>")

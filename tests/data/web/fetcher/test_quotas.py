@@ -16,6 +16,7 @@ from gym_runtime.environment import usage
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_a_quota_holds_for_a_day_on_a_machine(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYM_ORACLE_QUOTA", "2")
     answers(served)

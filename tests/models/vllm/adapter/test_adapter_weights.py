@@ -21,6 +21,7 @@ from stubs.stub_vllm import StubVllm
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_an_update_in_mid_answer_aborts_nothing_and_shows_in_the_spans() -> None:
     async with StubVllm(token_s=0.01).running() as stub, Adapter(settings(stub)) as adapter:
         assert isinstance(adapter, Controllable)

@@ -45,6 +45,7 @@ async def test_searches_are_answered_from_the_rows_pages() -> None:
     assert (worth, over) == ([0, 0, 0, 0, 1.0], True)
 
 
+@pytest.mark.slow
 async def test_the_first_submission_of_an_answer_counts() -> None:
     names = ["Charles Babbage", *["Ada Lovelace"] * 3]
     submits = [call("submit_answer", {"answer": name}, str(place)) for place, name in enumerate(names)]

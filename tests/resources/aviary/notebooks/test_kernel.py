@@ -36,6 +36,7 @@ async def kernel(capsule: Path) -> Any:
     await made.close()
 
 
+@pytest.mark.slow
 async def test_a_kernel_is_a_notebooks(kernel: Kernel) -> None:
     cells = {
         "x = 20": "",

@@ -19,6 +19,7 @@ from resources.judging import call, row
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_cells_are_appended_edited_and_shown() -> None:
     found = await steps(
         "bixbench_aviary",
@@ -54,6 +55,7 @@ async def test_cells_are_appended_edited_and_shown() -> None:
     assert [over for _, over in found] == [False] * 6 + [True]
 
 
+@pytest.mark.slow
 async def test_the_hypothesis_notebook_answers_with_outputs() -> None:
     found = await steps(
         "bbh_aviary",

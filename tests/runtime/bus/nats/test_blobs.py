@@ -147,6 +147,7 @@ async def read_as_stored(bus: NatsBus, capsys: pytest.CaptureFixture[str]) -> No
     assert len(re.findall(r"blob blob\.run\.r1\.\w+\.1 is damaged", said)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_chunk_that_is_not_what_was_stored_is_named_and_never_used(
     broker_url: str, prefix: str, capsys: pytest.CaptureFixture[str]

@@ -120,6 +120,7 @@ async def test_a_request_in_flight_fails_at_once_when_the_broker_dies(broker: Br
             os.kill(broker.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_one_line_of_the_log_says_that_the_broker_is_away(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +140,7 @@ async def test_one_line_of_the_log_says_that_the_broker_is_away(
             await back.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_reader_that_the_end_of_the_broker_met_in_a_question_waits_until_it_is_back(
     broker: Broker, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,7 @@ async def test_a_killed_broker_in_the_middle_of_the_work_loses_no_task(broker: B
         assert await client.depth("a") == QueueDepth(waiting=0, in_flight=0)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_worker_that_is_connected_again_says_at_once_that_its_tasks_go_on(
     broker_url: str, prefix: str

@@ -122,6 +122,7 @@ async def test_a_judge_that_fails_for_a_moment_is_asked_again(here: Here) -> Non
     assert {record.attempt for record in records} == {1}
 
 
+@pytest.mark.slow
 async def test_a_comparison_may_take_the_retries_of_all_its_rollouts(here: Here) -> None:
     """Each question fails six times before it is answered: more retries in all than one rollout has."""
     overloaded = ModelUnavailable("503", retry_after_s=0.01)
@@ -184,6 +185,7 @@ async def test_a_window_smaller_than_a_group_is_wide_enough(here: Here) -> None:
     assert all(record.reward is not None for record in records)
 
 
+@pytest.mark.slow
 async def test_no_more_rollouts_are_begun_while_comparisons_take_long(here: Here) -> None:
     await here.start()
     here.contest.release = anyio.Event()

@@ -145,6 +145,7 @@ async def test_an_attached_rollout_needs_its_client(
         assert await guard.admit(task, subject) == verdict
 
 
+@pytest.mark.slow
 async def test_a_second_short_absence_of_a_client_begins_at_zero(bus: MemoryBus) -> None:
     """In between, this worker had no task of the client's run."""
     members, task = Members(bus), rollout_spec(row(), attached=True)

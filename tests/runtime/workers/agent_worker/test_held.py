@@ -163,6 +163,7 @@ async def test_an_attempt_that_failed_as_all_engines_went_away_is_repeated_when_
     assert (record.outcome, attempts) == (Completed(), [False, False])
 
 
+@pytest.mark.slow
 async def test_a_rollout_whose_judge_is_away_waits_before_its_verdict(system: SmallSystem) -> None:
     class Away(Engine):
         held = ""

@@ -151,6 +151,7 @@ async def test_a_client_that_reconnects_leaves_a_session_that_cannot_be_repeated
     assert_one_session(record, known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["paused", "held"])
 async def test_a_session_outlives_a_wait_that_is_longer_than_the_time_limit(how: str) -> None:
     known, engine = tally(), Slow()
