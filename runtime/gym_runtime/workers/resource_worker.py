@@ -6,6 +6,7 @@ the retries of the request that it executes.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -127,7 +128,6 @@ class ResourceWorker:
     async def _serve(self, ready: Callable[[], None]) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self.sessions.sweep, self._goes_on)
                 tasks.start_soon(self._sweep)
                 if any(environment.resource.roles for environment in self._environments.values()):
                     tasks.start_soon(self._router.run)
@@ -142,25 +142,27 @@ class ResourceWorker:
                 await self.sessions.close_all()
 
     async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
-        """Close sessions whose rollouts are over, in case the signal to close them was lost."""
-        for name, rollout in self.sessions.idle(idle_s)[:most]:
-            if await self._is_over(rollout):
+        """Close sessions whose rollouts are over, in case the signal to close them was lost.
+
+        Where the broker knows nothing of a session's rollout, its time limit ends it. A rollout's deadline
+        moves while it is paused or waits for an engine with room, so the limit alone ends no other.
+        """
+        idle = self.sessions.idle(idle_s)
+        for name, entry in idle if most is None else random.sample(idle, min(most, len(idle))):
+            over = await self._is_over(entry.rollout)
+            if over or (over is None and entry.expires_s < clock.monotonic()):
                 logger().info("a session was left behind and is closed", session=name)
                 await self.sessions.close(name)
 
     async def _is_over(self, rollout: str) -> bool | None:
         """None if the broker does not know its run, as of a session that a client holds."""
+        if not rollout:
+            return None
         if await self._bus.counts(f"rollout.{rollout_token(rollout)}"):
             return True
         found = await self._bus.latest(f"runs.{token(rollout.partition('.')[0], 'run')}")
         info = RUNS.read(found[0]) if found else None
         return None if info is None else info.state != "active"
-
-    async def _goes_on(self, rollout: str) -> bool:
-        try:
-            return await self._is_over(rollout) is False
-        except GymError:
-            return True  # it is asked again
 
     async def _sweep(self) -> None:
         while True:
