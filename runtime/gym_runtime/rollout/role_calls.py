@@ -32,19 +32,8 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 _numbers = itertools.count()
 
 
-class RoleLimits:
-    """How many questions to each role of each environment may be in flight, in one worker."""
-
-    def __init__(self) -> None:
-        self._places: dict[tuple[str, str], anyio.Semaphore] = {}
-
-    def of(self, environment: str, role: Role) -> anyio.Semaphore:
-        """The places of a role."""
-        places = self._places.get((environment, role.name))
-        if places is None:
-            places = anyio.Semaphore(role.concurrency, fast_acquire=True)
-            self._places[environment, role.name] = places
-        return places
+RoleLimits = dict[tuple[str, str], anyio.Semaphore]
+"""How many questions to each role of each environment may be in flight, in one worker."""
 
 
 @dataclass(eq=False)
@@ -107,7 +96,8 @@ class RoleCalls:
         return response
 
     async def _asked(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
-        async with self._limits.of(self.environment, role):
+        places = anyio.Semaphore(role.concurrency, fast_acquire=True)
+        async with self._limits.setdefault((self.environment, role.name), places):
             with tracing.span(f"role {role.name}", {"gym.role": role.name}):
                 answer = await self._send(role, calls.ModelCall(params=params, input=list(items)))
         try:

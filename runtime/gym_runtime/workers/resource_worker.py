@@ -20,7 +20,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment import usage
 from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models, models_of
 from gym_runtime.environment.shapes import Episode, Session
@@ -62,13 +62,6 @@ BESIDE = "beside_environments"
 
 # In one sweep, because each look asks the broker up to two questions.
 LOOKED_AT = 64
-_OPERATIONS: dict[type, str] = {
-    calls.OpenSession: "open",
-    calls.CallTool: "tool",
-    calls.StepCall: "step",
-    calls.Verify: "verify",
-    calls.Compare: "compare",
-}
 
 
 class ResourceWorker:
@@ -102,7 +95,7 @@ class ResourceWorker:
         self._worker = worker
         self._router = Router(bus, "model", watches=False)
         self._actors = Near(self._router, near)
-        self._limits = RoleLimits()
+        self._limits: RoleLimits = {}
         self.service = Service(
             bus,
             kind="resource",
@@ -190,7 +183,7 @@ class ResourceWorker:
             return calls.pack(declaration(environment))
         # Remains "cancelled" if neither line below is reached.
         started_s, error = clock.monotonic(), "cancelled"
-        operation = _OPERATIONS[type(call)]
+        operation = str(call.__struct_config__.tag)
         tracing.note({"gym.environment": pool, "gym.operation": operation})
         try:
             answer = await self._called(environment, call, request, budget)
@@ -217,7 +210,7 @@ class ResourceWorker:
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             models = _models(environment, request)
             with ledger.reported():
-                return ledger.pack(await self._judge_stateless(environment, call.task, call.response, models))
+                return ledger.pack(await judge_recorded(environment, call.task, call.response, models))
         if isinstance(call, calls.Compare):
             with ledger.reported():
                 return await self._compared(environment, call, _models(environment, request), ledger)
@@ -335,24 +328,8 @@ class ResourceWorker:
         self, environment: LoadedEnvironment, entry: HeldSession, response: Raw
     ) -> Verdict | Pending:
         if entry.row is not None:
-            return await self._judge_isolated(environment, entry.row, response, entry.session.models)
+            return await judge_recorded(environment, entry.row, response, entry.session.models)
         return await environment.resource.verify(entry.session, response)
-
-    async def _judge_stateless(
-        self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
-    ) -> Verdict | Pending:
-        if environment.definition.isolated:
-            return await self._judge_isolated(environment, row, response, models)
-        session = await environment.resource.open(row, models)
-        return await environment.resource.verify(session, response)
-
-    async def _judge_isolated(
-        self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
-    ) -> Verdict | Pending:
-        definition, folders = environment.definition, environment.asset_folders
-        source, limit_s = str(environment.source), definition.verify_timeout_s
-        verdict = await verify_isolated(source, bytes(row), bytes(response), limit_s, folders)
-        return await environment.resource.review(row, response, verdict, models)
 
 
 async def _saved(resource: Resource, session: Session[Any]) -> Raw:

@@ -320,7 +320,7 @@ class AskedModel:
             context = CallContext(rollout="", attempt=1, deadline_s=clock.monotonic() + role.timeout_s)
             call = ModelCall(params=params, input=list(items))
             answer = await ask_engine(
-                self._adapter, call, context, RetryBudget(ASKED_AGAIN), self._notices, self._health
+                self._adapter.respond, call, context, RetryBudget(ASKED_AGAIN), self._notices, self._health
             )
             return answer.response
 
