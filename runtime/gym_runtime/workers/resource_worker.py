@@ -42,6 +42,7 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
 from gym_runtime.workers.saved_parts import (
+    check_settings,
     forget_rollout,
     idle_rollouts,
     keep_state,
@@ -110,9 +111,9 @@ class ResourceWorker:
         """Serve until cancelled; then every session is closed.
 
         Raises:
-            UsageError: see `kept_s`; not for each rollout that saves something.
+            UsageError: as `check_settings`.
         """
-        kept_s()
+        check_settings()
         async with AsyncExitStack() as stack:
             for name in plugins(BESIDE):
                 await stack.enter_async_context(load_plugin(BESIDE, name)(self._bus))
