@@ -261,9 +261,7 @@ def _judge(environment: str, row: bytes, response: bytes) -> _Judged:
     judged = _run(rejudge, _loaded[environment], row, response)
     if isinstance(judged, Pending):
         return _Judged(features=judged.features)
-    return _Judged(
-        reward=judged.reward, components=judged.components, fields=judged.fields, rewards=judged.rewards
-    )
+    return _Judged(**msgspec.structs.asdict(judged))
 
 
 def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:

@@ -43,7 +43,7 @@ from gym_runtime.workers.adapter import Adapter, CallContext, Controllable, Coun
 from gym_runtime.workers.call_limits import CallLimits, CallTimeout, Pace
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.current_weights import load_current
-from gym_runtime.workers.engine_health import EngineHealth, Notices, decode_used
+from gym_runtime.workers.engine_health import EngineHealth, decode_used
 
 ENGINE_PAUSES = Pauses(first_s=0.25, longest_s=30.0)
 """The pauses before a failed call of an engine is repeated."""
@@ -60,7 +60,6 @@ async def ask_engine(
     call: calls.ModelCall,
     context: CallContext,
     budget: RetryBudget,
-    notices: Notices,
     health: EngineHealth,
     pace: Pace | None = None,
     limits: CallLimits | None = None,
@@ -97,9 +96,7 @@ async def ask_engine(
             if tries == MAX_TRIES or clock.monotonic() + wait_s >= context.deadline_s:
                 raise
             budget.spend(error)
-            health.retried(error)
-            say = logger().warning if notices.is_news(str(error), clock.monotonic()) else logger().info
-            say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
+            health.retried(error, wait_s)
             await anyio.sleep(wait_s)
     # For the type checker: the last try raises or returns.
     raise AssertionError("MAX_TRIES is at least 1")
@@ -143,7 +140,6 @@ class ModelWorker:
         self._adapter = adapter
         self._limits = CallLimits()
         self._conversations = Conversations()
-        self._notices = Notices()
         self._pace = Pace(per_minute) if per_minute else None
         self._call_timeout_s = call_timeout_s
         self.service = Service(
@@ -225,7 +221,6 @@ class ModelWorker:
             call,
             context,
             budget,
-            self._notices,
             self._health,
             self._pace,
             self._limits,
