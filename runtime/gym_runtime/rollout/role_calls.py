@@ -10,9 +10,8 @@ again.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from hashlib import blake2b
 
@@ -59,8 +58,6 @@ class RoleCalls:
     worker: str
     log: RoleLog = field(default_factory=RoleLog)
     _times: Counter[str] = field(default_factory=Counter[str])
-    _counter: Iterator[int] = field(default_factory=itertools.count)
-    _noted: list[int] = field(default_factory=list[int])
 
     async def ask(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         """The response, from the journal or from the model.
@@ -78,8 +75,6 @@ class RoleCalls:
 
     async def _answer(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.monotonic()
-        # Before the first await, so that it counts the questions in the order in which they were asked.
-        number = next(self._counter)
         digest = question_digest(role.name, params, items)
         self._times[digest] += 1
         subject = self._subject(digest)
@@ -89,10 +84,6 @@ class RoleCalls:
             if subject and self._bus is not None:
                 await self._bus.append(subject, bytes(response))
         self.log.note(role.name, digest, items, response, clock.monotonic() - started_s)
-        # In the order of the questions: a question that is asked twice at once may have two answers.
-        place = bisect(self._noted, number)
-        self._noted.insert(place, number)
-        self.log.answers.insert(place, self.log.answers.pop())
         return response
 
     async def _asked(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
