@@ -241,7 +241,7 @@ class JudgedPending(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class RoleLog:
-    """What models in roles have answered, in the order of the questions."""
+    """What models in roles have answered, in the order in which they answered."""
 
     def __init__(self, answers: Sequence[RoleAnswer] = (), use: Mapping[str, RoleUse] | None = None) -> None:
         self.use = dict(use or {})
