@@ -154,14 +154,18 @@ class Sessions:
 
     async def close_each(self, names: Sequence[str]) -> None:
         """End sessions; unknown ones are closed already."""
-        async with anyio.create_task_group() as tasks:
-            for name in names:
-                entry = self._entries.get(name)
-                # Few have anything to release, and a task costs as much as closing ten of the others.
-                if name in self._opening or (entry is not None and releases(entry.session)):
+        slow: list[str] = []
+        for name in names:
+            entry = self._entries.get(name)
+            if name in self._opening or (entry is not None and releases(entry.session)):
+                slow.append(name)
+            else:
+                await self.close(name)
+        # Few have anything to release, and a task costs as much as closing ten of the others.
+        if slow:
+            async with anyio.create_task_group() as tasks:
+                for name in slow:
                     tasks.start_soon(self.close, name)
-                else:
-                    await self.close(name)
 
     async def close(self, name: str) -> None:
         """End one session, as `close_each` does."""
