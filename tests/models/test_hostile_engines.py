@@ -277,7 +277,7 @@ def test_secrets_have_several_forms() -> None:
     ],
 )
 def test_a_url_with_a_login_is_refused_and_not_shown(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="host") as caught:
+    with pytest.raises(UsageError, match="a model URL holds") as caught:
         ModelSettings(provider="openai", name="m", urls=(url,))
     assert "hunter2" not in caught.value.message
     with pytest.raises(UsageError) as caught:  # from the environment, or a file of replicas

@@ -101,7 +101,7 @@ def start_ahead(environments: Iterable[LoadedEnvironment]) -> list[str]:
 
 
 async def judge_recorded(
-    environment: LoadedEnvironment, row: bytes, response: bytes, models: Models
+    environment: LoadedEnvironment, row: Raw | bytes, response: Raw | bytes, models: Models
 ) -> Verdict | Pending:
     """The verdict on a recorded rollout as a worker reaches it: isolated if it must be, and reviewed.
 
@@ -112,7 +112,7 @@ async def judge_recorded(
     if not definition.isolated:
         return await rejudge(resource, row, response, models)
     source, limit_s = str(environment.source), definition.verify_timeout_s
-    verdict = await verify_isolated(source, row, response, limit_s, environment.asset_folders)
+    verdict = await verify_isolated(source, bytes(row), bytes(response), limit_s, environment.asset_folders)
     return await resource.review(row, response, verdict, models)
 
 
@@ -261,9 +261,7 @@ def _judge(environment: str, row: bytes, response: bytes) -> _Judged:
     judged = _run(rejudge, _loaded[environment], row, response)
     if isinstance(judged, Pending):
         return _Judged(features=judged.features)
-    return _Judged(
-        reward=judged.reward, components=judged.components, fields=judged.fields, rewards=judged.rewards
-    )
+    return _Judged(**msgspec.structs.asdict(judged))
 
 
 def _run(function: Callable[..., Coroutine[Any, Any, _R]], *args: object) -> _R:
@@ -327,7 +325,7 @@ class Delegate:
         Raises:
             GymError: as its own verification would.
         """
-        verdict = await judge_recorded(self._environment, self._row, bytes(reply.raw), self._models)
+        verdict = await judge_recorded(self._environment, self._row, reply.raw, self._models)
         if isinstance(verdict, Pending):
             raise TaskError(
                 f"'{self._environment.name}' compares whole groups, and cannot verify for another"

@@ -241,7 +241,7 @@ class JudgedPending(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class RoleLog:
-    """What models in roles have answered, in the order of the questions."""
+    """What models in roles have answered, in the order in which they answered."""
 
     def __init__(self, answers: Sequence[RoleAnswer] = (), use: Mapping[str, RoleUse] | None = None) -> None:
         self.use = dict(use or {})
@@ -275,14 +275,8 @@ class RoleLog:
 
     def judged(self, verdict: Verdict) -> JudgedVerdict:
         """A verdict with the notes of this log."""
-        return JudgedVerdict(
-            reward=verdict.reward,
-            components=verdict.components,
-            fields=verdict.fields,
-            rewards=verdict.rewards,
-            role_use=self.use,
-            role_answers=self.answers,
-        )
+        given = msgspec.structs.asdict(verdict)
+        return JudgedVerdict(**given, role_use=self.use, role_answers=self.answers)
 
     def pending(self, features: Raw) -> JudgedPending:
         """The features of a `Pending` with the notes of this log."""

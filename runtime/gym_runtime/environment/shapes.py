@@ -172,27 +172,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
             what = f"step returned tool_outputs = {outputs!r}; it must be a dict of texts or lists by call_id"
             raise ResourceError(what, stage="step")
         try:
-            plain = _decode_plain(
-                encoded(
-                    {
-                        "terminated": self.terminated,
-                        "truncated": self.truncated,
-                        "tools": self.tools,
-                        "info": self.info,
-                    }
-                )
-            )
+            given = {name: getattr(self, name) for name in _Plain.__struct_fields__}
+            plain = _decode_plain(encoded(given))
         except (msgspec.ValidationError, *NOT_JSON) as error:
             what = f"what step returned must be JSON: bools, a list of tools, a dict as info; {error}"
             raise ResourceError(what, stage="step") from error
-        return msgspec.structs.replace(
-            self,
-            reward=finite("reward", self.reward, "step"),
-            terminated=plain.terminated,
-            truncated=plain.truncated,
-            tools=plain.tools,
-            info=plain.info,
-        )
+        reward = finite("reward", self.reward, "step")
+        return msgspec.structs.replace(self, reward=reward, **msgspec.structs.asdict(plain))
 
 
 class _Plain(msgspec.Struct, frozen=True):

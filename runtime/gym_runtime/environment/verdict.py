@@ -48,13 +48,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             ResourceError: a reward or a component is not a finite number, or the fields are not JSON.
         """
-        given: dict[str, Any] = {
-            "components": self.components,
-            "fields": self.fields,
-            "rewards": self.rewards,
-        }
-        for name, value in given.items():
-            if not isinstance(value, dict):
+        for name in ("components", "fields", "rewards"):
+            if not isinstance(value := getattr(self, name), dict):
                 what = f"the verifier returned {name} = {value!r}; it must be a dict"
                 raise ResourceError(what, stage="verify")
         fields = self.fields

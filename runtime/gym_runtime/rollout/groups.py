@@ -39,7 +39,7 @@ from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.messages.transcripts import MOST_ROWS, html_table, html_transcript
 from gym_runtime.plurals import counted
 from gym_runtime.rollout.comparisons import COMPARE
-from gym_runtime.statistics import bounded, deviation, mean
+from gym_runtime.statistics import deviation, mean
 
 GroupPolicy = Literal["replace", "mask", "shrink", "fail_group"]
 REPLACEMENTS = 3
@@ -272,10 +272,6 @@ def _reason(records: Sequence[RolloutRecord]) -> str:
 Advantage = Literal["grpo", "dr_grpo", "rloo"]
 EPSILON = 1e-4
 """Added to the standard deviation, as TRL adds it."""
-# The difference of two rewards like 1.7e308 overflows a double, so large rewards are scaled by a power of
-# two, which changes no digit.
-_LARGE = 2.0**1000
-_LARGE_UNIT = 2.0**64
 
 
 def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> list[float]:
@@ -285,7 +281,7 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
         rewards: None or NaN for a rollout without a reward.
         kind: ``grpo``: the difference from the mean, divided by the standard deviation (of a sample, with
             n - 1) plus `EPSILON`. ``dr_grpo``: that difference alone. ``rloo``: the difference from the mean
-            of the others. An advantage beyond the range of a double is the largest double.
+            of the others.
 
     Raises:
         UsageError: there is no such definition, or a reward is infinite.
@@ -305,27 +301,17 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
         raise UsageError(
             f"there is no advantage '{kind}'{suggest(kind, known)}: use one of {', '.join(known)}"
         )
-    # One form for "no reward", as trainers' arrays have it; numbers of numpy overflow where doubles do not.
+    # One form for "no reward", as trainers' arrays have it; numbers of numpy become plain.
     given = [math.nan if reward is None else float(reward) for reward in rewards]
     if any(map(math.isinf, given)):
         raise UsageError("a reward is infinite: give finite numbers, and None where there is no reward")
     scored = [reward for reward in given if not math.isnan(reward)]
     if len(scored) < 2:
         return [0.0] * len(given)
-    unit = 1.0 if max(map(abs, scored)) < _LARGE else _LARGE_UNIT
-    center = mean([reward / unit for reward in scored]) or 0.0
-    scale = _scale([reward / unit for reward in scored], kind, unit)
-    return [0.0 if math.isnan(reward) else bounded((reward / unit - center) * scale) for reward in given]
-
-
-def _scale(scored: Sequence[float], kind: Advantage, unit: float) -> float:
-    """The factor for a difference from the mean, for rewards in this unit."""
-    count = len(scored)
-    match kind:
-        case "grpo":
-            return 1.0 / ((deviation(scored) or 0.0) + EPSILON / unit)
-        case "dr_grpo":
-            return unit
-        case "rloo":
-            # r - (sum - r) / (n - 1) is (r - mean) * n / (n - 1).
-            return unit * count / (count - 1)
+    center, scale = mean(scored) or 0.0, 1.0
+    if kind == "grpo":
+        scale = 1.0 / ((deviation(scored) or 0.0) + EPSILON)
+    elif kind == "rloo":
+        # r - (sum - r) / (n - 1) is (r - mean) * n / (n - 1).
+        scale = len(scored) / (len(scored) - 1)
+    return [0.0 if math.isnan(reward) else (reward - center) * scale for reward in given]

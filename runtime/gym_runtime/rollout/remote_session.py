@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from gym_runtime import tracing
 from gym_runtime.environment.tools import NOT_FOUND, SERVER_ERROR, VALIDATION
-from gym_runtime.errors import UNREADABLE, ResourceError, SessionLost, leaf
+from gym_runtime.errors import ResourceError, SessionLost, leaf
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.images import Content
@@ -253,7 +253,6 @@ ToolFailure = Literal["arguments", "exception", "timeout", "unknown_tool"]
 NAME_CHARS = 100
 _NOT_JSON = "Invalid tool call arguments: "
 _GAVE_UP = " did not answer within "
-_decode_any = msgspec.json.Decoder().decode
 
 
 @dataclass(eq=False)
@@ -345,13 +344,9 @@ def tool_failure(output: Content) -> ToolFailure | None:
 
 def _json_problem(arguments: str) -> str | None:
     """Why tool arguments are not JSON, in the words of Python's json module; None if they are."""
+    # By json, as in NeMo Gym: it accepts NaN. Deeply nested arguments must not end the rollout.
     try:
-        _decode_any(arguments)
-    # Deeply nested arguments from the model must not end the rollout.
-    except UNREADABLE:
-        # json gives the error text. What only json accepts (NaN) is accepted, as in NeMo Gym.
-        try:
-            json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            return str(error)
+        json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        return str(error)
     return None

@@ -10,9 +10,8 @@ again.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from hashlib import blake2b
 
@@ -32,19 +31,8 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 _numbers = itertools.count()
 
 
-class RoleLimits:
-    """How many questions to each role of each environment may be in flight, in one worker."""
-
-    def __init__(self) -> None:
-        self._places: dict[tuple[str, str], anyio.Semaphore] = {}
-
-    def of(self, environment: str, role: Role) -> anyio.Semaphore:
-        """The places of a role."""
-        places = self._places.get((environment, role.name))
-        if places is None:
-            places = anyio.Semaphore(role.concurrency, fast_acquire=True)
-            self._places[environment, role.name] = places
-        return places
+RoleLimits = dict[tuple[str, str], anyio.Semaphore]
+"""How many questions to each role of each environment may be in flight, in one worker."""
 
 
 @dataclass(eq=False)
@@ -70,8 +58,6 @@ class RoleCalls:
     worker: str
     log: RoleLog = field(default_factory=RoleLog)
     _times: Counter[str] = field(default_factory=Counter[str])
-    _counter: Iterator[int] = field(default_factory=itertools.count)
-    _noted: list[int] = field(default_factory=list[int])
 
     async def ask(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         """The response, from the journal or from the model.
@@ -89,8 +75,6 @@ class RoleCalls:
 
     async def _answer(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
         started_s = clock.monotonic()
-        # Before the first await, so that it counts the questions in the order in which they were asked.
-        number = next(self._counter)
         digest = question_digest(role.name, params, items)
         self._times[digest] += 1
         subject = self._subject(digest)
@@ -100,14 +84,11 @@ class RoleCalls:
             if subject and self._bus is not None:
                 await self._bus.append(subject, bytes(response))
         self.log.note(role.name, digest, items, response, clock.monotonic() - started_s)
-        # In the order of the questions: a question that is asked twice at once may have two answers.
-        place = bisect(self._noted, number)
-        self._noted.insert(place, number)
-        self.log.answers.insert(place, self.log.answers.pop())
         return response
 
     async def _asked(self, role: Role, params: Raw, items: Sequence[Raw]) -> Raw:
-        async with self._limits.of(self.environment, role):
+        places = anyio.Semaphore(role.concurrency, fast_acquire=True)
+        async with self._limits.setdefault((self.environment, role.name), places):
             with tracing.span(f"role {role.name}", {"gym.role": role.name}):
                 answer = await self._send(role, calls.ModelCall(params=params, input=list(items)))
         try:

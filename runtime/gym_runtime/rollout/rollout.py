@@ -52,7 +52,7 @@ _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
 _decode_pending = msgspec.json.Decoder(JudgedPending).decode
 _decode_comparison = msgspec.json.Decoder(Comparison).decode
 # One for the process: a role's limit covers the questions of all rollouts.
-_limits = RoleLimits()
+_limits: RoleLimits = {}
 
 
 class Rollout:

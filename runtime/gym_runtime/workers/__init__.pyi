@@ -1,6 +1,5 @@
 from .agent_worker import AgentWorker as AgentWorker
 from .engine_health import EngineHealth as EngineHealth
-from .engine_health import Notices as Notices
 from .model_worker import ModelWorker as ModelWorker
 from .model_worker import ask_engine as ask_engine
 from .prefixes import moved as moved

@@ -18,8 +18,7 @@ import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.calls import Control, ControlAnswer, ModelAnswer, ModelCall
 
-_PLACE = re.compile(r"[^/?#]*")
-_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:@]*)(?::\d*)?")
+_SECRET = re.compile(r"[^/]@|[?#]")  # `/@` begins a part of a path, as some hosts have it
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,23 +93,11 @@ def check_url(url: str) -> None:
     Raises:
         UsageError: it has a user, a password or a query; the message shows none of them.
     """
-    # A `file:` URL is a path to a list of replicas, and has no host.
-    if url.startswith("file:"):
-        return
-    # `dns:HOST:PORT` has no slashes.
-    rest = url.partition("://")[2] if "://" in url else url.removeprefix("dns:")
-    place = _PLACE.match(rest)
-    assert place is not None
-    # A password may contain a slash; then the text before the slash is not a host with a port.
-    if "@" in place[0] or ("@" in rest and not _HOST.fullmatch(place[0])):
+    # A `file:` URL is a path to a list of replicas.
+    if not url.startswith("file:") and _SECRET.search(url):
         raise UsageError(
-            f"the model URL of host {_PLACE.findall(rest.rpartition('@')[2])[0]} holds a user or a password, "
-            "and arguments and files show URLs; set OPENAI_API_KEY, or headers in a configuration file"
-        )
-    if "?" in rest or "#" in rest:
-        raise UsageError(
-            f"the model URL of host {place[0]} has a query or a fragment, which may hold a secret and is not "
-            "part of a base URL; set OPENAI_API_KEY, or headers in a configuration file"
+            "a model URL holds a user or a password (@), a query (?) or a fragment (#), and arguments and "
+            "files show URLs; set OPENAI_API_KEY, or headers in a configuration file"
         )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 
 import anyio
 
@@ -71,8 +72,8 @@ class AgentWorker:
     ) -> None:
         self.worker, self.slots = worker, slots
         self.serving, self.in_use = False, 0
-        self._slots = Slots(slots)
         self._bus = bus
+        self._pull = partial(bus.pull, slots=Slots(slots), handle=self._handle)
         self._agents = dict(agents)
         self._router = Router(bus, own=worker)
         self._actors = Near(self._router, near)
@@ -82,7 +83,7 @@ class AgentWorker:
         self._stored = StoredAlready(bus)
         self._clients = ClientPresent(bus, self._router.members, self._fates)
         self._ended = NotEnded(bus, self._fates)
-        self._controls = RunControls(bus, self._agents, self._fates, self._pull_queue)
+        self._controls = RunControls(bus, self._agents, self._fates, self._pull)
         self._suspects = NotSuspect(self._router.views["agent"], before)
         self._stop = anyio.Event()
         self._finished = anyio.Event()
@@ -127,7 +128,7 @@ class AgentWorker:
                     pulls.start_soon(self._serve)
                     pulls.start_soon(self._controls.follow, pulls)
                     for name in self._agents:
-                        pulls.start_soon(self._pull, name)
+                        pulls.start_soon(self._pull_tasks, name)
             self._finished.set()
             # The watchers run for ever, and would keep the group open.
             tasks.cancel_scope.cancel()
@@ -145,17 +146,9 @@ class AgentWorker:
         else:
             self._ended.hear(incoming)
 
-    async def _pull(self, name: str) -> None:
+    async def _pull_tasks(self, name: str) -> None:
         name = token(name, "agent")
-        await self._pull_queue(f"task.{name}.>", f"agent-{name}", None, Rank(), self._stop)
-
-    async def _pull_queue(
-        self, queue: str, consumer: str, most: int | None, rank: Rank, stop: anyio.Event
-    ) -> None:
-        slots, handle = self._slots, self._handle
-        await self._bus.pull(
-            queue, consumer=consumer, slots=slots, handle=handle, stop=stop, most=most, rank=rank
-        )
+        await self._pull(f"task.{name}.>", consumer=f"agent-{name}", rank=Rank(), stop=self._stop)
 
     # -- one delivery ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.errors import UNREADABLE, GymError, ModelRefused
+from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.metric_names import ENGINE_DURATION, ENGINE_TOKENS, RETRIES
 from gym_runtime.messages.responses import IncompleteDetails, Usage
@@ -40,26 +41,6 @@ class Used(msgspec.Struct, frozen=True):
 decode_used = msgspec.json.Decoder(Used).decode
 
 
-class Notices:
-    """Which reasons for retries are logged for a person: each one once, with a pause between them.
-
-    Pure. Reasons that differ only in numbers are the same: engines put request ids into their messages.
-    """
-
-    def __init__(self) -> None:
-        self._heard: set[str] = set()
-        self._next_s = 0.0
-
-    def is_news(self, reason: str, now_s: float) -> bool:
-        """True at most every `NEWS_EVERY_S`, and for `MOST_NEWS` reasons."""
-        kind = _NUMBER.sub("#", reason)
-        if kind in self._heard or now_s < self._next_s or len(self._heard) >= MOST_NEWS:
-            return False
-        self._heard.add(kind)
-        self._next_s = now_s + NEWS_EVERY_S
-        return True
-
-
 class EngineHealth:
     """Whether the engine has ever answered; if not, for how long it has failed, and its last error.
 
@@ -78,6 +59,8 @@ class EngineHealth:
         self._refused_any = False
         self._since_s = 0.0
         self._words = ""
+        self._heard: set[str] = set()
+        self._next_news_s = 0.0
 
     def answered(self, answer: calls.ModelAnswer, took_s: float) -> int:
         """A call was answered. Returns the answer's number of tokens, if it reports one."""
@@ -91,9 +74,20 @@ class EngineHealth:
                 return usage.output_tokens
         return 0
 
-    def retried(self, error: GymError) -> None:
-        """The engine is asked again."""
+    def retried(self, error: GymError, wait_s: float) -> None:
+        """The engine is asked again after a pause.
+
+        A reason is a warning once, at most one every `NEWS_EVERY_S`, and `MOST_NEWS` in all. Reasons that
+        differ only in numbers are the same: engines put request ids into their messages.
+        """
         self._meter.add(RETRIES, "model", type(error).__name__)
+        kind, now_s = _NUMBER.sub("#", str(error)), clock.monotonic()
+        say = logger().info
+        if kind not in self._heard and now_s >= self._next_news_s and len(self._heard) < MOST_NEWS:
+            self._heard.add(kind)
+            self._next_news_s = now_s + NEWS_EVERY_S
+            say = logger().warning
+        say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
 
     def failed(self, error: GymError, took_s: float) -> None:
         """A call has failed; it may be retried."""

@@ -11,9 +11,9 @@ the trainer gave the others (`workers.current_weights`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import msgspec
@@ -35,7 +35,7 @@ from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import shortened
 from gym_runtime.messages.names import token
-from gym_runtime.messages.responses import Response, Usage
+from gym_runtime.messages.responses import NULL, Response, Usage
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.retry_budget import RetryBudget
@@ -43,7 +43,7 @@ from gym_runtime.workers.adapter import Adapter, CallContext, Controllable, Coun
 from gym_runtime.workers.call_limits import CallLimits, CallTimeout, Pace
 from gym_runtime.workers.conversations import Conversations
 from gym_runtime.workers.current_weights import load_current
-from gym_runtime.workers.engine_health import EngineHealth, Notices, decode_used
+from gym_runtime.workers.engine_health import EngineHealth, decode_used
 
 ENGINE_PAUSES = Pauses(first_s=0.25, longest_s=30.0)
 """The pauses before a failed call of an engine is repeated."""
@@ -51,20 +51,15 @@ ENGINE_PAUSES = Pauses(first_s=0.25, longest_s=30.0)
 MAX_TRIES = 8
 
 
-class Responding(Protocol):
-    """The part of an adapter that is asked."""
-
-    async def respond(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
-        """As `Adapter.respond`."""
-        ...
+Respond = Callable[[calls.ModelCall, CallContext], Awaitable[calls.ModelAnswer]]
+"""As `Adapter.respond`."""
 
 
 async def ask_engine(
-    adapter: Responding,
+    respond: Respond,
     call: calls.ModelCall,
     context: CallContext,
     budget: RetryBudget,
-    notices: Notices,
     health: EngineHealth,
     pace: Pace | None = None,
     limits: CallLimits | None = None,
@@ -85,7 +80,7 @@ async def ask_engine(
         try:
             with limits.limited(call_timeout_s, call.params, again=hung):
                 async with contained(ModelError, "model"):
-                    answer = await adapter.respond(call, context)
+                    answer = await respond(call, context)
             took_s = clock.monotonic() - started_s
             limits.answered(took_s, health.answered(answer, took_s))
             return answer
@@ -101,9 +96,7 @@ async def ask_engine(
             if tries == MAX_TRIES or clock.monotonic() + wait_s >= context.deadline_s:
                 raise
             budget.spend(error)
-            health.retried(error)
-            say = logger().warning if notices.is_news(str(error), clock.monotonic()) else logger().info
-            say("the engine is asked again", error=str(error), wait_s=round(wait_s, 1))
+            health.retried(error, wait_s)
             await anyio.sleep(wait_s)
     # For the type checker: the last try raises or returns.
     raise AssertionError("MAX_TRIES is at least 1")
@@ -147,7 +140,6 @@ class ModelWorker:
         self._adapter = adapter
         self._limits = CallLimits()
         self._conversations = Conversations()
-        self._notices = Notices()
         self._pace = Pace(per_minute) if per_minute else None
         self._call_timeout_s = call_timeout_s
         self.service = Service(
@@ -225,11 +217,10 @@ class ModelWorker:
             notes=notes,
         )
         answer = await ask_engine(
-            _Counts(self._adapter) if call.count else self._adapter,
+            self._count if call.count else self._adapter.respond,
             call,
             context,
             budget,
-            self._notices,
             self._health,
             self._pace,
             self._limits,
@@ -245,43 +236,8 @@ class ModelWorker:
             answer = msgspec.structs.replace(answer, tokens=short)
         return calls.pack(answer)
 
-    async def _control(self, incoming: Incoming) -> None:
-        reply = calls.RpcReply(worker=self._worker)
-        try:
-            command = calls.decode_control(incoming.payload)
-            if not isinstance(self._adapter, Controllable):
-                raise ModelRefused("this adapter cannot change weights; use the vllm adapter", stage="model")
-            # In their order, or a pause that takes its time would undo the resume that was sent after it.
-            order = nullcontext() if command.op == "state" else self._controls
-            async with order, contained(ModelError, "model"):
-                answer = await self._adapter.control(command)
-            self._learn(answer)
-            reply = msgspec.structs.replace(reply, body=calls.pack(answer))
-        except GymError as error:
-            reply = msgspec.structs.replace(reply, fault=error.fault())
-        except UNREADABLE as error:
-            what = f"the command cannot be read ({error}); use one version of gym-runtime everywhere"
-            reply = msgspec.structs.replace(reply, fault=ModelRefused(what, stage="model").fault())
-        except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad command ends no worker
-            logger().exception("a control command raised")
-            fault = RuntimeFault(described(error), stage="model").fault()
-            reply = msgspec.structs.replace(reply, fault=fault)
-        if incoming.reply:
-            await self._bus.publish(incoming.reply, calls.encode(reply))
-
-    def _learn(self, answer: calls.ControlAnswer) -> None:
-        self.paused = answer.paused
-        self.weight_version = answer.version or self.weight_version
-
-
-class _Counts:
-    """Answers with the number of a conversation's tokens."""
-
-    def __init__(self, adapter: Adapter) -> None:
-        self._adapter = adapter
-
-    async def respond(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
-        """An answer without output.
+    async def _count(self, call: calls.ModelCall, context: CallContext) -> calls.ModelAnswer:
+        """An answer without output, whose usage says how many tokens a conversation has.
 
         Raises:
             ModelRefused: the engine does not count.
@@ -294,6 +250,34 @@ class _Counts:
         count = await self._adapter.count(call, context)
         usage = Usage(input_tokens=count, total_tokens=count)
         return calls.ModelAnswer(response=calls.pack(Response(id="count", usage=usage)))
+
+    async def _control(self, incoming: Incoming) -> None:
+        body, fault = NULL, None
+        try:
+            command = calls.decode_control(incoming.payload)
+            if not isinstance(self._adapter, Controllable):
+                raise ModelRefused("this adapter cannot change weights; use the vllm adapter", stage="model")
+            # In their order, or a pause that takes its time would undo the resume that was sent after it.
+            order = nullcontext() if command.op == "state" else self._controls
+            async with order, contained(ModelError, "model"):
+                answer = await self._adapter.control(command)
+            self._learn(answer)
+            body = calls.pack(answer)
+        except GymError as error:
+            fault = error.fault()
+        except UNREADABLE as error:
+            what = f"the command cannot be read ({error}); use one version of gym-runtime everywhere"
+            fault = ModelRefused(what, stage="model").fault()
+        except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad command ends no worker
+            logger().exception("a control command raised")
+            fault = RuntimeFault(described(error), stage="model").fault()
+        if incoming.reply:
+            reply = calls.RpcReply(worker=self._worker, body=body, fault=fault)
+            await self._bus.publish(incoming.reply, calls.encode(reply))
+
+    def _learn(self, answer: calls.ControlAnswer) -> None:
+        self.paused = answer.paused
+        self.weight_version = answer.version or self.weight_version
 
 
 def _note(answer: calls.ModelAnswer) -> None:

@@ -6,6 +6,7 @@ the retries of the request that it executes.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -19,7 +20,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.environment import usage
 from gym_runtime.environment.declared import declaration
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.environment.isolated import verify_isolated
+from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models, models_of
 from gym_runtime.environment.shapes import Episode, Session
@@ -41,6 +42,7 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
 from gym_runtime.workers.saved_parts import (
+    check_settings,
     forget_rollout,
     idle_rollouts,
     keep_state,
@@ -61,13 +63,6 @@ BESIDE = "beside_environments"
 
 # In one sweep, because each look asks the broker up to two questions.
 LOOKED_AT = 64
-_OPERATIONS: dict[type, str] = {
-    calls.OpenSession: "open",
-    calls.CallTool: "tool",
-    calls.StepCall: "step",
-    calls.Verify: "verify",
-    calls.Compare: "compare",
-}
 
 
 class ResourceWorker:
@@ -101,7 +96,7 @@ class ResourceWorker:
         self._worker = worker
         self._router = Router(bus, "model", watches=False)
         self._actors = Near(self._router, near)
-        self._limits = RoleLimits()
+        self._limits: RoleLimits = {}
         self.service = Service(
             bus,
             kind="resource",
@@ -116,9 +111,9 @@ class ResourceWorker:
         """Serve until cancelled; then every session is closed.
 
         Raises:
-            UsageError: see `kept_s`; not for each rollout that saves something.
+            UsageError: as `check_settings`.
         """
-        kept_s()
+        check_settings()
         async with AsyncExitStack() as stack:
             for name in plugins(BESIDE):
                 await stack.enter_async_context(load_plugin(BESIDE, name)(self._bus))
@@ -127,7 +122,6 @@ class ResourceWorker:
     async def _serve(self, ready: Callable[[], None]) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self.sessions.sweep, self._goes_on)
                 tasks.start_soon(self._sweep)
                 if any(environment.resource.roles for environment in self._environments.values()):
                     tasks.start_soon(self._router.run)
@@ -142,25 +136,27 @@ class ResourceWorker:
                 await self.sessions.close_all()
 
     async def close_settled(self, idle_s: float = 0.0, most: int | None = None) -> None:
-        """Close sessions whose rollouts are over, in case the signal to close them was lost."""
-        for name, rollout in self.sessions.idle(idle_s)[:most]:
-            if await self._is_over(rollout):
+        """Close sessions whose rollouts are over, in case the signal to close them was lost.
+
+        Where the broker knows nothing of a session's rollout, its time limit ends it. A rollout's deadline
+        moves while it is paused or waits for an engine with room, so the limit alone ends no other.
+        """
+        idle = self.sessions.idle(idle_s)
+        for name, entry in idle if most is None else random.sample(idle, min(most, len(idle))):
+            over = await self._is_over(entry.rollout)
+            if over or (over is None and entry.expires_s < clock.monotonic()):
                 logger().info("a session was left behind and is closed", session=name)
                 await self.sessions.close(name)
 
     async def _is_over(self, rollout: str) -> bool | None:
         """None if the broker does not know its run, as of a session that a client holds."""
+        if not rollout:
+            return None
         if await self._bus.counts(f"rollout.{rollout_token(rollout)}"):
             return True
         found = await self._bus.latest(f"runs.{token(rollout.partition('.')[0], 'run')}")
         info = RUNS.read(found[0]) if found else None
         return None if info is None else info.state != "active"
-
-    async def _goes_on(self, rollout: str) -> bool:
-        try:
-            return await self._is_over(rollout) is False
-        except GymError:
-            return True  # it is asked again
 
     async def _sweep(self) -> None:
         while True:
@@ -188,7 +184,7 @@ class ResourceWorker:
             return calls.pack(declaration(environment))
         # Remains "cancelled" if neither line below is reached.
         started_s, error = clock.monotonic(), "cancelled"
-        operation = _OPERATIONS[type(call)]
+        operation = str(call.__struct_config__.tag)
         tracing.note({"gym.environment": pool, "gym.operation": operation})
         try:
             answer = await self._called(environment, call, request, budget)
@@ -215,7 +211,7 @@ class ResourceWorker:
         if isinstance(call, calls.Verify) and environment.resource.stateless and calls.opens(call):
             models = _models(environment, request)
             with ledger.reported():
-                return ledger.pack(await self._judge_stateless(environment, call.task, call.response, models))
+                return ledger.pack(await judge_recorded(environment, call.task, call.response, models))
         if isinstance(call, calls.Compare):
             with ledger.reported():
                 return await self._compared(environment, call, _models(environment, request), ledger)
@@ -333,24 +329,8 @@ class ResourceWorker:
         self, environment: LoadedEnvironment, entry: HeldSession, response: Raw
     ) -> Verdict | Pending:
         if entry.row is not None:
-            return await self._judge_isolated(environment, entry.row, response, entry.session.models)
+            return await judge_recorded(environment, entry.row, response, entry.session.models)
         return await environment.resource.verify(entry.session, response)
-
-    async def _judge_stateless(
-        self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
-    ) -> Verdict | Pending:
-        if environment.definition.isolated:
-            return await self._judge_isolated(environment, row, response, models)
-        session = await environment.resource.open(row, models)
-        return await environment.resource.verify(session, response)
-
-    async def _judge_isolated(
-        self, environment: LoadedEnvironment, row: Raw, response: Raw, models: Models
-    ) -> Verdict | Pending:
-        definition, folders = environment.definition, environment.asset_folders
-        source, limit_s = str(environment.source), definition.verify_timeout_s
-        verdict = await verify_isolated(source, bytes(row), bytes(response), limit_s, folders)
-        return await environment.resource.review(row, response, verdict, models)
 
 
 async def _saved(resource: Resource, session: Session[Any]) -> Raw:

@@ -25,9 +25,8 @@ from gym_runtime.workers.guards import is_over
 LOOK_S = 10.0
 """How often the stored controls are read, if a signal was missed."""
 
-Pull = Callable[[str, str, int, Rank, anyio.Event], Awaitable[None]]
-"""Works on a queue, given by subject and consumer, with so many tasks over all workers, at its rank among the
-others, until stopped."""
+Pull = Callable[..., Awaitable[None]]
+"""`Bus.pull` with the worker's slots."""
 
 
 class RunControls:
@@ -114,7 +113,8 @@ class RunControls:
 
     async def _work(self, run: str, agent: str, most: int, rank: Rank, stop: anyio.Event) -> None:
         try:
-            await self._pull(*own_queue(run, agent), most, rank, stop)
+            subject, consumer = own_queue(run, agent)
+            await self._pull(subject, consumer=consumer, most=most, rank=rank, stop=stop)
         except GymError as error:
             if not stop.is_set():
                 logger().warning("the queue of a run is not served", run=run, error=str(error))

@@ -1,8 +1,8 @@
 """A resource worker's sessions: opened by their first call, executing each call once, always closed.
 
 A repeated call (same key) gets the first one's answer, also while the first one is still running. A session
-is closed when its rollout closes it, `SESSION_KEPT_S` after its rollout's deadline, or when its worker stops.
-A rollout's deadline moves while it is paused or waits for an engine with room, so that is asked first.
+is closed when its rollout closes it, when its worker finds that its rollout is over
+(`ResourceWorker.close_settled`), or when its worker stops.
 """
 
 from __future__ import annotations
@@ -19,34 +19,18 @@ from gym_runtime.environment.roles import RoleLog
 from gym_runtime.environment.shapes import Session
 from gym_runtime.errors import GymError, SessionLost
 from gym_runtime.logs import logger
-from gym_runtime.timing import SESSIONS_SWEPT_S
 
 # A later attempt repeats only the calls since the last recorded turn, which are far fewer.
 REMEMBERED_ANSWERS = 256
-LOOKED_AGAIN_S = 60.0
-"""How long a session is kept whose rollout goes on after its first deadline, until that is asked again."""
 
 
 class _Answer:
     """The answer to one key, or the call in progress."""
 
     def __init__(self) -> None:
-        self.done = False
+        self.over = anyio.Event()
         self.body: Raw | None = None
         self.error: GymError | None = None
-        self._waited_for: anyio.Event | None = None  # made when needed: nearly no call is repeated
-
-    async def wait(self) -> None:
-        """Return when the call is over."""
-        if not self.done:
-            self._waited_for = self._waited_for or anyio.Event()
-            await self._waited_for.wait()
-
-    def end(self) -> None:
-        """The call is over."""
-        self.done = True
-        if self._waited_for is not None:
-            self._waited_for.set()
 
 
 class HeldSession:
@@ -91,7 +75,7 @@ class HeldSession:
         known = self._answers.get(key)
         # A loop: if the first call fails and may be retried, one of the waiting calls does the work.
         while known is not None:
-            await known.wait()
+            await known.over.wait()
             if known.error is not None:
                 raise known.error
             if known.body is not None:
@@ -118,7 +102,7 @@ class HeldSession:
             # Retryable, cancelled before `note`, or a bug: the key is free again.
             if answer.body is None and answer.error is None:
                 del self._answers[key]
-            answer.end()
+            answer.over.set()
             self._forget_oldest()
 
     def note(self, key: str, body: Raw) -> None:
@@ -129,10 +113,8 @@ class HeldSession:
     def _forget_oldest(self) -> None:
         if len(self._answers) > REMEMBERED_ANSWERS:
             # Never a call in progress: its repetition would do the work a second time.
-            finished = (key for key, answer in self._answers.items() if answer.done)
-            oldest = next(finished, None)
-            if oldest is not None:
-                del self._answers[oldest]
+            finished = (key for key, answer in self._answers.items() if answer.over.is_set())
+            self._answers.pop(next(finished, ""), None)
 
 
 class Sessions:
@@ -172,22 +154,18 @@ class Sessions:
 
     async def close_each(self, names: Sequence[str]) -> None:
         """End sessions; unknown ones are closed already."""
-        # Few sessions have anything to release, and a task costs as much as closing ten of the others.
-        slow = [name for name in names if not self._dropped(name)]
+        slow: list[str] = []
+        for name in names:
+            entry = self._entries.get(name)
+            if name in self._opening or (entry is not None and releases(entry.session)):
+                slow.append(name)
+            else:
+                await self.close(name)
+        # Few have anything to release, and a task costs as much as closing ten of the others.
         if slow:
             async with anyio.create_task_group() as tasks:
                 for name in slow:
                     tasks.start_soon(self.close, name)
-
-    def _dropped(self, name: str) -> bool:
-        """End a session that has nothing to release; False if ending it takes longer."""
-        entry = self._entries.get(name)
-        if name in self._opening or (entry is not None and releases(entry.session)):
-            return False
-        self._entries.pop(name, None)
-        if not self._entries:
-            self._empty.set()
-        return True
 
     async def close(self, name: str) -> None:
         """End one session, as `close_each` does."""
@@ -200,43 +178,20 @@ class Sessions:
         if not self._entries:
             self._empty.set()
 
-    def idle(self, idle_s: float) -> list[tuple[str, str]]:
-        """The sessions without a call for ``idle_s`` seconds, with their rollouts; the longest idle first."""
-        before_s = clock.monotonic() - idle_s
-        idle = [
-            (entry.used_s, name, entry.rollout)
+    def idle(self, idle_s: float) -> list[tuple[str, HeldSession]]:
+        """The sessions without a call for ``idle_s`` seconds, or without one and with no time left."""
+        now_s = clock.monotonic()
+        return [
+            (name, entry)
             for name, entry in self._entries.items()
-            # A session without a rollout has no record to look up; only its time limit ends it.
-            if entry.rollout and not entry.calls and entry.used_s <= before_s
+            if not entry.calls and (entry.used_s <= now_s - idle_s or entry.expires_s < now_s)
         ]
-        return [(name, rollout) for _, name, rollout in sorted(idle)]
 
     async def emptied(self) -> None:
         """Return when no session is open."""
         while self._entries:
             self._empty = anyio.Event()
             await self._empty.wait()
-
-    async def sweep(self, goes_on: Callable[[str], Awaitable[bool]] | None = None) -> None:
-        """Close sessions whose rollout's deadline has passed, until cancelled.
-
-        Args:
-            goes_on: whether a rollout is still in progress; then its session is kept.
-        """
-        while True:
-            await anyio.sleep(SESSIONS_SWEPT_S)
-            now_s = clock.monotonic()
-            overdue: list[str] = []
-            for name, entry in list(self._entries.items()):
-                if entry.expires_s >= now_s:
-                    continue
-                if goes_on is not None and entry.rollout and await goes_on(entry.rollout):
-                    entry.expires_s = now_s + LOOKED_AGAIN_S
-                else:
-                    overdue.append(name)
-            for name in overdue:
-                logger().warning("a session outlived its rollout and is closed", session=name)
-            await self.close_each(overdue)
 
     async def close_all_of(self, rollout: str) -> None:
         """Close the sessions that the attempts of a rollout left open."""

@@ -48,7 +48,7 @@ from gym_runtime.files import StoredInputs
 from gym_runtime.messages import Candidate, ComparedVerdict
 from gym_runtime.rpc import RetryBudget
 from gym_runtime.system import adapter_of
-from gym_runtime.workers import EngineHealth, Notices, ask_engine
+from gym_runtime.workers import EngineHealth, ask_engine
 from msgspec import Raw
 
 from gym_testing.checks.judged_file import JudgedFile, StoredGroups, StoredLine, column_of
@@ -310,7 +310,6 @@ class AskedModel:
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
-        self._notices = Notices()
         self._health = EngineHealth()
         self._places: anyio.Semaphore | None = None
 
@@ -320,7 +319,7 @@ class AskedModel:
             context = CallContext(rollout="", attempt=1, deadline_s=clock.monotonic() + role.timeout_s)
             call = ModelCall(params=params, input=list(items))
             answer = await ask_engine(
-                self._adapter, call, context, RetryBudget(ASKED_AGAIN), self._notices, self._health
+                self._adapter.respond, call, context, RetryBudget(ASKED_AGAIN), self._health
             )
             return answer.response
 

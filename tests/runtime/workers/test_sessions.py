@@ -12,7 +12,6 @@ import pytest
 from gym_runtime import Session, Task, clock
 from gym_runtime.environment.resource import CLOSE_LIMIT_S
 from gym_runtime.errors import GymError, ResourceError, SessionLost
-from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.sessions import HeldSession, Sessions
 from gym_testing.background import background
 from gym_testing.virtual_clock import BACKEND, run
@@ -159,21 +158,6 @@ async def test_what_a_close_raises_or_how_long_it_takes_hinders_no_other(
     assert [room.closed for room in rooms] == [0, *[1] * 20]
     assert len(sessions) == 0
     assert "I stay" in capsys.readouterr().out
-
-
-async def test_a_session_is_swept_when_it_outlives_its_rollout() -> None:
-    sessions = Sessions()
-    short, long = Room(), Room()
-    now_s = clock.monotonic()
-    await sessions.get("short", now_s + 20, opening(short))
-    await sessions.get("long", now_s + 1000, opening(long))
-    async with background(sessions.sweep):
-        await anyio.sleep(19)
-        assert short.closed == 0
-        await anyio.sleep(SESSIONS_SWEPT_S + 1)
-        assert (short.closed, long.closed) == (1, 0)
-        await anyio.sleep(1000 + SESSIONS_SWEPT_S)
-        assert (short.closed, long.closed, len(sessions)) == (1, 1, 0)
 
 
 async def test_emptied_returns_with_the_last_session() -> None:
