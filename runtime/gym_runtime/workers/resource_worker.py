@@ -42,7 +42,6 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
 from gym_runtime.workers.saved_parts import (
-    check_settings,
     forget_rollout,
     idle_rollouts,
     keep_state,
@@ -111,9 +110,9 @@ class ResourceWorker:
         """Serve until cancelled; then every session is closed.
 
         Raises:
-            UsageError: as `check_settings`.
+            UsageError: see `kept_s`; not for each rollout that saves something.
         """
-        check_settings()
+        kept_s()
         async with AsyncExitStack() as stack:
             for name in plugins(BESIDE):
                 await stack.enter_async_context(load_plugin(BESIDE, name)(self._bus))

@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 import random
 import re
+import secrets
+import shutil
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -32,7 +35,6 @@ from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.rollout.journal import journal_subject
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 FOLDER = "GYM_SAVED_FOLDER"
@@ -60,18 +62,12 @@ def store_of(bus: Bus, request: calls.Request[Any], origins: Sequence[str] = ())
     """
     if not request.durable or not request.rollout:
         return None
-    place = os.environ.get(FOLDER, "")
-    return SharedParts(place, request.rollout, origins) if place else BrokerParts(bus, request.rollout)
-
-
-def check_settings() -> None:
-    """
-    Raises:
-        UsageError: as `kept_s`, or the folder cannot be used: at a worker's start, not for each rollout.
-    """
-    kept_s()
-    if place := os.environ.get(FOLDER):
-        _shared(place)
+    folder = os.environ.get(FOLDER, "")
+    if "://" in folder:
+        return BucketParts(folder, request.rollout, origins)
+    if folder:
+        return FolderParts(Path(folder), request.rollout, origins)
+    return BrokerParts(bus, request.rollout)
 
 
 def kept_s() -> float:
@@ -114,7 +110,7 @@ async def kept_state(store: Store, saved: Raw) -> Raw:
 _ROOM = re.compile(r"\.\d+\.\d+$")
 """How the name of a rollout ends, and so that of its folder: nothing else is looked at, or deleted."""
 _PART = re.compile(rf"/[0-9a-f]{{{2 * DIGEST_BYTES}}}$")
-"""How the path of a part ends: others may keep a folder that is named like a rollout's."""
+"""How the path of a part ends in a bucket, where others may keep a folder that is named like a rollout's."""
 
 
 def _room(rollout: str) -> str:
@@ -171,29 +167,36 @@ class BrokerParts:
         return await anyio.to_thread.run_sync(_checked, name, part)
 
 
-class SharedParts:
-    """The parts of one rollout, in a folder or a bucket that workers share."""
+class FolderParts:
+    """The parts of one rollout, in a folder that workers share."""
 
     limit_bytes = FOLDER_BYTES
 
-    def __init__(self, place: str, rollout: str, origins: Sequence[str] = ()) -> None:
-        self._place, self._room = _shared(place), _room(rollout)
-        self._read = [self._room, *map(_room, origins)]
+    def __init__(self, folder: Path, rollout: str, origins: Sequence[str] = ()) -> None:
+        self._folder = folder / _room(rollout)
+        self._read = [self._folder, *(folder / _room(one) for one in origins)]
 
     async def put(self, part: bytes) -> str:
         """Keep a part; its name.
 
         Raises:
-            ResourceError: it is not stored within `PUT_S`.
+            ResourceError: it cannot be written.
         """
-        with anyio.move_on_after(PUT_S):
-            return await anyio.to_thread.run_sync(self._put, part, abandon_on_cancel=True)
-        raise ResourceError(f"{FOLDER} did not store {len(part)} bytes within {PUT_S:g} s", stage="save")
+        try:
+            return await anyio.to_thread.run_sync(self._put, part)
+        except OSError as error:
+            raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
 
     def _put(self, part: bytes) -> str:
         name = _name(part)
-        with _explained("save"):
-            self._place.put(f"{self._room}/{name}", part)
+        target, made = self._folder / name, self._folder / f".{secrets.token_hex(8)}"
+        if not target.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with made.open("xb") as file:
+                file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            made.replace(target)
         return name
 
     async def get(self, name: str) -> bytes:
@@ -205,45 +208,76 @@ class SharedParts:
         return await anyio.to_thread.run_sync(self._get, name)
 
     def _get(self, name: str) -> bytes:
+        place = quote(name, safe="")
+        found = next((one for folder in self._read if (one := folder / place).exists()), self._folder / place)
+        try:
+            return _checked(name, found.read_bytes())
+        except OSError as error:
+            raise ResourceError(f"part {name} of what a session has saved is gone: {error}") from error
+
+
+class BucketParts:
+    """The parts of one rollout, in a bucket that workers share."""
+
+    limit_bytes = FOLDER_BYTES
+
+    def __init__(self, url: str, rollout: str, origins: Sequence[str] = ()) -> None:
+        self._bucket, self._room = _bucket(url), _room(rollout)
+        self._read = [self._room, *map(_room, origins)]
+
+    async def put(self, part: bytes) -> str:
+        """Keep a part; its name.
+
+        Raises:
+            ResourceError: the object store does not store it within `PUT_S`.
+        """
+        import obstore
+
+        name = await anyio.to_thread.run_sync(_name, part)
+        with anyio.move_on_after(PUT_S):
+            try:
+                await obstore.put_async(self._bucket, f"{self._room}/{name}", part)
+            except Exception as error:
+                raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
+            return name
+        raise ResourceError(f"{FOLDER} did not store {len(part)} bytes within {PUT_S:g} s", stage="save")
+
+    async def get(self, name: str) -> bytes:
+        """A part.
+
+        Raises:
+            ResourceError: it is gone, or damaged.
+        """
+        import obstore
+
         part: bytes | None = None
-        with _explained("restore"):
+        try:
             for room in self._read:
                 with suppress(FileNotFoundError):
-                    part = bytes(self._place.get(f"{room}/{quote(name, safe='')}").bytes())
+                    found = await obstore.get_async(self._bucket, f"{room}/{quote(name, safe='')}")
+                    part = bytes(await found.bytes_async())
                     break
-        return _checked(name, part)
-
-
-@contextmanager
-def _explained(stage: str) -> Generator[None]:
-    """
-    Raises:
-        ResourceError: in place of what the store raises, which has no class of its own.
-    """
-    try:
-        yield
-    except Exception as error:
-        raise ResourceError(f"{FOLDER}: {error}", stage=stage) from error
+        except Exception as error:
+            raise ResourceError(f"part {name} cannot be read: {error}", stage="restore") from error
+        return await anyio.to_thread.run_sync(_checked, name, part)
 
 
 @cache
-def _shared(place: str) -> ObjectStore:
+def _bucket(url: str) -> ObjectStore:
     """
     Raises:
-        UsageError: the package is not installed, or it is no place for files.
+        UsageError: the package is not installed, or the URL names no object store.
     """
     try:
-        from obstore.store import LocalStore, from_url
+        from obstore.store import from_url
     except ImportError:
-        raise UsageError(f'{FOLDER}={place} needs a package: pip install "gym-runtime[bucket]"') from None
+        raise UsageError(f'{FOLDER}={url} needs a package: pip install "gym-runtime[bucket]"') from None
     try:
-        if "://" not in place:
-            return LocalStore(place, automatic_cleanup=True, mkdir=True)
         # The address of a server in one's own network is often one without TLS.
         plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
-        return from_url(place, client_options={"allow_http": plain, "timeout": f"{PUT_S:g}s"})
+        return from_url(url, client_options={"allow_http": plain, "timeout": f"{PUT_S:g}s"})
     except Exception as error:
-        raise UsageError(f"{FOLDER}={place} names no folder or object store: {error}") from error
+        raise UsageError(f"{FOLDER}={url} names no object store: {error}") from error
 
 
 async def idle_rollouts(idle_s: float, most: int) -> list[str]:
@@ -251,45 +285,66 @@ async def idle_rollouts(idle_s: float, most: int) -> list[str]:
 
     Those that have put nothing there for as long as a journal lives are deleted.
     """
-    place = os.environ.get(FOLDER, "")
-    return await anyio.to_thread.run_sync(_idle, _shared(place), idle_s, most) if place else []
+    folder = os.environ.get(FOLDER, "")
+    if "://" in folder:
+        return await _idle_of_bucket(_bucket(folder), idle_s, most)
+    return await anyio.to_thread.run_sync(_idle, Path(folder), idle_s, most) if folder else []
 
 
-def _idle(place: ObjectStore, idle_s: float, most: int) -> list[str]:
+async def _idle_of_bucket(bucket: ObjectStore, idle_s: float, most: int) -> list[str]:
+    import obstore
+
     found: list[str] = []
-    with _explained("save"):
-        # Other programs keep their files beside ours.
-        rooms = [
-            room
-            for one in place.list_with_delimiter()["common_prefixes"]
-            if _ROOM.search(room := one.rstrip("/"))
-        ]
-        # Not the oldest: the runs of another broker may share the folder, and would be looked up again and
-        # again.
+    try:
+        listed = (await obstore.list_with_delimiter_async(bucket))["common_prefixes"]
+        rooms = [one.rstrip("/") for one in listed]
         for room in random.sample(rooms, min(most, len(rooms))):
-            parts = _parts(place, room)
+            if not _ROOM.search(room):
+                continue  # other programs keep their files beside ours
+            listed_parts = await obstore.list(bucket, f"{room}/").collect_async()
+            parts = [part for part in listed_parts if _PART.search(part["path"])]
             newest_s = max((part["last_modified"].timestamp() for part in parts), default=time.time())
             age_s = time.time() - newest_s
             if age_s > max(LIFE_S["journal"], kept_s()):
-                _forget(place, room)
+                await obstore.delete_async(bucket, [part["path"] for part in parts])
             elif age_s > idle_s:
                 found.append(unquote(room))
+    except Exception as error:
+        raise ResourceError(f"{FOLDER}: {error}", stage="save") from error
     return found
+
+
+def _idle(folder: Path, idle_s: float, most: int) -> list[str]:
+    found: list[str] = []
+    now_s = time.time()
+    with suppress(OSError):  # the folder is not there yet, or another worker deletes at the same time
+        for one in os.scandir(folder):
+            if not _ROOM.search(one.name) or not one.is_dir(follow_symlinks=False):
+                continue
+            age_s = now_s - one.stat().st_mtime
+            if age_s > max(LIFE_S["journal"], kept_s()):
+                shutil.rmtree(one.path, ignore_errors=True)
+            elif age_s > idle_s:
+                found.append(unquote(one.name))
+    # Not the oldest: the runs of another broker may share the folder, and would be looked up again and again.
+    return random.sample(found, min(most, len(found)))
 
 
 async def forget_rollout(rollout: str) -> None:
     """Delete what a rollout has in the folder, or in the bucket.
 
     Raises:
-        ResourceError: it cannot be deleted.
+        ResourceError: the object store refuses.
     """
-    await anyio.to_thread.run_sync(_forget, _shared(os.environ[FOLDER]), _room(rollout))
+    folder, room = os.environ[FOLDER], _room(rollout)
+    if "://" not in folder:
+        await anyio.to_thread.run_sync(lambda: shutil.rmtree(Path(folder, room), ignore_errors=True))
+        return
+    import obstore
 
-
-def _forget(place: ObjectStore, room: str) -> None:
-    with _explained("save"):
-        place.delete([part["path"] for part in _parts(place, room)])
-
-
-def _parts(place: ObjectStore, room: str) -> list[ObjectMeta]:
-    return [part for part in place.list(f"{room}/").collect() if _PART.search(part["path"])]
+    try:
+        bucket = _bucket(folder)
+        parts = await obstore.list(bucket, f"{room}/").collect_async()
+        await obstore.delete_async(bucket, [part["path"] for part in parts])
+    except Exception as error:
+        raise ResourceError(f"{FOLDER}: {error}", stage="save") from error

@@ -58,7 +58,7 @@ async def bucket(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch, reque
 
 
 async def test_parts_are_checked_and_deleted_with_their_rollout(bucket: str) -> None:
-    parts, other = (saved_parts.SharedParts(bucket, one) for one in (ROLLOUT, "run.0.1"))
+    parts, other = (saved_parts.BucketParts(bucket, one) for one in (ROLLOUT, "run.0.1"))
     name = await parts.put(b"one")
     assert await parts.put(b"one") == name
     assert await parts.get(name) == b"one"
@@ -68,7 +68,7 @@ async def test_parts_are_checked_and_deleted_with_their_rollout(bucket: str) -> 
             await parts.get(wrong)
     import obstore
 
-    await obstore.put_async(saved_parts._shared(bucket), f"{saved_parts._room(ROLLOUT)}/{name}", b"two")
+    await obstore.put_async(saved_parts._bucket(bucket), f"{saved_parts._room(ROLLOUT)}/{name}", b"two")
     with pytest.raises(ResourceError, match="is damaged"):
         await parts.get(name)
     assert sorted(await saved_parts.idle_rollouts(-60.0, 9)) == [ROLLOUT, "run.0.1"]
@@ -82,7 +82,7 @@ async def test_what_others_keep_in_the_bucket_is_never_deleted(
 ) -> None:
     import obstore
 
-    store, old = saved_parts._shared(bucket), saved_parts.SharedParts(bucket, ROLLOUT)
+    store, old = saved_parts._bucket(bucket), saved_parts.BucketParts(bucket, ROLLOUT)
     await old.put(b"one")
     for path in ("model-1.2.final/weights", "backup/day", "v1.0.2/file", "file"):
         await obstore.put_async(store, path, b"theirs")
@@ -109,12 +109,12 @@ async def test_a_frozen_store_is_given_up_and_an_unknown_one_refused(
     bucket: str, server: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saved_parts, "PUT_S", 0.5)
-    parts = saved_parts.SharedParts(bucket, ROLLOUT)
+    parts = saved_parts.BucketParts(bucket, ROLLOUT)
     os.kill(server[1], signal.SIGSTOP)
     try:
         with anyio.fail_after(10), pytest.raises(ResourceError, match=r"did not store|GYM_SAVED_FOLDER"):
             await parts.put(b"one")
     finally:
         os.kill(server[1], signal.SIGCONT)
-    with pytest.raises(UsageError, match="names no folder or object store"):
-        saved_parts.SharedParts("nothing://x", ROLLOUT)
+    with pytest.raises(UsageError, match="names no object store"):
+        saved_parts.BucketParts("nothing://x", ROLLOUT)

@@ -127,8 +127,7 @@ async def test_only_the_calls_after_the_last_state_are_repeated(
         assert list(kept(folder)) == [record.rollout_id]
         assert len(kept(folder)[record.rollout_id]) == (4 if every == 1 else 2)
         # As if nothing had been put there for a while; then a worker sees that the rollout is over.
-        for part in kept(folder)[record.rollout_id]:
-            os.utime(folder / record.rollout_id / part, (time.time() - 2 * SESSION_IDLE_S,) * 2)
+        os.utime(folder / record.rollout_id, (time.time() - 2 * SESSION_IDLE_S,) * 2)
         await anyio.sleep(2 * SESSIONS_SWEPT_S)
         with anyio.fail_after(60):
             while kept(folder):
@@ -248,7 +247,7 @@ async def test_a_rollout_without_a_journal_saves_nothing(system: SmallSystem) ->
 async def test_parts_are_checked_and_stay_in_their_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = saved_parts.SharedParts(str(tmp_path), "/run/x.0.0")
+    parts = saved_parts.FolderParts(tmp_path, "/run/x.0.0")
     name = await parts.put(b"one")
     assert await parts.put(b"one") == name
     ((place, names),) = kept(tmp_path).items()
@@ -260,6 +259,6 @@ async def test_parts_are_checked_and_stay_in_their_folder(
             await parts.get(wrong)
     monkeypatch.setenv(saved_parts.FOLDER, str(tmp_path))
     assert await saved_parts.idle_rollouts(-1.0, 9) == ["/run/x.0.0"]
-    os.utime(tmp_path / place / name, (0, 0))
+    os.utime(tmp_path / place, (0, 0))
     assert await saved_parts.idle_rollouts(-1.0, 9) == []
     assert not kept(tmp_path)  # it was older than any journal
