@@ -147,7 +147,7 @@ def tree_sequences(
             or any(line[0] != "main" for line in lines)
         ):
             raise TaskError(f"the calls of rollout {record.rollout_id} are not one conversation")
-        line = _line(one, known)
+        line = _line(one, known, frozenset())
         left = iter(zip(line[missing:], own[missing:], strict=True))
         for sequence in sequences:
             values, mask = np.zeros(len(sequence.completion_ids), np.float32), sequence.mask.copy()
@@ -172,7 +172,7 @@ def _grown(record: RolloutRecord) -> Grown:
 def _paths(rollouts: Sequence[Grown]) -> list[_Path]:
     """Each rollout's segments."""
     known = {one.rollout_id: one for one in rollouts}
-    lines = [_line(one, known) for one in rollouts]
+    lines = [_line(one, known, frozenset()) for one in rollouts]
     # Of which rollouts each turn is a part: where that changes, a segment ends. A fork without a reward ends
     # none: what follows it would be compared with nothing.
     parts: defaultdict[_Turn, set[int]] = defaultdict(set)
@@ -192,13 +192,19 @@ def _paths(rollouts: Sequence[Grown]) -> list[_Path]:
     return found
 
 
-def _line(one: Grown, known: dict[str, Grown]) -> list[_Turn]:
-    """The turns of a rollout, each with the rollout that made it."""
+def _line(one: Grown, known: dict[str, Grown], below: frozenset[str]) -> list[_Turn]:
+    """The turns of a rollout, each with the rollout that made it.
+
+    Raises:
+        TaskError: rollouts fork each other in a circle, which only damaged rows do.
+    """
+    if one.rollout_id in below:
+        raise TaskError(f"rollout {one.rollout_id} forks itself")
     shared = min(one.shared, one.turns)
     parent = known.get(one.parent)
     before: list[_Turn] = [(one.parent, turn) for turn in range(shared)]
     if parent is not None:
-        before = _line(parent, known)[:shared]
+        before = _line(parent, known, below | {one.rollout_id})[:shared]
     return before + [(one.rollout_id, turn) for turn in range(len(before), one.turns)]
 
 

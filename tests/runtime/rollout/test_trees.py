@@ -6,7 +6,7 @@ import math
 from typing import get_args
 
 import pytest
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.rollout.groups import EPSILON, advantages
 from gym_runtime.rollout.trees import Grown, TreeAdvantage, tree_advantages
 from hypothesis import given
@@ -70,6 +70,8 @@ def test_forks_are_a_tree_without_their_parent_too() -> None:
 def test_what_is_no_tree_is_refused() -> None:
     with pytest.raises(UsageError, match="did you mean 'spo'"):
         tree_advantages(TREE, "spoo")  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match="forks itself"):
+        tree_advantages([Grown("a", 2, 1.0, "b", 1), Grown("b", 2, 1.0, "a", 1)])
 
 
 @st.composite
