@@ -68,6 +68,11 @@ class RetryBudget:
             if role not in self.role_use or one.calls >= self.role_use[role].calls:
                 self.role_use[role] = one
 
+    def note_wait(self, hop: InFlightRequest) -> None:
+        """A request was cancelled. An error of the rollout's deadline names the one that waited longest."""
+        if self.waited_for is None or hop.since_s < self.waited_for.since_s:
+            self.waited_for = hop
+
     def lose(self, error: GymError) -> None:
         """Count a session that was lost, not by the rollout's fault.
 

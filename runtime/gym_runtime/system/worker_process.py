@@ -9,7 +9,7 @@ not outlive its supervisor.
 
 An agent worker's process may host workers of environments and models (`PoolSpec.hosted`). They start before
 it and drain after it. Each has its own name, connection and heartbeat, so that workers of other processes
-ask it like any other; the agents of the process call it (`gym_runtime.rpc.near`).
+ask it like any other; the agents of the process call it (`gym_runtime.rpc.ask`).
 """
 
 from __future__ import annotations
