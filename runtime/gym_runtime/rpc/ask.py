@@ -89,7 +89,6 @@ class Router:
         self.meter = Meter()
         self._bus = bus
         self._services = {(service.kind, pool): service for service in services for pool in service.pools}
-        self._explained: set[str] = set()
         self._lost = LostAnswers(bus, self.waiting)
         self._closings = Closings(bus, self.views)
 
@@ -274,7 +273,6 @@ class Router:
             await self._bus.ease(request.deadline_s)
         deaths = 0
         if budget.suspects:
-            budget.explain(self._explained)
             deaths = budget.deaths_of(_call_name(view.kind, request))
         if deaths >= ALONE_AT:
             await self._find_place(view, pool, worker, request, deaths)
@@ -409,7 +407,6 @@ class Router:
             suspect = deaths >= MAX_DEATHS and request.deaths >= ALONE_AT
             spared = deaths < MAX_KILLED and suspect and await _killed(view, hop.worker, request.deadline_s)
             if suspect and not spared:
-                self._explained.update(budget.dead)
                 return quarantined(hop.kind, hop.pool, deaths)
         return NoWorker(f"{hop.name} is gone")
 

@@ -9,7 +9,7 @@ the cause, and `rpc.quarantine` describes how that is found out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from gym_runtime import clock
 from gym_runtime.errors import GymError
@@ -104,11 +104,6 @@ class RetryBudget:
     def deaths_of(self, call: str) -> int:
         """How many workers in a row ended while they executed this call."""
         return len(self.dead) if self._suspected and call in self._suspected else 0
-
-    def explain(self, workers: Collection[str]) -> None:
-        """Another call ended these workers. If all counted deaths are among them, only the first remains."""
-        if len(self.dead) > 1 and all(worker in workers for worker in self.dead):
-            self.dead = self.dead[:1]
 
     def answered(self, call: str) -> None:
         """A call was answered, so it did not end its worker."""
