@@ -31,7 +31,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.members import HEARTBEATS, Heartbeat, decode_heartbeat, listed
-from gym_runtime.rpc.registry import WorkerRegistry, place_among, share
+from gym_runtime.rpc.registry import WorkerRegistry, place_among
 from gym_runtime.timing import (
     CLIENT_ASKED_S,
     CLIENT_MISSES,
@@ -237,7 +237,7 @@ class Members:
         groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
         schedule: dict[str, _Due] = {}
         for kind, view in self.views.items():
-            view.prefer(lambda workers: share(workers, place))
+            view.take_place(place)
             for heartbeat in view.alive():
                 name = heartbeat.name
                 if self._watches and watcher(ring, name) == self._own:
