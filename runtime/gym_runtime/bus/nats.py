@@ -68,7 +68,7 @@ class NatsBus:
     @property
     def round_trip_s(self) -> float:
         """How long pings to the broker take, in seconds; 0 while that is not known."""
-        return self._link.round_trip_s
+        return self._link.round_trips.seconds
 
     @property
     def connected_s(self) -> float:
@@ -76,7 +76,7 @@ class NatsBus:
 
     @property
     def crowded(self) -> bool:
-        return self._link.crowded
+        return self._link.sending.crowded
 
     @property
     def refused(self) -> str:
@@ -87,7 +87,7 @@ class NatsBus:
 
     async def ease(self, deadline_s: float) -> None:
         with anyio.move_on_after(deadline_s - clock.monotonic()):
-            await self._link.ease()
+            await self._link.sending.ease()
 
     async def request(
         self,
