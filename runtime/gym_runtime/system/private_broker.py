@@ -202,11 +202,7 @@ class Broker:
         Raises:
             BrokerError: as `begin`; or it does not start, with the end of its log.
         """
-        ended = self._process is None or self._process.poll() is not None
-        if self.url and not ended:
-            return self.url
-        # A broker that ended while it started is not restarted: its log says why it ended.
-        if self._process is None or (self.url and ended):
+        if self._process is None:
             self.begin()
         ports = self._wait_for_ports()
         address = urlsplit(ports.nats[0])
@@ -231,6 +227,7 @@ class Broker:
             BrokerError: as `start`; also when another process has taken the port.
         """
         self.stop()
+        self.begin()
         return self.start()
 
     def stop(self) -> None:
