@@ -130,13 +130,11 @@ class Info(msgspec.Struct, frozen=True):
     """What a broker says of itself.
 
     Attributes:
-        connect_urls: ``host:port`` of every server of the cluster.
         cluster: its name, or empty.
         jetstream: it stores streams itself; a leaf of another site does not.
     """
 
     tls_required: bool = False
-    connect_urls: list[str] = []
     cluster: str = ""
     jetstream: bool = False
 

@@ -217,8 +217,7 @@ class Link:
         self._servers.connected(server)
         self._info, self._lost, self._client = info, lost, client
         self.max_payload = client.max_payload
-        # The second INFO may name more than the first one did.
-        self._servers.learn({*info.connect_urls, *(uri.netloc for uri in client.discovered_servers)})
+        self._servers.learn(uri.netloc for uri in client.discovered_servers)
         self.sending.attach(client)
 
     def _callbacks(self, lost: asyncio.Event) -> Callbacks:
