@@ -7,7 +7,7 @@ broker that takes messages of `ROOMY_PAYLOAD_BYTES` has large buffers too, as in
 `gym_runtime.system.private_broker` and ``deploy/nats``, and every payload that it takes travels inline. At
 any other broker inline payloads stay small. The receivers limit what may wait in the buffer: unanswered
 requests are counted here, and a pull for tasks, like a reader of records, says how many bytes it takes
-(`pull_bytes`). Blobs need no such limits, because their receiver asks for one chunk after the other.
+(`pull_terms`). Blobs need no such limits, because their receiver asks for one chunk after the other.
 
 A payload that is too large to travel inline is cut into chunks that are stored apart, and travels as a
 reference: a zero byte, which no JSON begins with, a magic word, and a small record. An inline payload that
@@ -222,13 +222,9 @@ def pull_terms(batch: int, max_payload: int) -> dict[str, int]:
     """How many tasks one pull may bring, and how many bytes of them; `FITTING` of any size fit."""
     if batch <= FITTING:
         return {"batch": batch}
-    return {"batch": batch, "max_bytes": pull_bytes(max_payload)}
-
-
-def pull_bytes(max_payload: int) -> int:
-    """How many bytes of tasks a pull for more than `FITTING` may bring."""
     roomy = max_payload >= ROOMY_PAYLOAD_BYTES
-    return max(FITTING * max_payload, ROOMY_PULL_BYTES if roomy else SMALL_PULL_BYTES)
+    most = max(FITTING * max_payload, ROOMY_PULL_BYTES if roomy else SMALL_PULL_BYTES)
+    return {"batch": batch, "max_bytes": most}
 
 
 class Inline:
