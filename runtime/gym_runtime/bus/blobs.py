@@ -7,7 +7,7 @@ broker that takes messages of `ROOMY_PAYLOAD_BYTES` has large buffers too, as in
 `gym_runtime.system.private_broker` and ``deploy/nats``, and every payload that it takes travels inline. At
 any other broker inline payloads stay small. The receivers limit what may wait in the buffer: unanswered
 requests are counted here, and a pull for tasks, like a reader of records, says how many bytes it takes
-(`pull_bytes`). Blobs need no such limits, because their receiver asks for one chunk after the other.
+(`pull_terms`). Blobs need no such limits, because their receiver asks for one chunk after the other.
 
 A payload that is too large to travel inline is cut into chunks that are stored apart, and travels as a
 reference: a zero byte, which no JSON begins with, a magic word, and a small record. An inline payload that
@@ -20,25 +20,20 @@ and never used. The broker itself refuses to replace a chunk (`gym_runtime.bus.s
 
 Subjects: ``blob.run.<run>.<id>.<chunk>`` where the blob is part of a run, and is forgotten with it
 (`of_run`); ``blob.brief.<id>.<chunk>`` otherwise. Each chunk has a time to live too: as long as the message
-that names it may. The last thing stored is an empty record ``whole``: while it exists, this process need
-not send the same payload again.
+that names it may.
 
 Source: XChaCha20-Poly1305 (IETF), libsodium's, by PyNaCl.
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from typing import Annotated
 
 import anyio
-import anyio.to_thread
 import msgspec
 
-from gym_runtime import clock
 from gym_runtime.bus.interface import BLOB_BYTES, HEADER_BYTES
 from gym_runtime.bus.jetstream_answers import Kept
 from gym_runtime.bus.link import Link
@@ -70,16 +65,13 @@ MAGIC = b"\x00gym-blob\x00"
 CHUNK_BYTES = 1024 * 1024
 CHUNK_SLACK_BYTES = 16 * 1024
 """Room for the headers that the broker adds when it reads a chunk back, and for the authentication tag."""
-HASH_HERE_BYTES = 1024 * 1024
-"""Larger payloads are hashed in a thread: about a millisecond per megabyte."""
-REMEMBERED = 1024
 # The sizes of XChaCha20-Poly1305.
 KEY_BYTES = 32
 NONCE_BYTES = 24
 TAG_BYTES = 16
 
 SPARE = 1.25
-"""How much longer than necessary a chunk is kept, so that later messages may name it too."""
+"""How much longer than its message a chunk is kept: that is stored after its chunks, and these one by one."""
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,14 +124,11 @@ class Blobs:
     def __init__(self, link: Link, streams: Streams) -> None:
         self._link = link
         self._streams = streams
-        # What this process has stored, and until when it is stored.
-        self._sent: OrderedDict[tuple[str, bytes], tuple[Reference, float]] = OrderedDict()
 
     async def put(self, subject: str, payload: bytes, *, run: str = "") -> bytes:
         """Store a payload for as long as a message on ``subject`` may live; returns its reference.
 
-        ``run`` is the run that the message is part of, where its subject does not say so. What this process
-        has sent before is not sent again while it is stored.
+        ``run`` is the run that the message is part of, where its subject does not say so.
 
         Raises:
             PayloadTooLarge: It is larger than `BLOB_BYTES`.
@@ -149,42 +138,20 @@ class Blobs:
             raise PayloadTooLarge(f"{len(payload)} bytes on {subject!r}; the limit is {BLOB_BYTES}")
         # A stored message lives for days, a request or signal for minutes; the first token says which it is.
         life_s = LIFE_S.get(subject.partition(".")[0], SIGNAL_LIFE_S)
-        run = run or run_of(subject)
-        known = (run, await _digest(payload))
-        sent = self._sent.get(known)
-        if (
-            sent is None
-            # A blob must outlive the message that is about to name it.
-            or sent[1] < clock.monotonic() + life_s
-            # Its run may have been deleted.
-            or await self._streams.direct(f"{sent[0].root}.whole") is None
-        ):
-            sent = self._sent[known] = await self._store(payload, run, life_s)
-            # A forgotten blob is only stored once more, so the table may drop the oldest.
-            if len(self._sent) > REMEMBERED:
-                self._sent.popitem(last=False)
-        return MAGIC + _encode(sent[0])
-
-    async def _store(self, payload: bytes, run: str, life_s: float) -> tuple[Reference, float]:
         key = secrets.token_bytes(KEY_BYTES)
         chunk_bytes = min(CHUNK_BYTES, self._link.max_payload - CHUNK_SLACK_BYTES)
         reference = Reference(
-            run=run,
+            run=run or run_of(subject),
             id=secrets.token_hex(16),
             key=b64encode(key).decode(),
             size_bytes=len(payload),
             chunk_bytes=chunk_bytes,
         )
-        kept_s = int(life_s * SPARE)
-        # Counted from before the first chunk is stored: that one expires first.
-        alive_until_s = clock.monotonic() + kept_s
-        headers = {"Nats-TTL": str(kept_s)}
+        headers = {"Nats-TTL": str(int(life_s * SPARE))}
         for number in range(reference.chunks):
             chunk = payload[number * chunk_bytes : (number + 1) * chunk_bytes]
             await self._streams.store(f"{reference.root}.{number}", _seal(chunk, key, number), headers)
-        # Last, so that it is there only if all chunks are.
-        await self._streams.store(f"{reference.root}.whole", b"", headers)
-        return reference, alive_until_s
+        return MAGIC + _encode(reference)
 
     async def fetch(self, payload: bytes) -> bytes:
         """The payload that a reference stands for; any other payload as it is.
@@ -251,23 +218,13 @@ def _nonce(number: int) -> bytes:
     return number.to_bytes(NONCE_BYTES, "little")
 
 
-async def _digest(payload: bytes) -> bytes:
-    if len(payload) <= HASH_HERE_BYTES:
-        return hashlib.sha256(payload).digest()
-    return await anyio.to_thread.run_sync(lambda: hashlib.sha256(payload).digest())
-
-
 def pull_terms(batch: int, max_payload: int) -> dict[str, int]:
     """How many tasks one pull may bring, and how many bytes of them; `FITTING` of any size fit."""
     if batch <= FITTING:
         return {"batch": batch}
-    return {"batch": batch, "max_bytes": pull_bytes(max_payload)}
-
-
-def pull_bytes(max_payload: int) -> int:
-    """How many bytes of tasks a pull for more than `FITTING` may bring."""
     roomy = max_payload >= ROOMY_PAYLOAD_BYTES
-    return max(FITTING * max_payload, ROOMY_PULL_BYTES if roomy else SMALL_PULL_BYTES)
+    most = max(FITTING * max_payload, ROOMY_PULL_BYTES if roomy else SMALL_PULL_BYTES)
+    return {"batch": batch, "max_bytes": most}
 
 
 class Inline:

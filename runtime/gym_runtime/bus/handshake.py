@@ -17,11 +17,10 @@ import logging
 import random
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -58,7 +57,6 @@ class Server:
         tls: whether nothing may be said there in the clear.
         certified: the name that its certificate must hold.
         named: whether the caller named it, so that it is never forgotten.
-        leaving: it said that it is about to close its connections.
     """
 
     host: str
@@ -66,7 +64,6 @@ class Server:
     tls: bool
     certified: str
     named: bool = True
-    leaving: bool = False
     failures: int = 0
 
     @property
@@ -92,19 +89,17 @@ class Servers:
         # Shuffled: thousands of workers whose server died must not all go to the same one.
         candidates = random.sample(self._known, len(self._known))
         lost = self.current
-        return min(candidates, key=lambda server: (server.failures, server.leaving, server is lost))
+        return min(candidates, key=lambda server: (server.failures, server is lost))
 
     def connected(self, server: Server) -> None:
         """It answered."""
         server.failures = 0
-        server.leaving = False
         self.current = server
 
-    def learn(self, connect_urls: Iterable[str], *, leaving: bool = False) -> None:
+    def learn(self, connect_urls: Iterable[str]) -> None:
         """What the present server said of its cluster: ``host:port`` of each member."""
         here = self.current
         assert here is not None
-        here.leaving = leaving
         told = {
             (parts.hostname or "", parts.port or 0) for parts in (urlsplit(f"//{u}") for u in connect_urls)
         }
@@ -135,13 +130,11 @@ class Info(msgspec.Struct, frozen=True):
     """What a broker says of itself.
 
     Attributes:
-        connect_urls: ``host:port`` of every server of the cluster.
         cluster: its name, or empty.
         jetstream: it stores streams itself; a leaf of another site does not.
     """
 
     tls_required: bool = False
-    connect_urls: list[str] = []
     cluster: str = ""
     jetstream: bool = False
 
@@ -149,13 +142,8 @@ class Info(msgspec.Struct, frozen=True):
 _decode_info = msgspec.json.Decoder(Info).decode
 
 
-class Events(NamedTuple):
-    """What nats-py tells of a client. It awaits these in its read loop, so they never raise."""
-
-    failed: Callable[[Exception], Awaitable[None]]
-    gone: Callable[[], Awaitable[None]]
-    leaving: Callable[[], Awaitable[None]]
-    learnt: Callable[[], Awaitable[None]]
+Callbacks = Mapping[str, Callable[..., Awaitable[None]]]
+"""What nats-py calls, by the names of its options. It awaits them in its read loop, so they never raise."""
 
 
 class Dialler(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +160,7 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     tls: ssl.SSLContext | None
 
-    async def connect(self, server: Server, events: Events) -> tuple[Client, Info]:
+    async def connect(self, server: Server, callbacks: Callbacks) -> tuple[Client, Info]:
         """Introduce the two sides; afterwards subscriptions and messages may be sent.
 
         Raises:
@@ -199,11 +187,7 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
             await client.connect(
                 [server.url],
                 name=self.name,
-                error_cb=events.failed,
-                disconnected_cb=events.gone,
-                closed_cb=events.gone,
-                lame_duck_mode_cb=events.leaving,
-                discovered_server_cb=events.learnt,
+                **callbacks,
                 tls=context,
                 tls_hostname=server.certified,
                 # One client for each connection: it is thrown away when it is lost, silent or stuck.
@@ -241,10 +225,11 @@ def _is_no_noise(record: logging.LogRecord) -> bool:
     return _NOISE.search(f"{record.getMessage()} {error}") is None
 
 
-async def discard(client: Client) -> None:
+async def discard(client: Client | None) -> None:
     """Close a client, within `DISCONNECT_S`: nothing public aborts the socket of a frozen broker."""
-    with anyio.move_on_after(DISCONNECT_S, shield=True), suppress(*LOST_ERRORS):
-        await client.close()
+    if client is not None:
+        with anyio.move_on_after(DISCONNECT_S, shield=True), suppress(*LOST_ERRORS):
+            await client.close()
 
 
 async def look_at(server: Server) -> Info:

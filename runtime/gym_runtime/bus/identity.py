@@ -40,10 +40,7 @@ CERTIFICATE = "GYM_NATS_CERTIFICATE"
 KEY = "GYM_NATS_KEY"
 SEED_BYTES = 32
 
-# A seed is 36 bytes in base32: its prefix, 32 secret bytes and a checksum.
-_SEED = re.compile(rb"SU[A-Z2-7]{56}")
-_SEED_OF_CREDS = re.compile(rb"BEGIN USER NKEY SEED-+\s+(SU[A-Z2-7]{56})\s")
-_JWT = re.compile(rb"BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.=-]+)\s")
+_JWT = re.compile(r"BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.=-]+)\s")
 
 SCHEMES = ("nats", "tls")
 
@@ -111,6 +108,7 @@ def without_credentials(url: str) -> str:
 
 _URL = re.compile(r"^url (\S+)$", re.MULTILINE)
 _AUTHORITY = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n", re.DOTALL)
+# A seed is 36 bytes in base32: its prefix, 32 secret bytes and a checksum.
 _KEY = re.compile(r"role '(\w+)'|\b(SU[A-Z2-7]{56})\b")
 
 
@@ -246,22 +244,18 @@ def read_keys(credentials: Path, role: str = "client") -> Keys:
             keys of other roles.
     """
     try:
-        content = credentials.read_bytes()
+        content = credentials.read_text(errors="replace")
     except OSError as error:
         raise UsageError(f"credentials {credentials}: {error.strerror}") from error
-    if _SEED.fullmatch(content.strip()):
-        return Keys(content.strip().decode())
-    jwt, seed = _JWT.search(content), _SEED_OF_CREDS.search(content)
-    if seed is None:
+    jwt, seeds = _JWT.search(content), seeds_of(content)
+    if not seeds:
         raise UsageError(
             f"credentials {credentials}: neither an NKey seed of a user (SU…) nor a .creds or .join file"
         )
-    by_role = seeds_of(content.decode(errors="replace"))
-    if len(by_role) > 1:
-        if role not in by_role:
-            raise UsageError(f"credentials {credentials}: no key of role '{role}', only {', '.join(by_role)}")
-        return Keys(by_role[role])
-    return Keys(seed[1].decode(), jwt[1].decode() if jwt else "")
+    if len(seeds) > 1 and role not in seeds:
+        raise UsageError(f"credentials {credentials}: no key of role '{role}', only {', '.join(seeds)}")
+    seed = seeds[role] if len(seeds) > 1 else next(iter(seeds.values()))
+    return Keys(seed, jwt[1] if jwt else "")
 
 
 def new_seed() -> str:

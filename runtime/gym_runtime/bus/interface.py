@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Protocol
 
 import anyio
 import msgspec
@@ -58,7 +58,6 @@ INLINE_BYTES = 32 * 1024 * 1024 - HEADER_BYTES
 BLOB_BYTES = 1024 * 1024 * 1024
 
 Headers = Mapping[str, str]
-Stream = Literal["tasks", "rollouts", "journal", "runs"]
 
 
 class Incoming(msgspec.Struct, frozen=True):

@@ -43,11 +43,10 @@ from gym_runtime.bus import handshake
 from gym_runtime.bus.handshake import (
     DISCONNECT_S,
     LOST_ERRORS,
+    Callbacks,
     Dialler,
-    Events,
     Info,
     Refused,
-    Server,
     Servers,
     discard,
 )
@@ -90,6 +89,10 @@ class Link:
 
     Attributes:
         traffic: what has passed, over all connections to the broker.
+        sending: what is still to be sent.
+        round_trips: how far the broker is.
+        closed: whether it is closed for good.
+        max_payload: the largest message the broker takes, headers included.
     """
 
     def __init__(
@@ -108,15 +111,15 @@ class Link:
         self._dialler = Dialler(where=where, name=name, credentials=credentials, role=role, tls=tls)
         self._servers = Servers(where.urls)
         self._info = Info()
-        self._max_payload = 1024 * 1024  # asked for with each message, so not through nats-py's property
+        self.max_payload = 1024 * 1024  # asked for with each message, so not through nats-py's property
         self._client: Client | None = None
         self._lost = asyncio.Event()
         self._denied = ""
         self._is_up = asyncio.Event()
-        self._finished = False
-        self._running = anyio.CancelScope()
+        self.closed = False
+        self._running = anyio.CancelScope(shield=True)
         self._watchers: list[Callable[[bool], None]] = []
-        self._round_trips = RoundTrips(self._on_pace)
+        self.round_trips = RoundTrips(self._on_pace)
         self._inboxes = 0
         # Two inboxes: one that only the broker may write to, and one for the answers of other clients.
         self._inbox_root = f"{inbox}.s.{secrets.token_hex(11)}"
@@ -124,9 +127,9 @@ class Link:
         self._requests = Requests(f"{self._answers}.")
         # We write to it ourselves; it cannot be guessed from where answers go.
         self._echo = f"{inbox}.r.{secrets.token_hex(11)}.echo"
-        self._sending = Sending(self._echo, lambda: self._lost.set())
+        self.sending = Sending(self._echo, lambda: self._lost.set())
         self._subscriptions = Subscriptions(
-            self._sending.change, lambda: self._lost.set(), nowhere=f"{inbox}.r.{secrets.token_hex(11)}.none"
+            self.sending.change, lambda: self._lost.set(), nowhere=f"{inbox}.r.{secrets.token_hex(11)}.none"
         )
         self.traffic = self._subscriptions.traffic
         self.connected_s = -math.inf
@@ -156,7 +159,7 @@ class Link:
                     # A time-out of `anyio.fail_after` is an OSError, too.
                     except (Refused, OSError) as error:
                         failure = error
-                        await self._drop(BROKE)
+                        await discard(self._set_down(BROKE))
                         # A wrong password or certificate stays wrong; a refused connection may be a broker
                         # that still starts.
                         if handshake.is_final(error) or self.denied(self._echo_sid):
@@ -173,7 +176,7 @@ class Link:
                 raise handshake.too_small(self._where.shown, self.max_payload)
         # `close` is not called after a failed dial, or one that was cancelled; so the client must go here.
         except BaseException:
-            await self._drop(CLOSED)
+            await discard(self._set_down(CLOSED))
             raise
 
     async def _first_answer(self) -> None:
@@ -203,7 +206,7 @@ class Link:
         server.failures += 1
         lost = asyncio.Event()
         with anyio.fail_after(CONNECT_TIMEOUT_S):
-            client, info = await self._dialler.connect(server, self._events(server, lost))
+            client, info = await self._dialler.connect(server, self._callbacks(lost))
             try:
                 await self._subscriptions.attach(client)
             except BaseException as error:
@@ -213,12 +216,11 @@ class Link:
                 raise
         self._servers.connected(server)
         self._info, self._lost, self._client = info, lost, client
-        self._max_payload = client.max_payload
-        # The second INFO may name more than the first one did.
-        self._servers.learn({*info.connect_urls, *(uri.netloc for uri in client.discovered_servers)})
-        self._sending.attach(client)
+        self.max_payload = client.max_payload
+        self._servers.learn(uri.netloc for uri in client.discovered_servers)
+        self.sending.attach(client)
 
-    def _events(self, server: Server, lost: asyncio.Event) -> Events:
+    def _callbacks(self, lost: asyncio.Event) -> Callbacks:
         async def failed(error: Exception) -> None:
             if not isinstance(error, OSError | UnexpectedEOF):
                 self._on_error(str(error))
@@ -229,43 +231,31 @@ class Link:
         async def gone() -> None:
             lost.set()
 
-        async def leaving() -> None:
-            server.leaving = True
-
         async def learnt() -> None:
             if client := self._client:
                 self._servers.learn(uri.netloc for uri in (*client.discovered_servers, *client.servers))
 
-        return Events(failed, gone, leaving, learnt)
+        return {
+            "error_cb": failed,
+            "disconnected_cb": gone,
+            "closed_cb": gone,
+            "discovered_server_cb": learnt,
+        }
 
     async def run(self) -> None:
-        """Keep the connection until `close`; when cancelled, for as long as `close` may take to send."""
-        async with anyio.create_task_group() as outside:
-            with anyio.CancelScope(shield=True) as scope:
-                outside.start_soon(self._limit, scope)
-                async with anyio.create_task_group() as discarded:
-                    with self._running:
-                        await self._keep(discarded)
-            outside.cancel_scope.cancel()
-
-    @staticmethod
-    async def _limit(scope: anyio.CancelScope) -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            scope.deadline = anyio.current_time() + 2 * DISCONNECT_S
+        """Keep the connection until `close`, also when cancelled: what was sent before must still go out."""
+        async with anyio.create_task_group() as discarded:
+            with self._running:
+                await self._keep(discarded)
 
     async def _keep(self, discarded: TaskGroup) -> None:
         while True:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._sending.run)
+                tasks.start_soon(self.sending.run)
                 tasks.start_soon(self._subscriptions.run)
                 await self._until_lost()
                 tasks.cancel_scope.cancel()
-            client = self._client
-            self._set_down(BROKE)
-            if client is not None:
-                discarded.start_soon(discard, client)
+            discarded.start_soon(discard, self._set_down(BROKE))
             await self._reconnect()
             self.connected_s = clock.monotonic()
             self._is_up.set()
@@ -275,7 +265,7 @@ class Link:
 
     async def _until_lost(self) -> None:
         """Return when the client is lost, or the broker has not answered for too long."""
-        client, lost, sending = self._client, self._lost, self._sending
+        client, lost, sending = self._client, self._lost, self.sending
         assert client is not None
 
         def look() -> None:
@@ -298,7 +288,7 @@ class Link:
                 sending.unanswered += 1
                 echo = sending.echo()
                 if not self.measures_far:
-                    self._round_trips.measure(echo, lambda: self._client is client and not sending.unanswered)
+                    self.round_trips.measure(echo, lambda: self._client is client and not sending.unanswered)
         finally:
             timer.cancel()
         error = client.last_error
@@ -321,46 +311,39 @@ class Link:
             except (Refused, UsageError) as error:
                 log.warning("the broker does not take this connection again", error=str(error))
 
-    def _set_down(self, why: str) -> None:
+    def _set_down(self, why: str) -> Client | None:
+        """Returns the client, which is to be discarded."""
         was_up = self._is_up.is_set()
         self._is_up.clear()
-        self._client = None
+        client, self._client = self._client, None
         self._subscriptions.detach()
         self._requests.fail(why)
-        self._sending.detach()
+        self.sending.detach()
         if was_up:
             for changed in list(self._watchers):
                 changed(False)
-
-    async def _drop(self, why: str) -> None:
-        client = self._client
-        self._set_down(why)
-        if client is not None:
-            await discard(client)
+        return client
 
     async def close(self) -> None:
         """Send what is buffered, for two seconds at most, and disconnect for good."""
-        if self._finished:
+        if self.closed:
             return
         # What is crowded is sent to a frozen broker: waiting for it would take all of `DISCONNECT_S`.
-        crowded = self._sending.crowded
-        if not crowded:
+        if not self.sending.crowded:
             with anyio.move_on_after(DISCONNECT_S):
                 await self.settle()
-        self._finished = True
-        client = self._client
-        self._set_down(CLOSED)
+        self.closed = True
+        client = self._set_down(CLOSED)
         # Wakes those in `wait_up`, who then see that it is closed.
         self._is_up.set()
-        self._sending.wake()
+        self.sending.wake()
         self._running.cancel()
-        if client is not None:
-            await discard(client)
+        await discard(client)
 
     # -- what the broker says beside messages
 
     def _on_echo(self, subject: str, reply: str, headers: Headers, payload: bytes) -> None:
-        self._sending.echoed()
+        self.sending.echoed()
 
     def _on_error(self, text: str) -> None:
         found = _DENIED.search(text.lower())
@@ -368,7 +351,7 @@ class Link:
             return
         kind, subject = found.groups()
         if kind == "publish" and subject == self._echo.lower():  # its refusal is an answer, too
-            self._sending.echoed()
+            self.sending.echoed()
             return
         if text != self._denied:  # once: what is denied may be asked again and again
             self._denied = text
@@ -380,8 +363,8 @@ class Link:
             self._subscriptions.deny(subject)
 
     def _on_pace(self) -> None:
-        round_trip_s = round(self.round_trip_s, 2)
-        if self._round_trips.slow:
+        round_trip_s = round(self.round_trips.seconds, 2)
+        if self.round_trips.slow:
             log.warning("the link to the broker is slow", url=self.url, round_trip_s=round_trip_s)
         else:
             log.info("the link to the broker is no longer slow", url=self.url, round_trip_s=round_trip_s)
@@ -414,7 +397,7 @@ class Link:
 
     async def settle(self) -> None:
         """Return when the broker has acted on everything sent before; at once when disconnected."""
-        await self._sending.echo()
+        await self.sending.echo()
         await self._subscriptions.drained()
 
     # -- sending and asking
@@ -422,7 +405,7 @@ class Link:
     def post(self, subject: str, payload: bytes, *, reply: str = "", headers: Headers = NO_HEADERS) -> None:
         """Send without waiting for room in the outgoing buffer: for small control messages."""
         # Clean-up after the close still posts (a task given back, a consumer to delete), and reaches nothing.
-        if self._finished:
+        if self.closed:
             return
         size = len(payload) + size_bytes(headers)
         # Headers count, which nats-py does not see: the broker would close the connection.
@@ -433,7 +416,7 @@ class Link:
             )
         size += len(subject)
         self.traffic.sent_bytes += size
-        self._sending.add(Message(subject, payload, reply, headers), size)
+        self.sending.add(Message(subject, payload, reply, headers), size)
 
     async def send(
         self, subject: str, payload: bytes, *, reply: str = "", headers: Headers = NO_HEADERS
@@ -444,24 +427,15 @@ class Link:
             PayloadTooLarge: Headers and payload exceed ``max_payload``.
             ConnectionLost: The connection is closed for good.
         """
-        if self._finished or self._sending.full:
+        if self.closed or self.sending.full:
             await self._room()
         self.post(subject, payload, reply=reply, headers=headers)
 
     async def _room(self) -> None:
-        while not self._finished and self._sending.full:
-            await self._sending.room()
-        if self._finished:
+        while not self.closed and self.sending.full:
+            await self.sending.room()
+        if self.closed:
             raise ConnectionLost(CLOSED)
-
-    @property
-    def crowded(self) -> bool:
-        """Whether what is sent now has to wait for what was sent before."""
-        return self._sending.crowded
-
-    async def ease(self) -> None:
-        """Return when it is not crowded, in the order of the calls; also when the connection breaks."""
-        await self._sending.ease()
 
     async def ask(
         self,
@@ -482,7 +456,7 @@ class Link:
             PayloadTooLarge: As for `send`.
             Stopped: ``stop`` was used.
         """
-        if not self._is_up.is_set() or self._finished or self._sending.full:
+        if not self._is_up.is_set() or self.closed or self.sending.full:
             started_s = self._loop.time()
             with anyio.move_on_after(within_s) as scope:
                 await self.wait_up()
@@ -517,7 +491,7 @@ class Link:
 
     async def _ask_far(self) -> None:
         answered = self._loop.create_future()
-        self._round_trips.measure(answered, lambda: not answered.cancelled())
+        self.round_trips.measure(answered, lambda: not answered.cancelled())
         try:
             with suppress(DeadlineExceeded):  # it takes that long at least
                 await self.ask("$JS.API.INFO", b"", within_s=API_ANSWER_S)
@@ -532,7 +506,7 @@ class Link:
     @property
     def up(self) -> bool:
         """Whether there is a connection now."""
-        return self._is_up.is_set() and not self._finished
+        return self._is_up.is_set() and not self.closed
 
     @property
     def url(self) -> str:
@@ -541,29 +515,14 @@ class Link:
         return server.url if server is not None and self._client is not None else ""
 
     @property
-    def round_trip_s(self) -> float:
-        """How long the broker takes to answer, in seconds; 0 while that is not known."""
-        return self._round_trips.seconds
-
-    @property
     def measures_far(self) -> bool:
         """Whether the link is measured up to the broker that stores, beyond the one connected to."""
         return self._far and not self._info.jetstream
 
     @property
-    def closed(self) -> bool:
-        """Whether it is closed for good."""
-        return self._finished
-
-    @property
     def clustered(self) -> bool:
         """Whether the broker is one of several that store together."""
         return bool(self._info.cluster)
-
-    @property
-    def max_payload(self) -> int:
-        """The largest message the broker takes, headers included."""
-        return self._max_payload
 
     async def wait_up(self) -> None:
         """Wait for the connection.
@@ -572,7 +531,7 @@ class Link:
             ConnectionLost: The connection is closed for good.
         """
         await self._is_up.wait()
-        if self._finished:
+        if self.closed:
             raise ConnectionLost(CLOSED)
 
     def watch(self, changed: Callable[[bool], None]) -> Callable[[], None]:

@@ -43,13 +43,10 @@ FETCHES = 8
 class NatsBus:
     """A `gym_runtime.bus.interface.Bus` over one connection; made by `connect`."""
 
-    def __init__(
-        self, link: Link, names: Names, replicas: int | None, tasks: TaskGroup, *, patient: bool = False
-    ) -> None:
-        self._link = link
-        self._names = names
-        self._streams = Streams(link, names, replicas, patient=patient)
-        self._blobs = Blobs(link, self._streams)
+    def __init__(self, link: Link, streams: Streams, tasks: TaskGroup) -> None:
+        self._link, self._streams = link, streams
+        self._names = streams.names
+        self._blobs = Blobs(link, streams)
         self._inline = Inline()
         self._tasks = tasks
         # `fast_acquire`: no turn of the event loop is spent where a place is free.
@@ -68,7 +65,7 @@ class NatsBus:
     @property
     def round_trip_s(self) -> float:
         """How long pings to the broker take, in seconds; 0 while that is not known."""
-        return self._link.round_trip_s
+        return self._link.round_trips.seconds
 
     @property
     def connected_s(self) -> float:
@@ -76,7 +73,7 @@ class NatsBus:
 
     @property
     def crowded(self) -> bool:
-        return self._link.crowded
+        return self._link.sending.crowded
 
     @property
     def refused(self) -> str:
@@ -87,7 +84,7 @@ class NatsBus:
 
     async def ease(self, deadline_s: float) -> None:
         with anyio.move_on_after(deadline_s - clock.monotonic()):
-            await self._link.ease()
+            await self._link.sending.ease()
 
     async def request(
         self,
@@ -283,10 +280,6 @@ class NatsBus:
     async def counts(self, pattern: str) -> dict[str, int]:
         return await self._streams.counts(pattern)
 
-    async def open(self, *, create: bool = True, needed: bool = False) -> None:
-        """Create the streams that are missing, as `connect` does; see `StreamSetup.open`."""
-        await self._streams.setup.open(create=create, needed=needed)
-
     async def aclose(self) -> None:
         await self._link.close()
 
@@ -349,10 +342,10 @@ async def connect(
         try:
             if far:
                 tasks.start_soon(link.measure_far)
-            bus = NatsBus(link, names, replicas, tasks, patient=role != "client")
+            streams = Streams(link, names, replicas, patient=role != "client")
             # At a secured broker only clients may create streams.
-            await bus.open(create=role == "client", needed=streams_needed)
-            yield bus
+            await streams.setup.open(create=role == "client", needed=streams_needed)
+            yield NatsBus(link, streams, tasks)
         except Exception as error:  # noqa: BLE001 not handled: raised below, outside the task group
             failure = error
         finally:

@@ -262,7 +262,7 @@ class Puller:
             self._look()
 
     def _look(self) -> None:
-        self._slots.fit(self._link.round_trip_s)
+        self._slots.fit(self._link.round_trips.seconds)
         self._feed("ticked")
 
     async def _keep_alive(self) -> None:

@@ -14,7 +14,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from os import urandom
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -31,10 +31,8 @@ from gym_runtime.timing import EXACT_S, OVERDUE_S
 log = logger()
 
 
-class Listener(Protocol):
-    """Takes one message of a subscription: subject, reply subject, headers, payload. Never blocks."""
-
-    def __call__(self, subject: str, reply: str, headers: Headers, payload: bytes, /) -> None: ...
+Listener = Callable[[str, str, Headers, bytes], None]
+"""Takes one message of a subscription: subject, reply subject, headers, payload. Never blocks."""
 
 
 class Traffic:

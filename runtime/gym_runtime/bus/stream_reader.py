@@ -39,8 +39,6 @@ BATCH_BYTES = 4 * 1024 * 1024
 SILENCE = 2.5
 GAPS = 16
 """If more messages than this are deleted while it reads, as by a purge, it reads with a new consumer."""
-DISTURBED = 5
-"""After so many of these, the result so far is taken as complete."""
 NS = 10**9
 
 
@@ -83,26 +81,25 @@ class Reader:
         If a subject's message is replaced during the read, the newer one counts. The broker then reports that
         it has nothing, although messages are pending: it continues after the gap when it is asked again.
         """
-        disturbed = 0
         while True:
             self._buffer.clear()
             await self._open({"deliver_policy": "last_per_subject"})
             found: dict[str, Kept] = {}
             gaps = 0
-            while self._pending and not self._stale and gaps <= GAPS:
+            while self._pending and not self._stale:
                 if self._left == 0:
                     self._ask({"no_wait": True})
                 await self._wait()
                 # Messages are pending and the broker says that it has none: a gap (see above).
                 gaps += self._drained
+                self._stale |= gaps > GAPS
                 self._drained = False
                 for kept in self._buffer:
                     # A dict keeps the place of a replaced key; the newer message must move to the end.
                     found.pop(kept.subject, None)
                     found[kept.subject] = kept
                 self._buffer.clear()
-            disturbed += gaps > GAPS
-            if not self._stale and (gaps <= GAPS or disturbed == DISTURBED):
+            if not self._stale:
                 return list(found.values())
 
     async def _open(self, policy: dict[str, Any]) -> None:

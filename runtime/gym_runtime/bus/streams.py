@@ -39,8 +39,6 @@ STORE_PAUSES = Pauses(1.0, 8.0)
 RESTORED_AGAIN_S, REFUSED_AGAIN_S = 1.0, 10.0
 """How long all requests of a process leave missing streams alone after one has tried to create them; the
 second, after the broker has refused it. Hundreds that wait would ask hundreds of times a second."""
-CREATED_S = 2.0
-"""How long a stream is tried that the broker fails to store."""
 STORE_ANSWER_S = 10.0
 """How long one try to store waits for the broker's answer. A repeated try is recognised by its id."""
 DUPLICATE_WINDOW_S = 75
@@ -53,7 +51,6 @@ OURS = "Gym-Id"
 ALREADY_STORED = {10071, 10164}
 # These are values of `err_code`, as nats-server lists them in its errors.json.
 STREAM_NAME_IN_USE = 10058
-STREAM_STORE_FAILED = 10049
 NO_CONSUMER = 10014
 NO_STREAM = 10059
 NOT_CLUSTERED = 10074
@@ -155,12 +152,12 @@ class StreamSetup:
     async def _ensure(self, kind: str) -> None:
         wanted = definition(self._names, kind, self._replicas or (3 if self._link.clustered else 1))
         name = wanted["name"]
-        info = await self._created(name, wanted)
+        info = await self._once(f"STREAM.CREATE.{name}", wanted)
         # Only our default is lowered, never a number that the operator gave.
         if info.error is not None and info.err_code in NO_PEERS and self._replicas is None:
             if info.err_code != NOT_CLUSTERED:  # a single broker with sites has a cluster's name, too
                 log.warning("a stream is stored once only", stream=name, reason=info.error.description)
-            info = await self._created(name, definition(self._names, kind, 1))
+            info = await self._once(f"STREAM.CREATE.{name}", definition(self._names, kind, 1))
         if info.error is None:
             return
         if info.err_code in JETSTREAM_OFF:
@@ -178,15 +175,6 @@ class StreamSetup:
                 f"the stream {name} exists with other settings and cannot be changed to {wrong} "
                 f"({updated.error.description}): delete it, or use another prefix"
             )
-
-    async def _created(self, name: str, wanted: dict[str, Any]) -> Answer:
-        backoff, give_up_s = Backoff(PAUSES), time.monotonic() + CREATED_S
-        while True:
-            info = await self._once(f"STREAM.CREATE.{name}", wanted)
-            # A stream that was just deleted still occupies its directory.
-            if info.err_code != STREAM_STORE_FAILED or time.monotonic() > give_up_s:
-                return info
-            await backoff.wait()
 
     async def _once(self, verb: str, body: dict[str, Any] | None = None) -> Answer:
         payload = b"" if body is None else msgspec.json.encode(body)

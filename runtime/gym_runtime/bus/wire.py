@@ -45,11 +45,6 @@ def run_of(subject: str) -> str:
     return tokens[at] if 0 < at < len(tokens) else ""
 
 
-_REPEATED = ("model.", "resource.")
-"""The prefixes of request subjects: few, and used several times for each rollout."""
-KNOWN = 4096
-
-
 class Names:
     """The translation for one prefix."""
 
@@ -61,7 +56,6 @@ class Names:
             )
         self._root = f"{prefix}."
         self._length = len(self._root)
-        self._known: dict[str, str] = {}
         self._store = _NOT_IN_NAMES.sub("_", prefix)
 
     def subject(self, subject: str) -> str:
@@ -70,19 +64,12 @@ class Names:
         Raises:
             UsageError: It has empty tokens, wildcards or white space, or is too long.
         """
-        known = self._known.get(subject)
-        if known is not None:
-            return known
         # A subject from a message could otherwise end the line and begin another command.
         if not _SUBJECT.fullmatch(subject) or len(subject) > MAX_SUBJECT_BYTES:
             raise UsageError(
                 f"subject {subject[:200]!r}: tokens without spaces, '*' or '>', separated by '.'"
             )
-        whole = subject if subject.startswith(_INBOX) else self._root + subject
-        # Subjects with ids come once each and would fill the table.
-        if subject.startswith(_REPEATED) and len(self._known) < KNOWN:
-            self._known[subject] = whole
-        return whole
+        return subject if subject.startswith(_INBOX) else self._root + subject
 
     def pattern(self, pattern: str) -> str:
         """A subject or pattern as the wire has it.

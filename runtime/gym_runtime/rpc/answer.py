@@ -8,7 +8,7 @@ not send it again. A request whose deadline has passed is not executed. ``abort.
 is executed apart from the others (`gym_runtime.rpc.quarantine`).
 
 A caller in the same process calls the service (`Service.call`) instead of sending it a message
-(`gym_runtime.rpc.near`).
+(`gym_runtime.rpc.ask`).
 """
 
 from __future__ import annotations

@@ -8,11 +8,18 @@ its workers is found and no longer sent (`gym_runtime.rpc.quarantine`).
 
 A request has no answer if its worker has ended, or does not know of it (`gym_runtime.rpc.lost`). It is
 aborted when its caller is cancelled.
+
+A worker that lives in this process is called (`gym_runtime.rpc.answer.Service.call`): that costs no message,
+no encoding and no choice of a worker. The deadline of such a call is that of the caller's scope: of the
+rollout's attempts, or of a question to a role. Four kinds of calls go over the bus although a worker of this
+process could execute them: the worker is full or draining; another worker has the session or the
+conversation; a call of the same rollout may have ended a worker, so that the router has to find out which
+call it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,12 +37,13 @@ from gym_runtime.errors import (
     SessionLost,
     from_fault,
 )
-from gym_runtime.logs import logger
 from gym_runtime.messages.calls import CloseSession, Request, RpcReply, decode_reply, encode_request
 from gym_runtime.messages.names import token
 from gym_runtime.messages.responses import NULL
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.rpc.actors import RoutedReply
+from gym_runtime.rpc.answer import Service
+from gym_runtime.rpc.closings import Closings
 from gym_runtime.rpc.lost import InFlightRequest, LostAnswers, Pace
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED, quarantined
@@ -50,26 +58,18 @@ seconds, a model server restarts within half a minute."""
 SESSION_GRACE_S = 1.0
 """How long a call to a session waits for a worker that the broker does not know: after a restart of the
 broker a worker may connect shortly after its callers."""
-CLOSED_TOGETHER_S = 0.02
-"""Sessions that end within this time are closed with one message. A message for each of them would cost a
-resource worker a fifth more CPU time per rollout."""
-CLOSED_AT_ONCE = 256
-"""The most sessions in one such message."""
-SESSION_CLOSED_S = 60.0
-"""How long such a message is valid."""
-CLOSED_LAST_S = 2.0
-"""How long a stopping router may take to send the last such messages."""
 
 _PAUSES = Pauses(*RETRY_PAUSE_S)
 
 
 class Router:
-    """Requests to pools of workers over one bus: `gym_runtime.rpc.actors.Actors`.
+    """Requests to pools of workers: `gym_runtime.rpc.actors.Actors`.
 
     Args:
         kinds: the kinds of workers that it asks; empty for all.
         own: the worker id of the agent worker that asks; empty for another caller.
         watches: it takes a share of the watch over the members (`gym_runtime.rpc.watch`).
+        services: those of the workers that live in this process.
 
     Attributes:
         members: the members that are alive.
@@ -79,18 +79,20 @@ class Router:
         meter: the counters of the asking worker.
     """
 
-    def __init__(self, bus: Bus, *kinds: str, own: str = "", watches: bool = True) -> None:
+    def __init__(
+        self, bus: Bus, *kinds: str, own: str = "", watches: bool = True, services: Sequence[Service] = ()
+    ) -> None:
         self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
         self.waiting: dict[InFlightRequest, None] = {}
         self.paces: dict[tuple[str, str], Pace] = {}
         self.meter = Meter()
         self._bus = bus
-        self._explained: set[str] = set()
+        self._services = {(service.kind, pool): service for service in services for pool in service.pools}
         self._lost = LostAnswers(bus, self.waiting)
         self._closings = Closings(bus, self.views)
 
-    def over(self, hop: InFlightRequest, *, answered: bool) -> None:
+    def _over(self, hop: InFlightRequest, *, answered: bool) -> None:
         """A request no longer waits."""
         del self.waiting[hop]
         if answered:
@@ -123,6 +125,11 @@ class Router:
             GymError: the worker's own fault, or the last transport error once the budget or
                 ``NO_WORKER_GRACE_S`` without any worker is used up, or `DeadlineExceeded`.
         """
+        service = self._called(kind, pool, prefer, budget)
+        if service is not None:
+            if asked is not None:
+                asked.add(service.worker)
+            return await self._call(service, pool, request, budget)
         view = self.views[kind]
         backoff = Backoff(_PAUSES)
         avoid: set[str] = set()
@@ -182,6 +189,9 @@ class Router:
             SessionLost: that worker is gone.
             GymError: as `ask`.
         """
+        service = self._called("resource", pool, worker, budget)
+        if service is not None:
+            return await self._call(service, pool, request, budget)
         view = self.views["resource"]
         backoff = Backoff(_PAUSES)
         missing_since: float | None = None
@@ -208,7 +218,11 @@ class Router:
 
     async def close_session(self, pool: str, worker: str, session: str) -> None:
         """Tell a worker that a session is over, without waiting for an answer."""
-        await self._closings.add(pool, worker, session)
+        service = self._services.get(("resource", pool))
+        if service is not None and worker == service.worker and service.serving:
+            service.post(pool, Request(body=CloseSession(session=session)))
+        else:
+            await self._closings.add(pool, worker, session)
 
     def weight_versions(self, pool: str) -> list[str]:
         """The versions of the weights that a model's workers have announced; empty texts for unknown ones."""
@@ -224,6 +238,31 @@ class Router:
         while self.held(pool):
             await self.views["model"].change().wait()
 
+    # -- one call to a worker of this process -------------------------------------------------------------
+
+    def _called(self, kind: str, pool: str, worker: str, budget: RetryBudget) -> Service | None:
+        """The service of this process that takes a call, to ``worker`` if one is named."""
+        service = self._services.get((kind, pool))
+        if service is None or worker not in ("", service.worker) or budget.suspects or not service.free:
+            return None
+        return service
+
+    async def _call(
+        self, service: Service, pool: str, request: Request[Any], budget: RetryBudget
+    ) -> RoutedReply:
+        hop = InFlightRequest(service.kind, pool, service.worker, "")  # its answer cannot be lost
+        self.waiting[hop] = None
+        budget.waited_for, answered = None, False
+        try:
+            reply = await service.call(pool, request, max(0, budget.left))
+            answered = True
+        except anyio.get_cancelled_exc_class():
+            budget.note_wait(hop)
+            raise
+        finally:
+            self._over(hop, answered=answered)
+        return _taken(reply, budget)
+
     # -- one request to one worker ------------------------------------------------------------------------
 
     async def _ask_worker(
@@ -234,13 +273,12 @@ class Router:
             await self._bus.ease(request.deadline_s)
         deaths = 0
         if budget.suspects:
-            budget.explain(self._explained)
             deaths = budget.deaths_of(_call_name(view.kind, request))
         if deaths >= ALONE_AT:
             await self._find_place(view, pool, worker, request, deaths)
         if view.is_gone(worker):
-            # It may still take messages and answer none, if only its watchdog can end it. The call would wait
-            # for that, and would count as one that the worker died of.
+            # It may still take messages and answer none, if it is frozen. The call would wait for its end,
+            # and count as one that the worker died of.
             raise NoWorker(f"{view.kind} '{pool}' (worker {worker}) is gone")
         sent = msgspec.structs.replace(request, retries=max(0, budget.left), deaths=deaths)
         headers = tracing.headers()
@@ -250,9 +288,7 @@ class Router:
         try:
             data = await self._exchange(view, hop, sent, headers)
         except anyio.get_cancelled_exc_class():
-            # If the rollout's deadline has cancelled it, its error names what it waited for longest.
-            if budget.waited_for is None or hop.since_s < budget.waited_for.since_s:
-                budget.waited_for = hop
+            budget.note_wait(hop)
             await self._abort(worker, request)
             raise
         except DeadlineExceeded:
@@ -263,7 +299,7 @@ class Router:
             ) from None
         finally:
             # Whatever ended the waiting, the router no longer asks workers about this request.
-            self.over(hop, answered=data is not None)
+            self._over(hop, answered=data is not None)
         if data is None:
             raise await self._unanswered(view, hop, budget, sent)
         reply = decode_reply(data)
@@ -271,12 +307,7 @@ class Router:
         if budget.suspects and (reply.fault is None or not reply.fault.retryable):
             budget.answered(_call_name(view.kind, request))
         view.report(reply.worker, reply.load)
-        budget.take(reply.retries)
-        budget.note_role_use(reply.role_use)
-        # After the counting above: a failed call, too, has taken retries and asked roles.
-        if reply.fault is not None:
-            raise from_fault(reply.fault)
-        return RoutedReply(reply.body, reply.worker)
+        return _taken(reply, budget)
 
     async def _find_place(
         self, view: WorkerRegistry, pool: str, worker: str, request: Request[Any], deaths: int
@@ -376,7 +407,6 @@ class Router:
             suspect = deaths >= MAX_DEATHS and request.deaths >= ALONE_AT
             spared = deaths < MAX_KILLED and suspect and await _killed(view, hop.worker, request.deadline_s)
             if suspect and not spared:
-                self._explained.update(budget.dead)
                 return quarantined(hop.kind, hop.pool, deaths)
         return NoWorker(f"{hop.name} is gone")
 
@@ -400,6 +430,15 @@ async def _killed(view: WorkerRegistry, worker: str, deadline_s: float) -> bool:
     return False
 
 
+def _taken(reply: RpcReply, budget: RetryBudget) -> RoutedReply:
+    """What an answer costs the rollout is counted, also that of a failed call; then it counts."""
+    budget.take(reply.retries)
+    budget.note_role_use(reply.role_use)
+    if reply.fault is not None:
+        raise from_fault(reply.fault)
+    return RoutedReply(reply.body, reply.worker)
+
+
 def _call_name(kind: str, request: Request[Any]) -> str:
     """The name of a call within its rollout; the same in every attempt."""
     return f"{kind}.{request.key.rpartition('.')[2]}"
@@ -415,59 +454,3 @@ async def _pause(backoff: Backoff, deadline_s: float, error: GymError) -> None:
     if clock.monotonic() + wait_s >= deadline_s:
         raise DeadlineExceeded(f"the deadline passed while retrying: {error.message}", stage=error.stage)
     await anyio.sleep(wait_s)
-
-
-class Closings:
-    """Tells workers which sessions are over; ``views`` lists the workers."""
-
-    def __init__(self, bus: Bus, views: Mapping[str, WorkerRegistry]) -> None:
-        self._bus = bus
-        self._views = views
-        self._waiting: dict[tuple[str, str], list[str]] = {}
-        self._some = anyio.Event()
-        self._running = False
-
-    async def run(self) -> None:
-        """Send until cancelled, then send the waiting messages at once."""
-        self._running = True
-        try:
-            while True:
-                await self._some.wait()
-                await anyio.sleep(CLOSED_TOGETHER_S)
-                await self._send()
-        finally:
-            self._running = False
-            with anyio.move_on_after(CLOSED_LAST_S, shield=True):
-                await self._send()
-
-    async def add(self, environment: str, worker: str, session: str) -> None:
-        heartbeat = self._views["resource"].get(worker)
-        if not self._running or heartbeat is None or not heartbeat.closes_many:
-            return await self._tell(environment, worker, [session])
-        waiting = self._waiting.setdefault((environment, worker), [])
-        waiting.append(session)
-        self._some.set()
-        return None
-
-    async def _send(self) -> None:
-        self._some = anyio.Event()
-        for place, sessions in list(self._waiting.items()):
-            while told := sessions[:CLOSED_AT_ONCE]:
-                try:
-                    await self._tell(*place, told)
-                except GymError as error:
-                    logger().info(
-                        "sessions were not closed; their time limit will close them", error=str(error)
-                    )
-                # Removed only now: if sending was cancelled, the sessions are sent again.
-                del sessions[: len(told)]
-            del self._waiting[place]
-
-    async def _tell(self, environment: str, worker: str, sessions: list[str]) -> None:
-        first, *more = sessions
-        request = Request(
-            body=CloseSession(session=first, more=more),
-            deadline_s=clock.monotonic() + SESSION_CLOSED_S,  # not the rollouts', which may have passed
-        )
-        subject = f"resource.{token(environment, 'environment')}.{token(worker, 'worker')}"
-        await self._bus.publish(subject, encode_request(request))

@@ -37,8 +37,6 @@ IN_FLIGHT_MISSES = 2
 """After so many looks in a row at which the worker did not know the request, its answer is lost. Two, because
 an answer may be on its way during the first."""
 
-KEYS_AT_ONCE = 1000
-
 encode_keys = msgspec.json.Encoder().encode
 decode_keys = msgspec.json.Decoder(list[str]).decode
 
@@ -146,22 +144,16 @@ class LostAnswers:
 
     async def _unknown(self, worker: str, keys: list[str]) -> set[str] | None:
         """The keys that a worker does not know; None if it did not answer."""
-        unknown: set[str] = set()
-        # In portions, so that a question is small enough to travel inline.
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            body = encode_keys(keys[start : start + KEYS_AT_ONCE])
-            deadline_s = clock.monotonic() + IN_FLIGHT_ANSWER_S
-            try:
-                answer = await self._bus.request(
-                    f"holds.{token(worker, 'worker')}", body, deadline_s=deadline_s
-                )
-            except NoWorker:
-                # The worker is gone, or is reconnecting; then it answers at the next look.
-                return set(keys)
-            except GymError:
-                return None
-            unknown.update(decode_keys(answer))
-        return unknown
+        deadline_s = clock.monotonic() + IN_FLIGHT_ANSWER_S
+        try:
+            subject = f"holds.{token(worker, 'worker')}"
+            answer = await self._bus.request(subject, encode_keys(keys), deadline_s=deadline_s)
+            return set(decode_keys(answer))
+        except NoWorker:
+            # The worker is gone, or is reconnecting; then it answers at the next look.
+            return set(keys)
+        except GymError:
+            return None
 
 
 STALL_S = 60.0

@@ -123,11 +123,7 @@ encode_heartbeat = msgspec.json.Encoder().encode
 decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 
 
-def _name(heartbeat: Heartbeat) -> str:
-    return heartbeat.name
-
-
-HEARTBEATS = Stored(decode_heartbeat, _name)
+HEARTBEATS = Stored(decode_heartbeat, lambda heartbeat: heartbeat.name)
 """Decodes messages on ``join.<name>`` and ``gone.<name>``, and answers to ``alive.<name>``."""
 
 

@@ -28,10 +28,9 @@ lost  a call to a model or an environment    a rollout at an agent worker begins
 *A call* is cleared by its answer; `RetryBudget` counts the workers lost with it. Before the router sends a
 call that must be alone, it asks the worker for a place (`Request.place`), and gets `Busy` until the place is
 free. The end of a worker counts only for a call that has its place, so a waiting call is not suspected for
-what others do. When a cause is found, the workers that it ended no longer count for the other calls of the
-same router (`RetryBudget.explain`). A call that ends every worker costs three workers, or one more beside
-other causes. Any other call is answered in the end, however many causes there are: it fails only if workers
-that execute it alone are ended from outside, four in a row after two others.
+what others do. A call that ends every worker costs three workers, or one more beside other causes. Any other
+call is answered in the end, however many causes there are: it fails only if workers that execute it alone are
+ended from outside, four in a row after two others.
 
 *A rollout* is cleared by a turn that it stores, up to `rollout.account.CLEARED_AT_MOST` times; from then on
 it keeps its place to its end, and a turn clears it only of workers that were ended from outside, up to

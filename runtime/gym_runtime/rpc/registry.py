@@ -41,15 +41,21 @@ def _nothing() -> None:
     pass
 
 
-def _none(_: list[str]) -> list[str]:
-    return []
-
-
 def _remember(workers: dict[str, None], worker: str) -> None:
     workers[worker] = None
     if len(workers) > REMEMBERED:
         # A dict keeps the order of insertion, so the first key is the oldest.
         del workers[next(iter(workers))]
+
+
+class Place(NamedTuple):
+    """A caller's place among the callers that do the same work."""
+
+    rank: int
+    callers: int
+
+
+ALONE = Place(0, 1)
 
 
 class WorkerRegistry:
@@ -69,7 +75,7 @@ class WorkerRegistry:
         self._alive: dict[str, Heartbeat] = {}
         self._pools: dict[str, list[str]] | None = None
         self._near: dict[str, list[str]] = {}
-        self._share: Callable[[list[str]], list[str]] = _none
+        self._place = ALONE
         self._loads: dict[str, tuple[float, float]] = {}
         self._in_flight: dict[str, dict[Stop, None]] = {}
         self._drained: dict[str, None] = {}
@@ -184,12 +190,12 @@ class WorkerRegistry:
     def _near_ones(self, pool: str, candidates: list[str]) -> list[str]:
         near = self._near.get(pool)
         if near is None:
-            near = self._near[pool] = self._share(candidates)
+            near = self._near[pool] = share(candidates, self._place)
         return near
 
-    def prefer(self, share: Callable[[list[str]], list[str]]) -> None:
-        """Ask a share of each pool's workers first; ``share`` selects it, as the function `share` does."""
-        self._share, self._near = share, {}
+    def take_place(self, place: Place) -> None:
+        """Ask the share of each pool's workers first that falls to this place among the callers."""
+        self._place, self._near = place, {}
 
     def workers(self, pool: str) -> list[str]:
         """The workers of a pool that take new work."""
@@ -256,16 +262,6 @@ class WorkerRegistry:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         self._on_change()
-
-
-class Place(NamedTuple):
-    """A caller's place among the callers that do the same work."""
-
-    rank: int
-    callers: int
-
-
-ALONE = Place(0, 1)
 
 
 def place_among(callers: Iterable[Heartbeat], own: str) -> Place:

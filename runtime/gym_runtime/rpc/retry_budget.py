@@ -9,7 +9,7 @@ the cause, and `rpc.quarantine` describes how that is found out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from gym_runtime import clock
 from gym_runtime.errors import GymError
@@ -68,6 +68,11 @@ class RetryBudget:
             if role not in self.role_use or one.calls >= self.role_use[role].calls:
                 self.role_use[role] = one
 
+    def note_wait(self, hop: InFlightRequest) -> None:
+        """A request was cancelled. An error of the rollout's deadline names the one that waited longest."""
+        if self.waited_for is None or hop.since_s < self.waited_for.since_s:
+            self.waited_for = hop
+
     def lose(self, error: GymError) -> None:
         """Count a session that was lost, not by the rollout's fault.
 
@@ -99,11 +104,6 @@ class RetryBudget:
     def deaths_of(self, call: str) -> int:
         """How many workers in a row ended while they executed this call."""
         return len(self.dead) if self._suspected and call in self._suspected else 0
-
-    def explain(self, workers: Collection[str]) -> None:
-        """Another call ended these workers. If all counted deaths are among them, only the first remains."""
-        if len(self.dead) > 1 and all(worker in workers for worker in self.dead):
-            self.dead = self.dead[:1]
 
     def answered(self, call: str) -> None:
         """A call was answered, so it did not end its worker."""

@@ -31,7 +31,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.members import HEARTBEATS, Heartbeat, decode_heartbeat, listed
-from gym_runtime.rpc.registry import WorkerRegistry, place_among, share
+from gym_runtime.rpc.registry import WorkerRegistry, place_among
 from gym_runtime.timing import (
     CLIENT_ASKED_S,
     CLIENT_MISSES,
@@ -60,12 +60,6 @@ def _interval_s(member: str) -> float:
     return CLIENT_ASKED_S if member.startswith("client.") else MEMBER_ASKED_S
 
 
-class _Due(msgspec.Struct):
-    """When a member is asked next; infinite while it is being asked."""
-
-    due_s: float
-
-
 class Members:
     """One follower's list, and its share of the watch.
 
@@ -85,7 +79,8 @@ class Members:
         # A follower that is not announced is in its own ring only: it watches beside the real watcher.
         self._own = f"agent.{own}" if own else f"follower.{random.getrandbits(64):x}"
         self._bus = bus
-        self._schedule: dict[str, _Due] = {}
+        # When each member is asked next; infinite while it is being asked.
+        self._schedule: dict[str, float] = {}
         self._moved = True
         self._wake = anyio.Event()
         self._called = False
@@ -216,14 +211,13 @@ class Members:
                     self._assign()
                 now_s = anyio.current_time()
                 next_s = now_s + MEMBER_ASKED_S
-                for name, one in self._schedule.items():
-                    if one.due_s <= now_s:
-                        # So that the next look does not ask the member a second time.
-                        one.due_s = math.inf
-                        tasks.start_soon(self._ask, name, one, now_s)
+                for name, due_s in self._schedule.items():
+                    if due_s <= now_s:
+                        self._schedule[name] = math.inf
+                        tasks.start_soon(self._ask, name, now_s)
                         next_s = min(next_s, now_s + _interval_s(name))
                     else:
-                        next_s = min(next_s, one.due_s)
+                        next_s = min(next_s, due_s)
                 with anyio.move_on_after(max(MEMBER_TICK_S, next_s - now_s)):
                     await self._wake.wait()
                     await anyio.sleep(MEMBER_TICK_S)
@@ -235,22 +229,22 @@ class Members:
         place = place_among(agents, self._own)
         now_s = anyio.current_time()
         groups = 1 + sum(len(view.alive()) for view in self.views.values()) // ASKED_TOGETHER
-        schedule: dict[str, _Due] = {}
+        schedule: dict[str, float] = {}
         for kind, view in self.views.items():
-            view.prefer(lambda workers: share(workers, place))
+            view.take_place(place)
             for heartbeat in view.alive():
                 name = heartbeat.name
                 if self._watches and watcher(ring, name) == self._own:
                     # A group of them is asked at the same moment, the groups one after the other.
                     group = len(schedule) // ASKED_TOGETHER / groups
                     # Members that were ours keep their time, and an open question stays one.
-                    schedule[name] = self._schedule.get(name) or _Due(now_s + group * _interval_s(name))
+                    schedule[name] = self._schedule.get(name, now_s + group * _interval_s(name))
             for worker in view.missing:
                 name = f"{kind}.{worker}"
-                schedule[name] = self._schedule.get(name) or _Due(now_s)
+                schedule[name] = self._schedule.get(name, now_s)
         self._schedule = schedule
 
-    async def _ask(self, name: str, one: _Due, began_s: float) -> None:
+    async def _ask(self, name: str, began_s: float) -> None:
         """Ask one member until it answers or is declared lost."""
         client = name.startswith("client.")
         limit = CLIENT_MISSES if client else MEMBER_MISSES
@@ -287,7 +281,8 @@ class Members:
             if self._watches:
                 with suppress(GymError):
                     await self._bus.publish(f"gone.{name}", b"")
-        one.due_s = max(anyio.current_time(), began_s + _interval_s(name))
+        if name in self._schedule:
+            self._schedule[name] = max(anyio.current_time(), began_s + _interval_s(name))
 
     def _lists(self, name: str) -> bool:
         kind, _, worker = name.partition(".")

@@ -1,6 +1,6 @@
 """Which workers share a process, with ``--hosted``: an agent worker hosts what may run beside it.
 
-A call between actors of one process needs no message (`gym_runtime.rpc.near`). But they also share an event
+A call between actors of one process needs no message (`gym_runtime.rpc.ask`). But they also share an event
 loop, an interpreter and an end. So these live in their own processes in this layout, too:
 
 - environments whose verification is isolated, or that bring packages, files, services or programs: they

@@ -31,7 +31,6 @@ import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -48,20 +47,16 @@ ROOM_BYTES = 1024 * 1024
 """A restart must gain at least this."""
 
 
-class _Health(msgspec.Struct):
-    error: str = ""
-
-
 class _Limits(msgspec.Struct):
     max_storage: int = 0
 
 
-class _Storage(msgspec.Struct):
+class _Statistics(msgspec.Struct):
+    """What both addresses say; each fills the fields that it is about."""
+
+    error: str = ""
     storage: int = 0
     config: _Limits = msgspec.field(default_factory=_Limits)
-
-
-T = TypeVar("T", _Health, _Storage)
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -83,7 +78,7 @@ class Refusal(msgspec.Struct, frozen=True):
 def refusal(monitor: str) -> Refusal | None:
     """Ask a server at its monitoring address, ``HOST:PORT``; None if it stores, or does not say."""
     try:
-        health, held = _ask(monitor, "/healthz", _Health), _ask(monitor, "/jsz", _Storage)
+        health, held = _ask(monitor, "/healthz"), _ask(monitor, "/jsz")
     # A server that starts or ends, or is too busy to answer, is asked again. The port may be -1: any.
     except (OSError, OverflowError, http.client.HTTPException, *UNREADABLE):
         return None
@@ -96,11 +91,11 @@ def refusal(monitor: str) -> Refusal | None:
     return None
 
 
-def _ask(monitor: str, path: str, kind: type[T]) -> T:
+def _ask(monitor: str, path: str) -> _Statistics:
     connection = http.client.HTTPConnection(monitor, timeout=STORE_LOOK_ANSWER_S)
     try:
         connection.request("GET", path)
-        return msgspec.json.decode(connection.getresponse().read(), type=kind)
+        return msgspec.json.decode(connection.getresponse().read(), type=_Statistics)
     finally:
         connection.close()
 
@@ -202,11 +197,7 @@ class Broker:
         Raises:
             BrokerError: as `begin`; or it does not start, with the end of its log.
         """
-        ended = self._process is None or self._process.poll() is not None
-        if self.url and not ended:
-            return self.url
-        # A broker that ended while it started is not restarted: its log says why it ended.
-        if self._process is None or (self.url and ended):
+        if self._process is None:
             self.begin()
         ports = self._wait_for_ports()
         address = urlsplit(ports.nats[0])
@@ -231,6 +222,7 @@ class Broker:
             BrokerError: as `start`; also when another process has taken the port.
         """
         self.stop()
+        self.begin()
         return self.start()
 
     def stop(self) -> None:

@@ -34,7 +34,6 @@ from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.lost import Stalls
-from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.quarantine import FIRST, Before, RolloutPlace
 from gym_runtime.timing import GIVE_BACK_S
 from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Move, Verdict
@@ -75,8 +74,7 @@ class AgentWorker:
         self._bus = bus
         self._pull = partial(bus.pull, slots=Slots(slots), handle=self._handle)
         self._agents = dict(agents)
-        self._router = Router(bus, own=worker)
-        self._actors = Near(self._router, near)
+        self._router = Router(bus, own=worker, services=near)
         self.meter = self._router.meter
         self._stalls = Stalls(self._router.waiting, self._router.paces)
         self._fates = Fates()
@@ -174,7 +172,7 @@ class AgentWorker:
         try:
             agent = self._agents[task.agent]
             await self._run(
-                Fate(task, delivery, agent, self._bus, self._actors, worker=self.worker, queued_s=queued_s)
+                Fate(task, delivery, agent, self._bus, self._router, worker=self.worker, queued_s=queued_s)
             )
         finally:
             self.in_use -= 1

@@ -37,7 +37,6 @@ from gym_runtime.plugins import load_plugin, plugins
 from gym_runtime.rollout.role_calls import RoleCalls, RoleLimits
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.role_ledger import RoleLedger, ask_role
@@ -93,8 +92,7 @@ class ResourceWorker:
         self._bus = bus
         self._environments = dict(environments)
         self._worker = worker
-        self._router = Router(bus, "model", watches=False)
-        self._actors = Near(self._router, near)
+        self._router = Router(bus, "model", watches=False, services=near)
         self._limits: RoleLimits = {}
         self.service = Service(
             bus,
@@ -239,7 +237,7 @@ class ResourceWorker:
         if not environment.resource.roles:
             return None
         return RoleCalls(
-            self._actors,
+            self._router,
             self._limits,
             self._bus,
             environment=environment.name,

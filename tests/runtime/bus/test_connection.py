@@ -170,17 +170,3 @@ async def test_a_creds_file(start_server: StartServer, tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match="refuses the credentials"):
         async with linked(url, credentials=creds):
             pass
-
-
-async def test_a_link_that_is_cancelled_and_never_closed_ends_all_the_same(
-    broker_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(links, "DISCONNECT_S", 0.1)
-    link = Link(identity.parse(broker_url))
-    await link.dial()
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(link.run)
-            await anyio.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
-    await link.close()

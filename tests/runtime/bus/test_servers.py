@@ -37,16 +37,6 @@ def test_the_server_just_lost_comes_after_the_others_and_failures_count_more() -
     assert other.failures == 0
 
 
-def test_a_server_that_is_leaving_comes_last_until_it_is_connected_to_again() -> None:
-    servers = Servers(["nats://a", "nats://b"])
-    leaving = first_of(servers)
-    servers.learn([], leaving=True)
-    servers.current = None
-    assert all(servers.next() is not leaving for _ in range(20))
-    servers.connected(leaving)
-    assert not leaving.leaving
-
-
 def test_the_cluster_is_learnt_and_those_who_left_it_are_forgotten_but_not_the_named() -> None:
     servers = Servers(["nats://a:1", "nats://b:2"])
     first_of(servers)

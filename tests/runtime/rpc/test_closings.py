@@ -11,7 +11,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from gym_runtime.bus.interface import Incoming
 from gym_runtime.messages import calls
-from gym_runtime.rpc.ask import CLOSED_AT_ONCE, CLOSED_TOGETHER_S, Closings
+from gym_runtime.rpc.closings import CLOSED_AT_ONCE, CLOSED_TOGETHER_S, Closings
 from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_testing.background import Mailbox

@@ -14,7 +14,6 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.calls import RoleUse
 from gym_runtime.rpc.answer import Service
 from gym_runtime.rpc.ask import Router
-from gym_runtime.rpc.near import Near
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.memory import MemoryBroker, MemoryBus
@@ -47,8 +46,7 @@ class Process:
         self.service = Service(
             bus, kind="model", worker="near", pools=["policy"], capacity=2, handle=self._handle
         )
-        self.router = Router(bus)
-        self.near = Near(self.router, [self.service])
+        self.router = Router(bus, services=[self.service])
 
     async def _handle(self, pool: str, request: calls.Request[Any], budget: RetryBudget) -> Raw:
         self.bodies.put(request.body)
@@ -63,7 +61,7 @@ class Process:
         request = calls.Request(body=body, deadline_s=clock.monotonic() + 60, key="k")
         asked = set[str]()
         budget = budget or RetryBudget()
-        reply = await self.near.ask("model", "policy", request, budget, asked=asked, prefer=prefer)
+        reply = await self.router.ask("model", "policy", request, budget, asked=asked, prefer=prefer)
         assert reply.worker in asked
         assert bytes(reply.body) == f'"{reply.worker}"'.encode()
         return reply.worker

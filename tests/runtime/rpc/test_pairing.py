@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.registry import ALONE, Place, WorkerRegistry, place_among, share
@@ -20,7 +19,7 @@ def registry(place: Place, **loads: float) -> WorkerRegistry:
     view = WorkerRegistry("model")
     for name, load in loads.items():
         view.learn(Heartbeat(worker=name, kind="model", pools=["policy"], load=load, capacity=1024))
-    view.prefer(partial(share, place=place))
+    view.take_place(place)
     return view
 
 

@@ -254,16 +254,3 @@ async def test_an_answer_clears_a_call_and_only_that_one() -> None:
     assert (budget.dead, budget.deaths_of("resource.2")) == (["a", "b"], 0)
     budget.answered("resource.1")
     assert (budget.dead, budget.deaths_of("resource.1")) == ([], 0)
-
-
-async def test_of_workers_that_another_call_ended_one_counts_at_most() -> None:
-    budget = RetryBudget()
-    budget.died("a", "resource.1")
-    await anyio.sleep(60)
-    assert budget.died("b", "resource.1") == 2
-    budget.explain({"a", "c"})
-    assert budget.deaths_of("resource.1") == 2
-    budget.explain({"a", "b", "c"})
-    assert budget.deaths_of("resource.1") == 1
-    await anyio.sleep(60)
-    assert budget.died("d", "resource.1") == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from gym_runtime.bus import blobs as inline
-from gym_runtime.bus.blobs import FITTING, SMALL_INLINE_BYTES, pull_bytes
+from gym_runtime.bus.blobs import FITTING, SMALL_INLINE_BYTES, pull_terms
 from gym_runtime.bus.interface import INLINE_BYTES, Delivery, Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.system.private_broker import Broker
@@ -39,7 +39,7 @@ async def test_at_a_roomy_broker_everything_that_it_takes_travels_inline(
 
 def test_any_task_fits_into_a_pull() -> None:
     for max_payload in (2**20, 8 * 2**20, 32 * 2**20, 64 * 2**20):
-        assert pull_bytes(max_payload) >= FITTING * max_payload
+        assert pull_terms(FITTING + 1, max_payload)["max_bytes"] >= FITTING * max_payload
 
 
 @pytest.mark.slow
