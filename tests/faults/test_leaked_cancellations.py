@@ -1,7 +1,7 @@
 """One row of forty cancels what it should not: it fails alone, and the run ends.
 
 A cancelled task that is awaited, and code that cancels its own task, cost their worker nothing. Code that
-cancels all tasks of its worker ends it; another one is started.
+cancels all tasks of its worker ends it, also if it then ignores its own cancellation; another one is started.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gym_runtime.client import make_pools
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
+from gym_runtime.system.watchdogs import UNSERVED_S
 from gym_runtime.workers.adapter import ModelSettings
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]
@@ -105,3 +106,13 @@ async def test_code_that_cancels_everything_ends_its_worker_and_another_one_is_s
     _, message = failure(records)
     assert "ended one after the other" in message or "were lost" in message
     assert restarts.total() >= 2
+
+
+@pytest.mark.parametrize("at", ["verify", pytest.param("agent", marks=pytest.mark.soak)])
+async def test_a_worker_that_code_keeps_from_ending_is_ended(at: str) -> None:
+    # A deaf agent's task is delivered again before its worker is ended, so it does not count as a crash: the
+    # rollout fails at its sixth loss, after about 50 s.
+    records, restarts = await run(at, "deaf", 2 * SOON_S + 4 * UNSERVED_S)
+    message = failure(records)[1]
+    assert "ended one after the other" in message or "were lost" in message
+    assert restarts.total() >= 2  # the last one's may be told after the run

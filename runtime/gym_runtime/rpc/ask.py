@@ -277,8 +277,8 @@ class Router:
         if deaths >= ALONE_AT:
             await self._find_place(view, pool, worker, request, deaths)
         if view.is_gone(worker):
-            # It may still take messages and answer none, if it is frozen. The call would wait for its end,
-            # and count as one that the worker died of.
+            # It may still take messages and answer none, if only its watchdog can end it. The call would wait
+            # for that, and would count as one that the worker died of.
             raise NoWorker(f"{view.kind} '{pool}' (worker {worker}) is gone")
         sent = msgspec.structs.replace(request, retries=max(0, budget.left), deaths=deaths)
         headers = tracing.headers()

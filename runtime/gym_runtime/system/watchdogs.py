@@ -1,4 +1,4 @@
-"""What shows that a worker is alive: a thread that answers while its event loop is blocked, and a file.
+"""Threads beside a worker's event loop: one answers while it is blocked, one ends it when it serves nothing.
 
 A verifier that computes without ``await`` stops the event loop of its worker, and the worker does not answer
 when it is asked whether it is alive. It is not lost: its calls go on afterwards. If it were declared gone,
@@ -7,7 +7,11 @@ answers until the loop goes on, for `STOOD_IN_AT_MOST_S` seconds at most, and sa
 (``blocked`` in the heartbeat's details). Code that keeps the interpreter's lock, such as one search for a
 regular expression, stops the thread too.
 
-A platform such as Kubernetes may watch: the event loop touches a file while the worker serves
+A worker whose service has ended leaves, and its supervisor starts another one. But what it has to leave may
+hold it up: code that ignores its cancellation keeps its task group for ever. Nothing in the event loop can
+end that, so another thread looks.
+
+A platform such as Kubernetes may watch as well: the event loop touches a file while the worker serves
 (`gym_runtime.system.spec.HEALTH_DIR`).
 """
 
@@ -16,10 +20,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import anyio
+from gym_sandbox.processes import tree
 from msgspec.structs import replace
 
 from gym_runtime.bus.interface import Bus, Incoming
@@ -80,6 +86,33 @@ async def _answer(
                         await anyio.sleep(STAND_IN_LOOK_S)
     except* GymError as error:
         logger().info("nothing answers for a worker that is blocked", error=str(error.exceptions[0]))
+
+
+UNSERVED_CHECKED_S = 1.0
+"""How often a thread looks whether its worker serves (`gym_runtime.system.watchdogs`)."""
+UNSERVED_S = 15.0
+"""A worker whose service has ended, and which has not ended after so long, is ended. Longer than the 10 s
+that a resource worker has to close its sessions."""
+
+
+def end_when_unserved(serving: Callable[[], bool]) -> None:
+    """From now on, end this process and those that it has started when ``serving`` is false for `UNSERVED_S`.
+
+    A thread calls ``serving``, until the process ends.
+    """
+
+    def watch() -> None:
+        served_s = time.monotonic()
+        while time.monotonic() - served_s < UNSERVED_S:
+            time.sleep(UNSERVED_CHECKED_S)
+            if serving():
+                served_s = time.monotonic()
+        logger().error("this worker serves nothing and does not end by itself; it is ended")
+        for child in tree.children(os.getpid()):
+            tree.kill(child)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="unserved", daemon=True).start()
 
 
 HEALTH_S = 5.0

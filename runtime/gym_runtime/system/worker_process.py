@@ -44,7 +44,7 @@ from gym_runtime.rpc.meter import process_figures
 from gym_runtime.rpc.quarantine import FIRST, Before
 from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, Kind, PoolSpec, SystemSpec
 from gym_runtime.system.starting import Patience, ended_at_once
-from gym_runtime.system.watchdogs import shown_as_serving, standing_in
+from gym_runtime.system.watchdogs import end_when_unserved, shown_as_serving, standing_in
 from gym_runtime.timing import CALLERS_GONE_S, ORPHAN_DRAIN_S
 from gym_runtime.workers.adapter import Adapter, Holding, ModelSettings
 
@@ -374,6 +374,7 @@ class _Life:
                 tasks.start_soon(announce, member.bus, beat)
                 tasks.start_soon(drained_on_request, member.bus, beat, self.system.drain_s, self._leave)
             await anyio.lowlevel.checkpoint()  # the signals are handled now
+            end_when_unserved(self._serving)
             async with shown_as_serving():
                 self.report(READY_LINE)
                 await self.stop.wait()
@@ -388,6 +389,10 @@ class _Life:
         if not self.draining:
             # One of the tasks was cancelled by asyncio's ``cancel``, which ends the group in silence.
             raise _ended_by_itself()
+
+    def _serving(self) -> bool:
+        # The supervisor ends a worker that does not drain.
+        return self.stop.is_set() or all(member.hosted.counts.serving for member in self.members)
 
     async def _host(self, member: _Member, started: anyio.Event) -> None:
         await member.hosted.hosted.run(ready=started.set)

@@ -1,6 +1,7 @@
 """Some of its rows cancel: a task that they await, the task that runs them, or all tasks of their worker."""
 
 import asyncio
+from itertools import repeat
 
 import anyio
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
@@ -15,7 +16,12 @@ async def leak(way: str) -> None:
     for task in [asyncio.current_task()] if way == "self" else asyncio.all_tasks():
         assert task is not None
         task.cancel()
-    await anyio.sleep(60)
+    for _ in repeat(None) if way == "deaf" else [None]:
+        try:
+            await anyio.sleep(60)
+        except asyncio.CancelledError:
+            if way != "deaf":
+                raise
 
 
 class LeakTask(Task):

@@ -9,7 +9,7 @@ from leaking import leak
 class Adapter(scripted.Adapter):
     async def respond(self, call: ModelCall, context: CallContext) -> ModelAnswer:
         said = bytes(call.input[0])
-        for way in ("task", "self", "all"):
+        for way in ("task", "self", "all", "deaf"):
             if f"leak {way}".encode() in said:
                 await leak(way)
         return await super().respond(call, context)
