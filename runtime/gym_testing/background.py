@@ -7,12 +7,15 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import anyio
-from anyio.abc import TaskGroup
+from gym_runtime import client
 
 SOON_S = 15.0
 """The limit in seconds of everything that must happen; only a failing test reaches it."""
 
 T = TypeVar("T")
+
+hosting = client.background
+"""A task group that is cancelled at the end, and makes no exception group of an error."""
 
 
 class Mailbox(Generic[T]):
@@ -53,17 +56,3 @@ async def background(*works: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGen
         for work in works:
             tasks.start_soon(work)
         yield
-
-
-@asynccontextmanager
-async def hosting() -> AsyncGenerator[TaskGroup]:
-    """A task group that is cancelled at the end, and makes no exception group of the body's error."""
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield tasks
-        except Exception as error:  # noqa: BLE001 - raised below, outside of the exception group
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure

@@ -20,10 +20,8 @@ from gym_view import selection
 from gym_view.atif import Tokens, from_atif, to_atif
 from gym_view.atif_reading import BadDocument
 from gym_view.drafts import draft_of
-from gym_view.index import IndexedRow
-from gym_view.index_entry import OUTCOMES
-from gym_view.once import rollouts_once
-from gym_view.training_data import NO_ROW, Exported
+from gym_view.once import NO_ROW, readable_once
+from gym_view.training_data import Exported
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
@@ -50,39 +48,25 @@ def export(
         min_reward: only rollouts with at least this reward.
 
     Raises:
-        UsageError: a file is missing, no rollout is left, something stands at the target, or the disk does
+        UsageError: no rollout is left, something stands at the target, or the disk does
             not take it.
     """
-    left_out: dict[str, int] = {}
-    written: list[str] = []
-
-    def leave_out() -> None:
-        left_out[NO_ROW] = left_out.get(NO_ROW, 0) + 1
-
-    def readable(path: Path) -> Iterator[IndexedRow]:
-        for row in rollouts_once(path):
-            if OUTCOMES[row.entry.outcome] == "unreadable":
-                leave_out()
-            else:
-                yield row
+    left_out, written = Counter[str](), list[str]()
 
     def documents() -> Iterator[tuple[str, bytes]]:
         for path in files:
-            places = selection.judged(readable(path), best_of=best_of, min_reward=min_reward)
+            places = selection.judged(readable_once(path, left_out), best_of=best_of, min_reward=min_reward)
             with path.open("rb") as file:
                 for place in places:
                     file.seek(place.offset)
                     try:
                         row = _decode(with_images(file.read(place.size), path.parent))
                     except UNREADABLE:
-                        leave_out()
+                        left_out[NO_ROW] += 1
                         continue
                     name = ".".join(str(_index(row.get(f"_ng_{one}_index"))) for one in ("task", "rollout"))
                     yield (name if len(files) == 1 else f"{path.stem}-{name}"), _encode(to_atif(row, tokens))
 
-    for path in files:
-        if not path.is_file():
-            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
     if target.suffix == ".jsonl":
         rows = _write_lines(target, (document for _, document in documents()))
         return Exported(rows=rows, left_out=left_out, files=[str(target)])
@@ -107,17 +91,15 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
             them, else each ``.json``; in a trial's folder of Harbor with the reward of its ``result.json``.
         environment: whose rows they become, where a document does not say.
 
-    Of an environment, rows of several runs that have the same number of a task get others; all else comes
-    back as it was.
-
     Raises:
-        UsageError: a file is missing or is no document, with the step; or as `export`.
+        UsageError: a file is missing or is no document, with the step; two are different rollouts with one
+            number, as those of several runs are; or as `export`.
     """
 
     def rows() -> Iterator[bytes]:
         rollouts: dict[str, int] = {}
         tasks: dict[str, int] = {}
-        numbers = _Numbers()
+        known: dict[tuple[str, int, int], tuple[str, bytes]] = {}
         for where, document, result in _documents(files):
             try:
                 row = from_atif(document)
@@ -132,8 +114,14 @@ def imported(files: Sequence[Path], target: Path, *, environment: str = "") -> i
             row.setdefault("_ng_task_index", tasks.setdefault(task, len(tasks)))
             row.setdefault("_ng_rollout_index", rollouts.setdefault(task, 0))
             rollouts[task] += 1
-            numbers.tell_apart(row)
-            yield _encode(row)
+            line = _encode(row)
+            number = _index(row["_ng_task_index"]), _index(row["_ng_rollout_index"])
+            digest = blake2b(line, digest_size=16).digest()
+            there, same = known.setdefault((str(row.get("agent_ref")), *number), (where, digest))
+            if same != digest:
+                said = f"{there} and {where} are different rollouts with the same number"
+                raise UsageError(f"{said}; import each run into a file of its own")
+            yield line
 
     return _write_lines(target, rows())
 
@@ -146,36 +134,6 @@ def without_trajectory(files: Sequence[Path]) -> int:
         for place in results
         if place.is_file() and not place.is_symlink() and not any(place.parent.rglob(TRAJECTORY))
     )
-
-
-class _Numbers:
-    """Tells rows of several runs apart: two rollouts with one number would be taken for one task's."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, int] = {}
-        self._taken = set[tuple[str, int, int]]()
-        self._times = Counter[tuple[str, int, int]]()
-        self._moved: dict[tuple[str, int, int], int] = {}
-        self._most = -1
-
-    def tell_apart(self, row: dict[str, Any]) -> None:
-        """Give a row whose number another one has that of a new task; rollouts of one task of a run stay
-        one's, and the same row twice stays the same.
-        """
-        digest = blake2b(_encode(row), digest_size=16).digest()
-        if digest in self._known:
-            row["_ng_task_index"] = self._known[digest]
-            return
-        task, rollout = (_index(row[f"_ng_{one}_index"]) for one in ("task", "rollout"))
-        environment = str(row.get("agent_ref"))
-        which = environment, task, self._times[environment, task, rollout]
-        self._times[environment, task, rollout] += 1
-        if which in self._moved or (environment, task, rollout) in self._taken:
-            task = self._moved.setdefault(which, self._most + 1)
-            row["_ng_task_index"] = task
-        self._known[digest] = row["_ng_task_index"]
-        self._taken.add((environment, task, rollout))
-        self._most = max(self._most, task)
 
 
 def _write_lines(target: Path, lines: Iterable[bytes]) -> int:

@@ -8,71 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
 
+if TYPE_CHECKING:
+    from gym_testing.audit.artifact import Artifact, Rate
+
 SUFFIX = ".audit.json"
 REPLIES = ".audit.replies.jsonl"
 MOST_BYTES = 16 * 2**20
-SHOWN_CHARS, SHOWN_RATES = 200, 50
+SHOWN_CHARS, SHOWN_RATES = 400, 50
 COLUMNS = ("what", "rows", "share", "95 % interval", "replies tried", "suspect")
-
-
-class _Rate(msgspec.Struct):
-    rows: int
-    found: int | None = None
-    low: float | None = None
-    high: float | None = None
-    tried: int = 0
-    suspect: int = 0
-
-
-class _Difficulty(msgspec.Struct):
-    model: str
-    tries: int
-    failed: int
-    signal: int
-    signal_rows: int
-    tenths: list[int]
-    pass_rate: float | None = None
-    low: float | None = None
-    high: float | None = None
-    signal_low: float | None = None
-    signal_high: float | None = None
-    length_p50: float | None = None
-    length_p95: float | None = None
-
-
-class _Overlap(msgspec.Struct):
-    contains: int
-    touches: int
-
-
-class _Duplicates(msgspec.Struct):
-    prompts: int
-    within: int
-    against: dict[str, _Overlap] = {}
-    not_compared: dict[str, str] = {}
-
-
-class _Input(msgspec.Struct):
-    name: str
-    rows: int
-    sampled: int
-
-
-class _Audit(msgspec.Struct):
-    environment: str
-    audit: str
-    made: str
-    input: _Input
-    rates: dict[str, _Rate]
-    judged: int = 0
-    unobserved: list[str] = []
-    difficulty: _Difficulty | None = None
-    duplicates: _Duplicates | None = None
 
 
 def replies_of(document: Path) -> Path:
@@ -92,10 +40,13 @@ def audit_table(replies: Path) -> dict[str, Any] | None:
     if not replies.name.endswith(REPLIES):
         return None
     document = replies.with_name(replies.name.removesuffix(REPLIES) + SUFFIX)
+    from gym_testing.audit.artifact import Artifact  # here: most files are no audit's
+    from gym_testing.audit.notes import notes
+
     try:
         if document.stat().st_size > MOST_BYTES:
             return None
-        found = msgspec.json.decode(document.read_bytes(), type=_Audit)
+        found = msgspec.json.decode(document.read_bytes(), type=Artifact)
     except (OSError, *UNREADABLE):  # it is being written, or is another program's
         return None
     rates = list(found.rates.items())[:SHOWN_RATES]
@@ -104,48 +55,23 @@ def audit_table(replies: Path) -> dict[str, Any] | None:
         "title": _text(f"Audit of {found.environment}"),
         "columns": list(COLUMNS),
         "rows": [[_text(cell) for cell in row] for row in rows],
-        "notes": [_text(note) for note in _notes(found)],
+        "notes": [_text(note) for note in (*_head(found), *notes(found))],
     }
 
 
-def _row(name: str, one: _Rate) -> list[str]:
+def _row(name: str, one: Rate) -> list[str]:
     if one.found is None or not one.rows:
         return [name, "unobserved", "", "", f"{one.tried:,}", f"{one.suspect:,}"]
     share, interval = f"{one.found / one.rows:.1%}", _interval(one.low, one.high)
     return [name, f"{one.found:,} of {one.rows:,}", share, interval, f"{one.tried:,}", f"{one.suspect:,}"]
 
 
-def _notes(found: _Audit) -> Iterator[str]:
+def _head(found: Artifact) -> Iterator[str]:
     rows = found.input
     yield f"{rows.sampled:,} of {rows.rows:,} rows of {rows.name}; replies of version {found.audit}"
     yield f"made {found.made}"
     if found.judged:
         yield f"{found.judged:,} replies were decided by a model in a role: nothing is said of them"
-    if found.unobserved:
-        yield f"unobserved: {', '.join(found.unobserved[:SHOWN_RATES])}"
-    if found.duplicates is not None:
-        yield from _overlaps(found.duplicates)
-    hard = found.difficulty
-    if hard is None:
-        return
-    if hard.pass_rate is not None:
-        passed = f"{hard.model} passes {hard.pass_rate:.1%} ({_interval(hard.low, hard.high)}) of the rows"
-        yield f"{passed}, {hard.tries} tries each; {hard.failed:,} rollouts failed"
-    share = _interval(hard.signal_low, hard.signal_high)
-    yield f"rewards differ in {hard.signal:,} of {hard.signal_rows:,} rows ({share})"
-    tenths = (f"{place * 10} %: {count:,}" for place, count in enumerate(hard.tenths[:10]) if count)
-    yield f"rows by pass rate, from: {', '.join(tenths)}"
-    if hard.length_p50 is not None and hard.length_p95 is not None:
-        yield f"half write at most {hard.length_p50:,.0f} tokens, 95 % at most {hard.length_p95:,.0f}"
-
-
-def _overlaps(found: _Duplicates) -> Iterator[str]:
-    if found.within:
-        yield f"{found.within:,} of {found.prompts:,} prompts have a near-duplicate"
-    for name, one in list(found.against.items())[:SHOWN_RATES]:
-        yield f"{name} has {one.contains:,} of {found.prompts:,} prompts, and parts of {one.touches:,}"
-    if found.not_compared:
-        yield f"not compared with {len(found.not_compared)} published benchmarks, whose rows were not here"
 
 
 def _interval(low: float | None, high: float | None) -> str:

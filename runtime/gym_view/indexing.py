@@ -1,8 +1,8 @@
 """Reads files of rows, and makes and completes their indices.
 
 ``python -m gym_view.indexing`` is the process that does so for the server: paths come in on
-standard input as JSON lines, progress goes out on standard output. It works on several files in turn, a
-slice each, so a small file does not wait for a large one.
+standard input as JSON lines, and go out on standard output once they are done. It works on several files in
+turn, a slice each, so a small file does not wait for a large one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,6 @@ from gym_view.index_entry import OUTCOMES, read_entry
 SLICE_BYTES = 8 * 2**20
 FIRST_SLICE_BYTES = 2**19  # the first rows are to be there at once
 _UNREADABLE = OUTCOMES.index("unreadable")
-
-
-class IndexProgress(msgspec.Struct, frozen=True):
-    """How far a file is indexed, in bytes. ``done`` is said once."""
-
-    rows: str
-    end_bytes: int
-    done: bool = False
 
 
 def complete_index(rows: Path) -> Iterator[int]:
@@ -132,13 +124,10 @@ def _serve() -> None:
                 return
             active.setdefault(path, complete_index(Path(path)))
         for path, slices in list(active.items()):
-            end_bytes = _next(slices)
-            if end_bytes is None:
+            if _next(slices) is None:
                 del active[path]
-            sys.stdout.buffer.write(
-                msgspec.json.encode(IndexProgress(path, end_bytes or 0, end_bytes is None)) + b"\n"
-            )
-            sys.stdout.buffer.flush()
+                sys.stdout.buffer.write(msgspec.json.encode(path) + b"\n")
+                sys.stdout.buffer.flush()
 
 
 def _next(slices: Iterator[int]) -> int | None:

@@ -7,8 +7,8 @@ from gym_runtime.plurals import counted
 from gym_view.live import View, WorkerView
 
 _SERVING = (
-    ("model", "The engines of model", "more engines, or more of their slots,"),
-    ("resource", "The workers of environment", "more of them"),
+    ("model", "The engines of model", "more engines"),
+    ("resource", "The workers of environment", "more of these workers"),
 )
 _AWAITED = {
     "model": ("the model", "faster engines"),
@@ -56,14 +56,10 @@ def limit(view: View) -> str:
     by_kind = {
         kind: [one for one in view.workers if one.kind == kind] for kind in ("model", "resource", "agent")
     }
-    for kind, remedy in (
-        ("model", "more engines would help"),
-        ("resource", "more of these workers would help"),
-    ):
+    for kind, noun, remedy in _SERVING:
         for pool, workers in _pools(by_kind[kind]).items():
             if _full(workers):
-                noun = "The engines of model" if kind == "model" else "The workers of environment"
-                return f"{noun} '{pool}' are the limit, {_used(workers)}: {remedy}."
+                return f"{noun} '{pool}' are the limit, {_used(workers)}: {remedy} would help."
     for kind in ("resource", "agent", "model"):
         bound = [one for one in by_kind[kind] if one.busy is not None and one.busy >= CPU_BOUND]
         if bound and len(bound) >= len(by_kind[kind]) / 2:

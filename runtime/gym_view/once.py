@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.errors import UNREADABLE
 from gym_runtime.files import KeyCounts
 from gym_runtime.plurals import counted
 
@@ -50,20 +50,24 @@ def rollouts_once(rows: Path) -> Iterator[IndexedRow]:
         _tell(f"{rows}: the last line is torn, or still being written; it does not count")
 
 
+def readable_once(rows: Path, left_out: Counter[str]) -> Iterator[IndexedRow]:
+    """As `rollouts_once`, without lines that are no JSON object, which are counted in ``left_out``."""
+    for row in rollouts_once(rows):
+        if OUTCOMES[row.entry.outcome] == "unreadable":
+            left_out[NO_ROW] += 1
+        else:
+            yield row
+
+
 def rows_in_files(files: Sequence[Path], left_out: Counter[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The result rows of some files, with their file, each rollout of a file once; as `rollouts_once`.
 
     Args:
         left_out: counts the lines that cannot be read.
-
-    Raises:
-        UsageError: a file is missing.
     """
     for path in files:
-        if not path.is_file():
-            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
         with path.open("rb") as file:
-            for row in rollouts_once(path):
+            for row in readable_once(path, left_out):
                 file.seek(row.offset)
                 try:
                     found = _decode(file.read(row.size))

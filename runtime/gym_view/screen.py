@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
-from gym_runtime import clock
+from gym_runtime import Client, clock
 from gym_runtime.adapters import Control
 from gym_runtime.cli import formatting
 from gym_runtime.errors import GymError
 from gym_runtime.plurals import counted
-from gym_runtime.training import Status
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -32,26 +31,6 @@ EVERY_S = 1.0
 SHARE = 0.05
 REMEMBERED = 120
 TABLES = ("workers", "runs", "engines", "failures")
-
-
-class Watched(Protocol):
-    """The questions to a system; a `gym_runtime.Client` answers them."""
-
-    async def status(self) -> Status:
-        """Its state now."""
-        ...
-
-    async def cancel(self, run: str) -> None:
-        """Stop a run."""
-        ...
-
-    async def control(self, command: Control, *, model: str) -> object:
-        """Pause a model, or resume it."""
-        ...
-
-    async def drain(self, *names: str) -> object:
-        """Ask workers to leave."""
-        ...
 
 
 class Asked(ModalScreen[bool]):
@@ -81,7 +60,7 @@ class Top(App[None]):
     """The screen.
 
     Args:
-        system: the running system, or its client.
+        system: the client of the running system.
         address: the system's address, for the title.
     """
 
@@ -104,7 +83,7 @@ class Top(App[None]):
     TITLE = "gym-runtime top"
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, system: Watched, address: str) -> None:
+    def __init__(self, system: Client, address: str) -> None:
         super().__init__()
         self._system = system
         self._address = address

@@ -26,10 +26,8 @@ from msgspec import Raw
 
 from gym_view import selection
 from gym_view.drafts import draft_of
-from gym_view.index import IndexedRow
-from gym_view.index_entry import OUTCOMES
 from gym_view.labels import Label, label_of, load_labels
-from gym_view.once import NO_ROW, rollouts_once
+from gym_view.once import NO_ROW, readable_once
 from gym_view.parquet import NESTED, Form, Writer, arrow
 from gym_view.row_messages import Unusable, completion, prompt, tools
 from gym_view.selection import Place
@@ -73,15 +71,12 @@ def export(
         min_reward: only rollouts with at least this reward; of pairs, those whose better one has it.
 
     Raises:
-        UsageError: a file is missing, no row is left, something stands at the target, pyarrow is not
+        UsageError: no row is left, something stands at the target, pyarrow is not
             installed, or the disk does not take it.
     """
     arrow()
     if target.suffix in (".jsonl", ".json", ".csv"):
         raise UsageError(f"{target}: rows are written as Parquet; name one file, NAME.parquet, or a folder")
-    for path in files:
-        if not path.is_file():
-            raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
     left_out: Counter[str] = Counter()
     with draft_of(target) as draft:
         with Writer(draft, form, one_file=target.suffix == ".parquet") as writer:
@@ -108,16 +103,8 @@ def _records(
     left_out: Counter[str],
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """The records to be written, each with the size of its source in bytes."""
-
-    def readable(path: Path) -> Iterator[IndexedRow]:
-        for row in rollouts_once(path):
-            if OUTCOMES[row.entry.outcome] == "unreadable":
-                left_out[NO_ROW] += 1
-            else:
-                yield row
-
     for path in files:
-        rows = readable(path)
+        rows = readable_once(path, left_out)
         places = (
             selection.pairs(rows, best_of=best_of, min_reward=min_reward)
             if form == "pairs"

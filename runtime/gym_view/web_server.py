@@ -41,7 +41,6 @@ from gym_view.index import (
     read_index,
     sound,
 )
-from gym_view.indexing import IndexProgress
 from gym_view.labels import decode_labelled, load_labels, put_label
 from gym_view.page_figures import page_figures, page_figures_and_means
 from gym_view.row import card_json
@@ -60,7 +59,7 @@ Computed = TypeVar("Computed")
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
 _PAGE_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
-_decode_progress = msgspec.json.Decoder(IndexProgress).decode
+_decode_path = msgspec.json.Decoder(str).decode
 
 
 class Indexer:
@@ -83,15 +82,13 @@ class Indexer:
         self._asked.pop(rows, None)
 
     async def listen(self) -> None:
-        """Take its progress in until it ends."""
+        """Take in which files are done, until it ends."""
         assert self._process.stdout is not None
         rest = b""
         async for chunk in self._process.stdout:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                progress = _decode_progress(line)
-                if progress.done:
-                    self.busy.discard(Path(progress.rows))
+                self.busy.discard(Path(_decode_path(line)))
         self.busy.clear()
 
 

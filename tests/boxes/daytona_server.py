@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 import anyio
 from aiohttp import BodyPartReader, MultipartWriter, web
+from boxes.e2b_server import HIDDEN, broken
 from gym_sandbox import Container
-from gym_testing.e2b_server import HIDDEN, broken
 
 PAGE = 2
 FIXED: Mapping[str, Any] = {

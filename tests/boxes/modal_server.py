@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from boxes.e2b_server import HIDDEN
 from gym_sandbox import Container
-from gym_testing.e2b_server import HIDDEN
 
 PAGE = 2
 TOKEN = "a.eyJleHAiOiA0MTAyNDQ0ODAwfQ.c"

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from boxes.e2b_server import E2BServer
+from boxes.kubernetes_server import KubernetesServer
 from gym_boxes.containers import leased
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
 from gym_runtime.messages.outcomes import Completed
 from gym_sandbox import Container, SetupError, bubblewrap
 from gym_sandbox.sandbox_errors import StartError
 from gym_sandbox.saved_files import SavedFiles
-from gym_testing.e2b_server import E2BServer
-from gym_testing.kubernetes_server import KubernetesServer
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import (
     Engine,

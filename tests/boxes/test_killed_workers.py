@@ -7,12 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from boxes.e2b_server import FAULTS, E2BServer
 from boxes.soak_workers import ACCOUNT, PACE
 from gym_boxes import Leases
 from gym_boxes.e2b import E2B
 from gym_runtime.bus import connect
 from gym_runtime.system.private_broker import Broker
-from gym_testing.e2b_server import FAULTS, E2BServer
 
 MOST, PER_S = 5, 40.0
 FROZEN = 2

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from boxes.daytona_server import DaytonaServer
+from boxes.e2b_server import E2BServer
+from boxes.kubernetes_server import KubernetesServer
 from boxes.modal_server import ModalServer
 from gym_boxes import BoxGone, BoxRefused, BoxUnknown, Provider, provider
 from gym_boxes.daytona import Daytona
@@ -23,8 +25,6 @@ from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, bubblewrap
 from gym_sandbox.readable_files import Layers
 from gym_sandbox.sandbox_errors import SetupError
-from gym_testing.e2b_server import E2BServer
-from gym_testing.kubernetes_server import KubernetesServer
 from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(240)]

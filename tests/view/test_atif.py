@@ -349,29 +349,16 @@ def test_files(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*partial"))
 
 
-def test_tasks_of_several_runs_stay_apart(tmp_path: Path) -> None:
-    for run in "abc":
-        rows = (
-            {
-                "responses_create_params": {"input": f"{run} {task}"},
-                "response": {"output": [{"type": "message", "role": "assistant", "content": "x"}]},
-                "reward": 1.0,
-                "_ng_task_index": task,
-                "_ng_rollout_index": rollout,
-            }
-            for task in range(2)
-            for rollout in range(3)
-        )
-        (tmp_path / f"{run}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    atif_files.export([tmp_path / f"{run}.jsonl" for run in "abc"], tmp_path / "all")
-    assert atif_files.imported([tmp_path / "all"], tmp_path / "back.jsonl") == 18
-    found = [json.loads(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
-    asked: dict[int, set[str]] = {}
-    for row in found:
-        asked.setdefault(row["_ng_task_index"], set()).add(row["responses_create_params"]["input"])
-    assert sorted(asked) == list(range(6))
-    assert all(len(prompts) == 1 for prompts in asked.values())
-    assert len({(row["_ng_task_index"], row["_ng_rollout_index"]) for row in found}) == 18
+def test_rollouts_of_several_runs_with_one_number_are_refused(tmp_path: Path) -> None:
+    output = [{"type": "message", "role": "assistant", "content": "x"}]
+    for run in "ab":
+        row = {"responses_create_params": {"input": run}, "response": {"output": output}, "reward": 1.0}
+        (tmp_path / f"{run}.jsonl").write_text(json.dumps(row | {"_ng_task_index": 0}) + "\n")
+        atif_files.export([tmp_path / f"{run}.jsonl"], tmp_path / run)
+    folders = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(UsageError, match=r"a.*0\.0\.json and .*b.*0\.0\.json are different rollouts"):
+        atif_files.imported(folders, tmp_path / "back.jsonl")
+    assert atif_files.imported([folders[0], folders[0]], tmp_path / "back.jsonl") == 2
 
 
 def test_trials_of_harbor_bring_their_rewards(tmp_path: Path) -> None:

@@ -49,11 +49,10 @@ def test_a_damaged_row_is_counted_and_the_others_are_written(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [('{"reward": 1}\n', r"\?log=true"), ("[1]\n", "the row is no JSON object"), (None, "no file")],
+    [('{"reward": 1}\n', r"\?log=true"), ("[1]\n", "the row is no JSON object")],
 )
-def test_nothing_to_write_is_one_line(text: str | None, problem: str, tmp_path: Path) -> None:
-    if text is not None:
-        (tmp_path / "a.jsonl").write_text(text)
+def test_nothing_to_write_is_one_line(text: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(text)
     with pytest.raises(UsageError, match=problem):
         inspect_logs.export([tmp_path / "a.jsonl"], tmp_path / "logs")
     assert not (tmp_path / "logs").exists()

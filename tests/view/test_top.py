@@ -11,10 +11,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import anyio
 import msgspec
 import pytest
+from gym_runtime import Client
 from gym_runtime.cli import main
 from gym_runtime.client.status import Status
 from gym_runtime.errors import ModelRefused
@@ -65,7 +67,7 @@ class System:
 
 @asynccontextmanager
 async def shown(system: System) -> AsyncIterator[tuple[Top, Pilot[None]]]:
-    app = Top(system, "gym-runtime top")
+    app = Top(cast("Client", system), "gym-runtime top")  # it answers the questions of the screen
     async with app.run_test(size=(140, 30), notifications=True) as pilot:
         await app.look()
         await pilot.pause()

@@ -7,8 +7,8 @@ names the agent, and want exactly one. A block without ``entrypoint`` is externa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from gym_runtime.environment import LoadedEnvironment
@@ -54,20 +54,6 @@ def agents_yaml(environments: Iterable[LoadedEnvironment], host: str, port: int)
         ((kind, servers),) = block.items()
         ((server, fields),) = servers.items()
         if kind != "resources_servers":
-            lines += [f"{name}:", f"  {kind}:", f"    {server}: {_flow(fields)}"]
+            one_line = msgspec.json.format(_encode(fields), indent=0).decode()  # JSON is YAML
+            lines += [f"{name}:", f"  {kind}:", f"    {server}: {one_line}"]
     return "\n".join(lines) + "\n"
-
-
-def _flow(fields: Mapping[str, Any]) -> str:
-    """A mapping on one line.
-
-    >>> _flow({"host": "127.0.0.1", "agent": {"name": "a"}})
-    '{host: "127.0.0.1", agent: {name: "a"}}'
-    """
-    shown: list[str] = []
-    for name, value in fields.items():
-        if isinstance(value, Mapping):
-            shown.append(f"{name}: {_flow(cast('Mapping[str, Any]', value))}")
-        else:
-            shown.append(f"{name}: {_encode(value).decode()}")
-    return "{" + ", ".join(shown) + "}"

@@ -51,7 +51,6 @@ USER = "gym"
 HEALTH = "/health"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Take = Callable[[web.Request, Place, bytes], Awaitable[web.StreamResponse]]
-_decode_body = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class GymServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
@@ -11,7 +12,6 @@ from gym_runtime import Client, UsageError, connect
 from gym_runtime.adapters import ModelSettings
 from gym_runtime.client import background, dead_engine
 from gym_runtime.environment import Example, LoadedEnvironment, catalogue
-from gym_runtime.messages import RolloutRecord
 from gym_runtime.training import Group
 
 from gym_testing.audit.intervals import wilson
@@ -93,40 +93,29 @@ async def difficulty(
         groups = await _groups(gym, environment.name, examples, tries)
         if not any(rewards for rewards, _ in groups.values()):
             await _require_engine(gym, model)  # it was over before anyone has looked
+    rewards = {number: found for number, (found, _) in sorted(groups.items())}
+    lengths = [length for _, found in groups.values() for length in found]
     full = environment.definition.gold_reward - TOLERANCE
-    rows = [measured_row(number, rewards, full) for number, (rewards, _) in sorted(groups.items())]
-    lengths = sorted(length for _, found in groups.values() for length in found)
-    return summarized(
-        f"{model.provider}/{model.name}",
-        tries,
-        rows,
-        signal=sum(max(rewards) - min(rewards) > TOLERANCE for rewards, _ in groups.values() if rewards),
-        signal_rows=sum(len(rewards) > 1 for rewards, _ in groups.values()),
-        lengths=lengths,
-    )
+    return summarized(f"{model.provider}/{model.name}", tries, rewards, full, lengths)
 
 
 def summarized(
-    model: str,
-    tries: int,
-    rows: list[RowDifficulty],
-    *,
-    signal: int,
-    signal_rows: int,
-    lengths: Sequence[float],
+    model: str, tries: int, rewards: Mapping[int, Sequence[float]], full: float, lengths: Sequence[float]
 ) -> Difficulty:
     """The figures of all rows.
 
     Args:
-        lengths: of all rollouts, ascending.
+        rewards: of each row's rollouts, by its number.
+        full: the reward that passes.
+        lengths: of all rollouts.
     """
+    rows = [_row(number, found, full) for number, found in rewards.items()]
     shares = [one.passed / one.rated for one in rows if one.rated]
-    tenths = [0] * TENTHS
-    for one in rows:
-        if one.rated:
-            tenths[min(one.passed * TENTHS // one.rated, TENTHS - 1)] += 1
+    tenths = Counter(min(one.passed * TENTHS // one.rated, TENTHS - 1) for one in rows if one.rated)
+    several = [found for found in rewards.values() if len(found) > 1]
+    signal = sum(max(found) - min(found) > TOLERANCE for found in several)
     low, high = wilson(sum(shares), len(shares)) or (None, None)
-    signal_low, signal_high = wilson(signal, signal_rows) or (None, None)
+    signal_low, signal_high = wilson(signal, len(several)) or (None, None)
     return Difficulty(
         model=model,
         tries=tries,
@@ -135,12 +124,12 @@ def summarized(
         low=low,
         high=high,
         signal=signal,
-        signal_rows=signal_rows,
+        signal_rows=len(several),
         signal_low=signal_low,
         signal_high=signal_high,
-        tenths=tenths,
-        length_p50=_quantile(lengths, 0.5),
-        length_p95=_quantile(lengths, 0.95),
+        tenths=[tenths[place] for place in range(TENTHS)],
+        length_p50=_quantile(sorted(lengths), 0.5),
+        length_p95=_quantile(sorted(lengths), 0.95),
         rows=rows,
     )
 
@@ -173,13 +162,12 @@ async def _groups(
 
 
 def _measured(group: Group) -> tuple[list[float], list[float]]:
-    rated: list[RolloutRecord] = [one for one in group.rollouts if one.reward is not None]
-    lengths = [one.numbers["output_tokens"] for one in rated if one.numbers.get("output_tokens")]
-    return [one.reward for one in rated if one.reward is not None], lengths
+    rated = [(one, one.reward) for one in group.rollouts if one.reward is not None]
+    lengths = [one.numbers["output_tokens"] for one, _ in rated if one.numbers.get("output_tokens")]
+    return [reward for _, reward in rated], lengths
 
 
-def measured_row(number: int, rewards: Sequence[float], full: float) -> RowDifficulty:
-    """A row's figures, of the rewards of its rollouts; ``full`` is what passes."""
+def _row(number: int, rewards: Sequence[float], full: float) -> RowDifficulty:
     passed, rated = sum(reward >= full for reward in rewards), len(rewards)
     low, high = wilson(passed, rated) or (None, None)
     mean = sum(rewards) / rated if rated else None

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import ast
-import statistics
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from gym_runtime import Episode, Pending, Verdict, make_response
+from gym_runtime import Pending, Verdict, make_response
 from gym_runtime.environment import (
     SERVER_ERROR,
     Example,
@@ -64,7 +62,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Whether an environment keeps one rule; ``detail`` says where it does not, or has a measurement.
+    """Whether an environment keeps one rule; ``detail`` says where it does not.
 
     A ``warning`` is no violation.
     """
@@ -154,7 +152,7 @@ def each_row(problems: RowRule) -> Rule:
 
 
 async def check(environment: LoadedEnvironment) -> list[Finding]:
-    """Check every rule on one environment, and measure how long a verification takes."""
+    """Check every rule on one environment."""
     try:
         requirements.require(environment)
         subject = Subject(environment, examples.read(environment))
@@ -180,8 +178,6 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
         Finding(rule, True, detail, warning=True)
         for rule, detail in hints(environment, subject.resource, before)
     ]
-    if all(finding.passed for finding in findings):
-        findings.append(Finding("time to verify", True, f"{await _verify_us(subject):.0f} µs"))
     return findings
 
 
@@ -359,26 +355,6 @@ def _refused(resource: Resource, row: bytes) -> bool:
     except TaskError:
         return True
     return False
-
-
-async def _verify_us(subject: Subject) -> float:
-    """The median time of a verification, in microseconds."""
-    times_ns: list[int] = []
-    for example in subject.examples:
-        response = await examples.play(subject.resource, example)
-        if subject.environment.definition.isolated:
-            start_ns = time.perf_counter_ns()
-            await subject.judge(example, response)
-            times_ns.append(time.perf_counter_ns() - start_ns)
-            continue
-        models = example.answers().models(subject.resource.roles)
-        async with session_of(subject.resource, example.row, models) as session:
-            if isinstance(session, Episode):
-                await subject.resource.reset(session)
-            start_ns = time.perf_counter_ns()
-            await subject.resource.verify(session, response)
-            times_ns.append(time.perf_counter_ns() - start_ns)
-    return statistics.median(times_ns) / 1000
 
 
 # -- the rules about tools ----------------------------------------------------------------------------

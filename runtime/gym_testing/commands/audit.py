@@ -43,9 +43,9 @@ from gym_testing.audit import artifact as artifacts
 from gym_testing.audit import kept_rates, lint
 from gym_testing.audit.artifact import CLASSES, Artifact, Rate
 from gym_testing.audit.difficulty import Difficulty, difficulty
-from gym_testing.audit.duplicates import Duplicates
-from gym_testing.audit.judges import Agreement, NamedJudge
+from gym_testing.audit.judges import NamedJudge
 from gym_testing.audit.measuring import Auditor, Plan
+from gym_testing.audit.notes import notes
 from gym_testing.audit.rows import read
 from gym_testing.checks.contract import Subject
 from gym_testing.checks.reverification import asked_models
@@ -53,7 +53,6 @@ from gym_testing.checks.reverification import asked_models
 LONGEST_S = 1e6
 SHOWN_FINDINGS = 20
 SHOWN_CHARS = 160
-SHOWN_NAMES = 3
 COLUMNS = {
     "gold fails": "gold_fails",
     "nop paid": "nop",
@@ -367,72 +366,8 @@ def _show_findings(made: Artifact) -> None:
         )
     if len(made.findings) > SHOWN_FINDINGS:
         console.print(f"… and {len(made.findings) - SHOWN_FINDINGS} more, in the artifact")
-    if made.cost.not_reached:
-        console.print(
-            f"{made.cost.not_reached:,} replies were not judged: the time was over (--seconds)", style="dim"
-        )
-    if made.agreement is not None and made.agreement.low is not None and made.agreement.high is not None:
-        _show_agreement(made.agreement, made.agreement.low, made.agreement.high)
-    if made.duplicates is not None:
-        _show_duplicates(made.duplicates)
-    if made.difficulty is not None:
-        _show_difficulty(made.difficulty)
-    if made.unobserved:
-        console.print(f"unobserved: {', '.join(made.unobserved)}", style="dim", soft_wrap=True)
-
-
-def _show_agreement(found: Agreement, low: float, high: float) -> None:
-    models = ", ".join(f"{role} {model}" for role, model in found.models.items())
-    terminal.output().print(
-        f"{models} agrees with itself in {found.agreed / found.verdicts:.0%} ({low:.0%}–{high:.0%}) of "
-        f"{found.verdicts:,} verdicts; in all of them on {found.unanimous} of {found.replies} replies",
-        soft_wrap=True,
-        markup=False,
-    )
-
-
-def _show_difficulty(found: Difficulty) -> None:
-    if found.pass_rate is None or found.low is None or found.high is None:
-        said = f"{found.model}: no rollout was rated"
-    else:
-        rated = sum(one.rated > 0 for one in found.rows)
-        said = (
-            f"{found.model} passes {found.pass_rate:.0%} ({found.low:.0%}–{found.high:.0%}) of {rated} rows, "
-            f"{found.tries} tries each"
-        )
-    if found.signal_low is not None and found.signal_high is not None:
-        share = f"({found.signal_low:.0%}–{found.signal_high:.0%})"
-        said += f"; rewards differ in {found.signal}/{found.signal_rows} rows {share}"
-    if found.length_p50 is not None and found.length_p95 is not None:
-        said += f"; half write at most {found.length_p50:,.0f} tokens, 95 % at most {found.length_p95:,.0f}"
-    said += f"; {found.failed} rollouts failed" if found.failed else ""
-    console = terminal.output()
-    console.print(said, soft_wrap=True, markup=False)
-    shown = ", ".join(f"{place * 10} %: {count}" for place, count in enumerate(found.tenths) if count)
-    if shown:
-        console.print(f"rows by pass rate, from: {shown}", soft_wrap=True, style="dim")
-
-
-def _show_duplicates(found: Duplicates) -> None:
-    console = terminal.output()
-    if found.within:
-        first = ", ".join(f"{one} and {other}" for one, other in found.pairs[:3])
-        console.print(f"near-duplicates: {found.within} of {found.prompts} prompts, such as rows {first}")
-    for name, one in found.against.items():
-        rows = f": rows {', '.join(map(str, one.rows[:10]))}" if one.rows else ""
-        console.print(
-            f"against {name}: it has {one.contains} of {found.prompts} prompts, {one.touches} touch it{rows}",
-            soft_wrap=True,
-            markup=False,
-        )
-    if left := list(found.not_compared):
-        shown = ", ".join(left[:SHOWN_NAMES]) + (", …" if len(left) > SHOWN_NAMES else "")
-        console.print(
-            f"not compared with {len(left)} published benchmarks ({shown}): 'gym-runtime prepare NAME' "
-            "fetches one; the artifact says why",
-            soft_wrap=True,
-            style="dim",
-        )
+    for note in notes(made):
+        console.print(note, soft_wrap=True, markup=False)
 
 
 def _show_source(source: Path) -> None:

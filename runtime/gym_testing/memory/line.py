@@ -2,7 +2,7 @@
 
 A line is up, frozen, cut or closed. While it is frozen, no message passes and none is lost: both directions
 continue in order after the thaw. When it is cut, incoming messages are lost, outgoing ones wait (up to
-``buffer_bytes``, then their senders wait), and the broker knows at once. A closed line stays closed.
+`BUFFER_BYTES`, then their senders wait), and the broker knows at once. A closed line stays closed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from gym_runtime.errors import BrokerError, ConnectionLost
 log = structlog.get_logger(__name__)
 
 Action = Callable[[], object]
+BUFFER_BYTES = 32 * 1024 * 1024
 CLOSED = "the connection to the broker is closed"
 
 
 class Line:
     """One connection, as its owner and the broker see it. Made inside an event loop."""
 
-    def __init__(self, name: str, buffer_bytes: int) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.up = True
         self.frozen = False
@@ -36,7 +37,6 @@ class Line:
         self.mended_s = -math.inf
         self.cuts = 0
         """How often it was cut. Something on its way in that left before the last cut is lost."""
-        self._buffer_bytes = buffer_bytes
         self._loop = asyncio.get_running_loop()
         # Subscribers run in the context in which the connection was made, not in their senders'.
         self._context = contextvars.copy_context()
@@ -86,7 +86,7 @@ class Line:
             ConnectionLost: The line is closed.
         """
         await anyio.lowlevel.checkpoint()
-        while self._going_bytes > self._buffer_bytes and not self.closed:
+        while self._going_bytes > BUFFER_BYTES and not self.closed:
             await self._changed.wait()
         self.check()
 

@@ -45,7 +45,6 @@ from gym_testing.memory.store import Stream
 from gym_testing.memory.subject_patterns import compiled
 from gym_testing.memory.work_queue import Puller, WorkQueue
 
-BUFFER_BYTES = 32 * 1024 * 1024
 _INBOX = "_INBOX:"
 _NAMES = Names("gym")
 
@@ -69,7 +68,6 @@ class MemoryBroker:
         faults: what happens to messages on their way.
         seed: of all chance in the broker: the choice among a queue's subscribers, and the faults.
         max_bytes: the largest payload.
-        buffer_bytes: how much a connection may buffer before its senders must wait.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class MemoryBroker:
         faults: Faults = NO_FAULTS,
         seed: int = 0,
         max_bytes: int = BLOB_BYTES,
-        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.now = now
         self.max_bytes = max_bytes
@@ -91,7 +88,6 @@ class MemoryBroker:
         }
         self.queue = WorkQueue(self.carry)
         self._faults = faults
-        self._buffer_bytes = buffer_bytes
         self._connections: dict[str, MemoryBus] = {}
         self._made = 0
         self._exact: dict[str, list[Subscription]] = {}
@@ -113,7 +109,7 @@ class MemoryBroker:
         name = name or f"bus-{self._made}"
         if name in self._connections:
             raise UsageError(f"a connection {name!r} is open already; each needs its own name")
-        bus = self._connections[name] = MemoryBus(self, Line(name, self._buffer_bytes))
+        bus = self._connections[name] = MemoryBus(self, Line(name))
         try:
             yield bus
         finally:

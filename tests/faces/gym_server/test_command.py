@@ -64,6 +64,6 @@ def test_the_file_for_nemo_gyms_configuration(
 ) -> None:
     monkeypatch.setenv("GYM_SERVER_KEY", "s3cret")
     assert run(["gym-server", "mcqa", "--nats", system.url, "--host", "gym.internal", "--print-config"]) == 0
-    assert 'simple_agent: {host: "gym:s3cret@gym.internal", port: 11000}' in capsys.readouterr().out
+    assert 'simple_agent: {"host": "gym:s3cret@gym.internal", "port": 11000}' in capsys.readouterr().out
     assert run(["gym-server", "mcqas", "--nats", system.url]) == 2
     assert "no worker serves environment 'mcqas'" in capsys.readouterr().err

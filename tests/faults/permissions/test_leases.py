@@ -8,12 +8,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from boxes.e2b_server import E2BServer
 from faults.permissions.identities import as_role
 from gym_boxes import Leases, Pace
 from gym_boxes.e2b import E2B
 from gym_runtime import clock
 from gym_runtime.errors import Fenced
-from gym_testing.e2b_server import E2BServer
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.anyio]
 PACE = Pace(lease_s=30.0, renew_s=0.2, late_s=0.5, period_s=0.5)

@@ -13,7 +13,7 @@ import pytest
 from gym_runtime.cli import main
 from gym_runtime.environment import catalogue
 from gym_testing.audit import kept_rates
-from gym_testing.audit.difficulty import measured_row, summarized
+from gym_testing.audit.difficulty import summarized
 from gym_testing.audit.intervals import wilson
 from gym_testing.audit.measuring import OWN, Auditor, Plan
 from gym_testing.audit.registry import makers, probes
@@ -183,20 +183,13 @@ def test_a_dead_engine_is_one_line_within_seconds(capsys: pytest.CaptureFixture[
 
 
 def test_figures_of_difficulty() -> None:
-    rows = [
-        measured_row(number, rewards, 1.0) for number, rewards in enumerate(([0, 1, 1, 1], [0, 0], []), 1)
-    ]
-    found = summarized("m", 4, rows, signal=1, signal_rows=2, lengths=[1.0, 2.0, 3.0, 40.0])
-    assert (found.pass_rate, found.failed, found.signal, found.tenths[0], found.tenths[7]) == (
-        0.375,
-        6,
-        1,
-        1,
-        1,
-    )
+    rewards = {1: [0, 1, 1, 1], 2: [0, 0], 3: []}
+    found = summarized("m", 4, rewards, 1.0, lengths=[3.0, 40.0, 1.0, 2.0])
+    assert (found.pass_rate, found.failed, found.signal, found.signal_rows) == (0.375, 6, 1, 2)
+    assert (found.tenths[0], found.tenths[7]) == (1, 1)
     assert (found.length_p50, found.length_p95) == (3.0, 40.0)
     assert found.rows[2].low is found.rows[2].mean_reward is None
-    assert summarized("m", 1, rows[2:], signal=0, signal_rows=0, lengths=[]).pass_rate is None
+    assert summarized("m", 1, {3: []}, 1.0, lengths=[]).pass_rate is None
 
 
 def test_rows_without_a_form_that_is_paid_have_no_rates(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,9 +17,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import WSMsgType, web
+from boxes.e2b_server import HIDDEN, broken
 from gym_sandbox import Container
-
-from gym_testing.e2b_server import HIDDEN, broken
 
 PODS = "/api/v1/namespaces/{namespace}/pods"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
