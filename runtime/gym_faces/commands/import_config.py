@@ -51,6 +51,11 @@ def import_config(
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in imported.files.items():
             write_whole(path, iter([text.encode()]))
+        for path in translated.stale(folder, imported):
+            terminal.errors().print(
+                f"{path} is of an earlier import, and not of this one: remove it if nothing uses it",
+                soft_wrap=True,
+            )
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
     if json:

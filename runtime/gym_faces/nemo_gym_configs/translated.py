@@ -121,6 +121,18 @@ def translate(document: Document, near: list[Path], folder: Path) -> Imported:
     return _Translation(document, near, folder).whole()
 
 
+def stale(folder: Path, imported: Imported) -> list[Path]:
+    """Files of an earlier import in a folder that this one has not written."""
+    starts = tuple(text.encode() for text in ("environment = ", "[[pools]]"))
+
+    def ours(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(20).startswith(starts)
+
+    there = sorted(path for path in folder.glob("*.toml") if path not in imported.files and path.is_file())
+    return [path for path in there if ours(path)]
+
+
 class _Instance(msgspec.Struct, frozen=True):
     """A server of the configuration: its kind, the program that it runs, its settings."""
 

@@ -19,7 +19,7 @@ from gym_runtime.errors import UNREADABLE, UsageError
 
 MAX_BYTES = 2**18
 MAX_VALUES = 20_000
-"""Of the whole document, with its aliases and references."""
+"""Of a file with its aliases, and of the whole document with its references."""
 MAX_DEPTH = 40
 MAX_FILES = 50
 MISSING = "???"
@@ -113,7 +113,11 @@ def _load(path: Path) -> Document:
     if len(text) > MAX_BYTES:
         raise UsageError(f"{path} is larger than {MAX_BYTES // 1024} KiB; a configuration is smaller")
     try:
-        document = yaml.safe_load(text.decode("utf-8-sig"))
+        loader: Any = yaml.SafeLoader(text.decode("utf-8-sig"))
+        node = loader.get_single_node()
+        if node is not None and _expanded(node, {}) > MAX_VALUES:
+            raise UsageError(f"{path}: its aliases stand for more than {MAX_VALUES:,} values")
+        document = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, *UNREADABLE) as error:
@@ -121,6 +125,23 @@ def _load(path: Path) -> Document:
     if not isinstance(document, dict):
         raise UsageError(f"{path}: not a configuration: it holds no names with values")
     return {str(key): value for key, value in cast("dict[Any, Any]", document).items()}
+
+
+def _expanded(node: Any, seen: dict[int, float]) -> float:
+    """How many values a node stands for, each alias counted as what it repeats; infinite for a circle."""
+    if id(node) not in seen:
+        seen[id(node)] = float("inf")
+        seen[id(node)] = 1 + sum(_expanded(one, seen) for one in _within(node))
+    return seen[id(node)]
+
+
+def _within(node: Any) -> Iterator[Any]:
+    """The keys and values of a mapping's node, or the items of a sequence's."""
+    for part in cast("list[Any]", node.value) if isinstance(node.value, list) else ():
+        if isinstance(part, tuple):
+            yield from cast("tuple[Any, Any]", part)
+        else:
+            yield part
 
 
 def _lay_over(document: Document, more: Mapping[Any, Any]) -> None:
