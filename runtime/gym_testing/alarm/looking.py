@@ -72,10 +72,14 @@ class Answer(msgspec.Struct, frozen=True):
     Attributes:
         confirmed: the reward that the second look gives; None if it could not look.
         why: what it saw, or why it could not look.
+        signs: figures of the reply, by name.
+        answer: what the reply answers, in short.
     """
 
     confirmed: float | None
     why: str = ""
+    signs: dict[str, float] = {}
+    answer: str = ""
 
 
 async def look(question: Question, auditor: Model | None = None) -> Answer:
@@ -84,11 +88,13 @@ async def look(question: Question, auditor: Model | None = None) -> Answer:
         environment = catalogue.environment(question.environment)
         example, response = _example(environment, bytes(question.row))
         target = Target(example)
-        return Answer(*await _confirmed(environment, question, target, response, auditor))
+        confirmed, why = await _confirmed(environment, question, target, response, auditor)
     except GymError as error:
         return Answer(None, error.message)
     except UNREADABLE as error:
         return Answer(None, f"not a row: {error}")
+    text = target.text
+    return Answer(confirmed, why, _signs(target), plain(target.answer or text)[:80])
 
 
 async def _confirmed(
@@ -183,6 +189,21 @@ def _near_misses(target: Target, environment: LoadedEnvironment) -> Iterator[lis
     known = makers(str(mutations.__file__), str(environment.source))
     made = [one.turns for one in probes(target, known) if one.expect == "less" and not one.suspect]
     yield from random.Random(target.text).sample(made, min(TRIED, len(made)))
+
+
+def _signs(target: Target) -> dict[str, float]:
+    words = target.text.split()[:5_000]
+    grams = list(zip(words, words[1:], words[2:], words[3:], strict=False))
+    repetition = 1 - len(set(grams)) / len(grams) if grams else 0.0
+    broken = sum(not _is_object(call.get("arguments")) for call in target.calls)
+    return {"length": float(len(target.text)), "repetition": repetition, "malformed": float(broken)}
+
+
+def _is_object(text: Any) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (*UNREADABLE, TypeError):
+        return False
 
 
 @cache

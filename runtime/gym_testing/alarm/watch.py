@@ -1,6 +1,7 @@
 """`RewardWatch`: takes in the records of a run, looks a second time at some of them, and raises the alarm.
 
-    record ──▶ add (drawn by a secret) ──▶ queue ──▶ looking (a process) ──▶ Evidence ──▶ alarm
+    record ──▶ add (drawn by a secret) ──▶ queue ──▶ looking (a process) ─┬─▶ Evidence ──▶ alarm
+                                                                        └─▶ Drift ──▶ notice
 
 `add` never waits: what does not fit the queue is not looked at. Which rollouts are drawn does not depend on
 what they say. A look that fails is missing, and no disagreement.
@@ -29,6 +30,7 @@ from gym_runtime.errors import UNREADABLE, UsageError, leaf
 from gym_runtime.messages import Alarm, RolloutRecord
 from gym_runtime.own_files import open_own, refuse_special
 
+from gym_testing.alarm.drift import Drift
 from gym_testing.alarm.evidence import ALPHA, Evidence, Look
 from gym_testing.alarm.looking import Answer, Question
 
@@ -98,7 +100,7 @@ class RewardWatch:
         each_version: at most so many of each version of the weights.
         second: an environment, by name or path, that judges the same rows more strictly; else see `looking`.
         auditor: a model that judges the rewarded rollouts instead.
-        tell: called with each alarm, and with why looks are missing.
+        tell: called with each alarm, and with notices.
 
     Attributes:
         alarms: that were raised.
@@ -122,6 +124,7 @@ class RewardWatch:
         self._addresses = dict(environments)
         self._unnamed = 0
         self._evidence: dict[str, Evidence] = {}
+        self._drift: dict[str, Drift] = {}
         self._by_version = Counter[str]()
         self._secret = secrets.token_bytes(16)
         self._began_s, self._used_s = time.monotonic(), 0.0
@@ -169,6 +172,8 @@ class RewardWatch:
         if alarm is not None:
             self.alarms.append(alarm)
             self._tell(alarm)
+        for notice in self._drift.setdefault(name, Drift(name)).add(answer.signs, answer.answer):
+            self._tell(notice)
 
     def _begun(self, name: str) -> Evidence:
         share = 1 / max(1, len(self._addresses))
@@ -299,7 +304,7 @@ def rewards(
         environments, auditor: see `RewardWatch`.
         asked: see `parse_share`.
         path: of that file; None for none.
-        tell: called with each alarm, and with why looks are missing.
+        tell: called with each alarm or notice.
 
     Raises:
         UsageError: the share is not valid, no environment has the name ``second``, or the file is no file of

@@ -11,6 +11,7 @@ import random
 
 import pytest
 from gym_runtime.errors import UsageError
+from gym_testing.alarm.drift import BASELINE, Drift
 from gym_testing.alarm.evidence import ALPHA, CALIBRATION, Alarm, Evidence, Look, upper_end
 
 STEPS, A_STEP, ONSET = 80, 16, 40
@@ -77,3 +78,22 @@ def test_what_cannot_be_is_refused() -> None:
     for wrong in ({"alpha": 0.0}, {"usual": 1.5}, {"calibration": 0}):
         with pytest.raises(UsageError):
             Evidence("sums", **wrong)
+
+
+def test_signs_that_rise_are_notices_once() -> None:
+    chance = random.Random(0)
+    drift = Drift("sums")
+    said: list[str] = []
+    for number in range(6 * BASELINE):
+        longer = 300.0 if number > 3 * BASELINE else 0.0
+        signs = {
+            "length": chance.gauss(200, 40) + longer,
+            "repetition": chance.random() / 10,
+            "malformed": 0.0,
+        }
+        answer = "yes" if number > 4 * BASELINE else str(chance.randrange(50))
+        said += drift.add(signs, answer)
+    assert said == [
+        "notice: sums: replies are longer than at first",
+        "notice: sums: most replies give the same answer",
+    ]

@@ -147,6 +147,7 @@ def test_shares_that_are_none(text: str) -> None:
 async def test_a_look_at_one_reply(text: str, confirmed: float) -> None:
     answer = await look(Question("./sums.py", 1.0, row_of(text)))
     assert answer.confirmed == confirmed
+    assert answer.signs["length"] == len(text)
 
 
 @pytest.mark.anyio
