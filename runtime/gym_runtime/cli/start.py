@@ -124,7 +124,6 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
             one model.
     """
     logs.start()
-    terminal.note_untested_python()
     weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
     system = replace(plan(options, pools), weak_sandbox=weak_sandbox)
     for pool in system.pools:
