@@ -13,22 +13,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
 from gym_runtime import logs, tracing
-from gym_runtime.cli import formatting, result, terminal
+from gym_runtime.cli import formatting, result
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.dry_run import estimate
@@ -54,7 +47,7 @@ from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.plugins import load_plugin
 from gym_runtime.system.hosting import host
 from gym_runtime.system.spec import Event, SystemSpec
-from gym_runtime.system.starting import Patience, received
+from gym_runtime.system.starting import received
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import PATIENCE_S
 
@@ -304,40 +297,29 @@ class WholeRun:
             await anyio.sleep(START_NOTE_S)
             self._display.note("starting the workers …")
 
+        def note_waiting(event: Event) -> None:
+            if event.event == "waiting":
+                self._display.note(f"waiting up to {PATIENCE_S:.0f} s: {event.reason}")
+
         async with anyio.create_task_group() as group:
             group.start_soon(explain)
-            await system.until("all_ready", self._note_waiting)
+            await system.until("all_ready", note_waiting)
             group.cancel_scope.cancel()
-
-    def _note_waiting(self, event: Event) -> None:
-        if event.event == "waiting":
-            self._say_waiting(event.reason)
-
-    def _say_waiting(self, reason: str) -> None:
-        self._display.note(f"waiting up to {PATIENCE_S:.0f} s: {reason}")
-
-    @asynccontextmanager
-    async def _connected(self, system: System) -> AsyncGenerator[Client]:
-        """The system's client. The workers have just reached the broker: a silent one comes back."""
-        patience = Patience(PATIENCE_S, self._say_waiting)
-        async with AsyncExitStack() as stack:
-            client = await patience.enter(stack, lambda: connect(system.url, prefix=self._broker.prefix))
-            self._ring = client.driver.alarms.ring
-            if self._tracking is not None:
-                tell_alarms(self._tracking, client.driver.alarms)
-            yield client
 
     async def _collect(self, system: System) -> None:
         display, metrics, tracking = self._display, self._recorded.metrics, self._tracking
         in_flight = self._models.concurrency * 2 + 64
         async with (
-            self._connected(system) as client,
+            connect(system.url, prefix=self._broker.prefix) as client,
             # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
             nullcontext() if self._broker.urls else load_plugin("metrics", "pushing")(client.driver.bus),
             self._watching or nullcontext() as client.driver.alarms.watch,
             anyio.create_task_group() as group,
             aclosing(client.recorded(self._recorded, in_flight=in_flight, note=display.note)) as records,
         ):
+            self._ring = client.driver.alarms.ring
+            if tracking is not None:
+                tell_alarms(tracking, client.driver.alarms)
             if not self._options.keep_going:
                 group.start_soon(self._watch_engine, client)
             if not self._broker.urls:  # workers of a system that others share are busy with theirs, too

@@ -373,7 +373,7 @@ class Run:
     async def _compare(self, task: RolloutSpec) -> None:
         """Publish the comparison of a group, unless it is queued or has a result."""
         if not await self._runs.bus.latest(f"rollout.{rollout_token(task.rollout_id)}"):
-            await self._runs.publish_comparison(task)
+            await self._runs.publish_once(task)
 
     def _sweep(self, record: RolloutRecord, tasks: TaskGroup) -> None:
         """Delete the journals that no rollout needs after this record."""

@@ -238,11 +238,8 @@ class Runs:
         self._note_journal(task)
         await self._enqueue(task)
 
-    async def publish_comparison(self, task: RolloutSpec) -> None:
-        """Publish the comparison of a group, unless one is queued already."""
-        await self._enqueue_once(task)
-
-    async def _enqueue_once(self, task: RolloutSpec) -> None:
+    async def publish_once(self, task: RolloutSpec) -> None:
+        """Publish a comparison, or a failed rollout again, unless it is queued already."""
         # A subject for each, by which the broker knows that it is queued already.
         subject = f"{queue_of(task)}.{task.task_index}.{task.rollout_index}"
         await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers(), once=True)
@@ -387,7 +384,7 @@ class Runs:
                 for pattern in (f"rollout.{key}", journal, f"{journal}.spent", f"{journal}.role.*"):
                     await self.bus.forget(pattern)
                 self._note_journal(task)
-                await self._enqueue_once(task)
+                await self.publish_once(task)
                 again += 1
             await self.bus.forget(f"{journal}.{FAILED_TASK}")
         return again
