@@ -29,7 +29,7 @@ from gym_runtime.errors import NOT_JSON, UNREADABLE, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
 from gym_runtime.files.rows import Numbering, check_sampling, expand, note_seed, whole_groups
-from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, RolloutSettings
+from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rpc.registry import Heartbeat
@@ -176,10 +176,9 @@ class NewRuns:
         """The settings of a run, checked.
 
         Raises:
-            UsageError: the model's engine does not have a sampling parameter, or there is no such agent.
+            UsageError: the sampling is wrong, or there is no such agent.
         """
-        if self.served is not None and asked.model_pool == POLICY:
-            check_engine(self.served, check_sampling(asked.sampling))
+        check_sampling(asked.sampling)
         agent = asked.agent and catalogue.known_name("agents", asked.agent)
         if agent and self.started is None and not catalogue.is_known("agents", agent):
             workers = await self._workers()
@@ -317,35 +316,6 @@ def _spooled(rows: Iterable[AnyRow], environment: str | None, declared: Declared
 
 
 # -- checks before anything starts ------------------------------------------------------------------------
-
-
-def check_engine(settings: ModelSettings, overrides: Mapping[str, Any]) -> None:
-    """Refuse sampling that an engine does not have, as far as its adapter knows beforehand.
-
-    An adapter's module may have a function ``sampling(settings)``. It returns the names that its engine may
-    have, among ``reasoning_effort`` and the names that the Responses API lacks. The engine refuses anything
-    else at the first call.
-
-    Args:
-        overrides: as `gym_runtime.messages.sampling.Sampling.overrides` gives them.
-
-    Raises:
-        UsageError: the engine lacks one of them; the message names both. Or there is no such adapter.
-    """
-    ask: Any = vars(catalogue.load("models", settings.provider)).get("sampling")
-    known = ask(settings) if ask is not None else None
-    if known is None:
-        return
-    asked = [name for name in BEYOND_RESPONSES if name in (overrides.get("extra_body") or {})]
-    reasoning = overrides.get("reasoning")
-    if isinstance(reasoning, Mapping) and reasoning.get("effort") is not None:
-        asked.append("reasoning_effort")
-    if lacking := [name for name in asked if name not in known]:
-        api = ", asked by the Responses API," if settings.api == "responses" else ""
-        raise UsageError(
-            f"{settings.provider}/{settings.name}{api} has no {', '.join(lacking)}: leave it out, or name a "
-            "model that has it"
-        )
 
 
 def served_model(workers: Iterable[Heartbeat], pool: str) -> ModelSettings | None:

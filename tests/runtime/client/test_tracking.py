@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import anyio
 import pytest
+from gym_runtime import plugins
 from gym_runtime.client.tracking import load_tracker
 from gym_runtime.errors import UsageError
 from runtime.client.running_client import running_client
@@ -31,6 +33,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "METADATA").write_text("Name: told\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[gym_runtime.trackers]\ntold = told_tracker:Told\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_entry_points", metadata.entry_points)  # that of the process is cached
 
 
 @pytest.mark.usefixtures("plugin")
