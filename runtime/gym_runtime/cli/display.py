@@ -63,10 +63,6 @@ class Tally:
         return self.done - self._earlier
 
     @property
-    def mean_reward(self) -> float | None:
-        return self.metrics.mean_reward
-
-    @property
     def trouble(self) -> str:
         """Failed and cancelled rollouts, by kind; empty without any."""
         failures = self.metrics.failures.copy()  # another thread may be adding
@@ -162,14 +158,14 @@ class Display:
         tally, elapsed_s = self.tally, max(now - self._started, 1e-9)
         share = tally.done / tally.total if tally.total else 1.0
         rate = tally.added / elapsed_s
-        over = self._ended > self._started
+        over, mean = self._ended > self._started, tally.metrics.mean_reward
         per_min = f"{rate * 60:,.0f}" if rate * 60 >= 10 else f"{rate * 60:.2g}"
         pace = f" ({per_min} rollouts/min)" if tally.added else ""
         parts = [
             f"Finished {tally.done:,} / {counted(tally.total, 'rollout')} ({share:.0%}) "
             f"in {formatting.span(elapsed_s)}{pace}.",
             "" if over else _sentence(self._doing()),
-            f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.mean_reward is not None else "",
+            "" if mean is None else f"Mean reward {formatting.reward(mean)}.",
             f"{tally.trouble}." if tally.trouble else "",
             f"About {left} left." if (left := self._left(rate)) and not over else "",
         ]
@@ -213,7 +209,7 @@ class Display:
         """The texts after the bar, the most important ones first; some may be empty."""
         tally, over = self.tally, self._ended > self._started
         rate = tally.added / self.wall_s if over else self._rate()
-        left, mean = self._left(rate), tally.mean_reward
+        left, mean = self._left(rate), tally.metrics.mean_reward
         held = not over and self._progress is not None and self._progress.held
         return [
             tally.trouble,

@@ -10,7 +10,7 @@ from runtime.cli.started import SCRIPT
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&- <&-"])
 def test_a_stream_that_the_shell_has_closed_leads_nowhere(closed: str, tmp_path: Path) -> None:
     command = f"{SCRIPT} run mcqa --model scripted/message --limit 1 -o out.jsonl {closed}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path)
