@@ -250,7 +250,7 @@ def test_rewards_of_any_size_are_shown() -> None:
         metrics.add(one)
     with Display(3, metrics, console=console, now=clock) as display:
         take(display, record(2, 1e308))
-        assert display.tally.mean_reward == 1e308
+        assert display.tally.metrics.mean_reward == 1e308
     assert "Mean reward 1e+308." in lines(console)[-1]
 
 
