@@ -259,7 +259,8 @@ class NewRuns:
         plan = RunPlan(dataset, await self.settings(asked))
         plan.require_runnable()
         named = self.info(plan.settings)
-        specs = await self.served_only(plan.specs(named.run, attached=True))
+        await self.served_only(plan.one_of_each())
+        specs = self.startable(plan.specs(named.run, attached=True))
         return specs, plan.info(named.run, plan.rollouts, named.model)
 
     def startable(self, specs: Iterable[RolloutSpec], *, agents: bool = True) -> Iterator[RolloutSpec]:
@@ -281,7 +282,7 @@ class NewRuns:
             yield spec
 
     async def served_only(self, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-        """The rollouts, refused if no worker serves what they need; those of a list are all checked now.
+        """The rollouts, refused if no worker serves what they need; of a list all are looked at now.
 
         Raises:
             UsageError: as `startable` and `with_served_roles`.
@@ -371,26 +372,18 @@ def require_declared(
 
 
 async def with_served_roles(workers: Workers, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-    """The rollouts, refused if no worker serves a role of theirs.
+    """The rollouts, refused if no worker serves a role of one in a list, or of the first one of a stream.
 
-    The rollouts of a list are checked now, others when they are read, against the pools that are then served.
-    A missing worker has `APPEAR_S` seconds to appear.
+    A missing worker has `APPEAR_S` seconds to appear. What a stream asks for later fails by itself.
 
     Raises:
-        UsageError: no worker serves the pool of a role; for a list, before the first rollout runs.
+        UsageError: no worker serves the pool of a role.
     """
-    if isinstance(specs, Sequence):
-        wanted = {pool for spec in specs for pool in spec.roles.values()}
-        return list(_checked(specs, await _served(workers, wanted))) if wanted else specs
     remaining = iter(specs)
-    # One is looked at now, so that a missing model is refused before anything starts in the usual case.
-    first = list(islice(remaining, 1))
-    served = await _served(workers, {pool for spec in first for pool in spec.roles.values()})
-    return chain(list(_checked(first, served)), _checked(remaining, served))
-
-
-def _checked(specs: Iterable[RolloutSpec], served: Container[str]) -> Iterator[RolloutSpec]:
-    for spec in specs:
+    first = list(islice(remaining, None if isinstance(specs, Sequence) else 1))
+    wanted = {pool for spec in first for pool in spec.roles.values()}
+    served = await _served(workers, wanted) if wanted else wanted
+    for spec in first:
         for role, pool in spec.roles.items():
             if pool not in served:
                 raise UsageError(
@@ -398,7 +391,7 @@ def _checked(specs: Iterable[RolloutSpec], served: Container[str]) -> Iterator[R
                     f"serves model '{pool}': connect(roles={{'{role}': 'PROVIDER/NAME'}}, …), or start one "
                     f"with: gym-runtime start model:{pool} --model PROVIDER/NAME"
                 )
-        yield spec
+    return chain(first, remaining)
 
 
 async def _served(workers: Workers, wanted: set[str]) -> set[str]:
