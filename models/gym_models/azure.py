@@ -149,8 +149,3 @@ class Adapter(HttpAdapter):
 def key_variable(_: str) -> str:
     """The variable that holds the key, unless a configuration names another."""
     return KEY
-
-
-def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_faces.dialects.side_channel.ALL` a deployment may have."""
-    return side_channel.RESPONSES if settings.api == "responses" else side_channel.OPENAI_CHAT

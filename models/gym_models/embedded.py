@@ -191,11 +191,6 @@ class Adapter:
                 raise ModelUnavailable(error.message, stage="model") from error
 
 
-def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_faces.dialects.side_channel.ALL` it has."""
-    return _DIALECT.sampling
-
-
 def _logged(name: str) -> Report:
     """Log the progress now and then; for a progress bar call `fetch_weights` first."""
     due = 0.0

@@ -129,16 +129,6 @@ def _host(settings: ModelSettings) -> Host:
     return msgspec.structs.replace(host, api=api, **said)
 
 
-def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_faces.dialects.side_channel.ALL` the host has.
-
-    Raises:
-        UsageError: there is no such host, or a setting is wrong.
-    """
-    host = _host(settings)
-    return side_channel.RESPONSES if host.api == "responses" else host.sampling
-
-
 def key_variable(name: str) -> str:
     """The variable that holds a host's key, unless a configuration names another."""
     return hosts()[name].key

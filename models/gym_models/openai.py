@@ -27,7 +27,6 @@ Settings:
 
 from __future__ import annotations
 
-import os
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -36,7 +35,7 @@ from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, side_channel
 from gym_runtime import UsageError
 from gym_runtime.adapters import ModelSettings
 
-from gym_models.wire.endpoint import OPENAI_URL, Endpoint
+from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Api, Engine
 from gym_models.wire.http_adapter import HttpAdapter
 from gym_models.wire.native import Computer
@@ -95,14 +94,6 @@ class Adapter(HttpAdapter):
 def key_variable(_: str) -> str:
     """The variable that holds the key, unless a configuration names another."""
     return "OPENAI_API_KEY"
-
-
-def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `gym_faces.dialects.side_channel.ALL` such a model may have."""
-    if settings.api == "responses":
-        return side_channel.RESPONSES
-    urls = settings.urls or (os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,)
-    return side_channel.OPENAI_CHAT if any(map(_is_openai, urls)) else side_channel.ALL
 
 
 def _is_openai(url: str) -> bool:

@@ -109,13 +109,6 @@ class Adapter:
         )
 
 
-def sampling(settings: ModelSettings) -> frozenset[str] | None:
-    """The recorded adapter's report on its engine; None if it has none."""
-    inner = _inner(settings, {name: value for name, value in settings.options.items() if name != "record"})
-    ask: Any = vars(catalogue.load("models", inner.provider)).get("sampling")
-    return None if ask is None else ask(inner)
-
-
 def _inner(settings: ModelSettings, options: dict[str, Any]) -> ModelSettings:
     provider, _, name = settings.name.partition("/")
     return msgspec.structs.replace(settings, provider=provider, name=name, options=options)

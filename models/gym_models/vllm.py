@@ -27,7 +27,7 @@ from typing import Any, Literal, Self
 
 import anyio
 import msgspec
-from gym_faces.dialects import ChatVariant, Reasoning, ToolImages, side_channel
+from gym_faces.dialects import ChatVariant, Reasoning, ToolImages
 from gym_runtime import GymError, UsageError
 from gym_runtime.adapters import CallContext, Control, ControlAnswer, ModelAnswer, ModelCall, ModelSettings
 from gym_runtime.errors import ModelUnavailable
@@ -216,8 +216,3 @@ class Adapter:
         if not engines:
             raise ModelUnavailable("no replica is up: the command reached no engine", stage="model")
         return engines
-
-
-def sampling(settings: ModelSettings) -> frozenset[str]:
-    """Which parameters of `side_channel.ALL` it has; its own Responses API is not relied upon."""
-    return side_channel.RESPONSES if settings.api == "responses" else side_channel.ALL

@@ -12,8 +12,7 @@ from gym_faces.dialects.chat_request import ChatVariant
 from gym_models import azure, embedded, hosted, openai, vllm
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
-from gym_runtime.client.row_sources import check_engine
-from gym_runtime.errors import ModelRefused, TaskError, UsageError
+from gym_runtime.errors import ModelRefused, TaskError
 from gym_runtime.messages.calls import ModelCall
 from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, Sampling
 from gym_runtime.workers.adapter import ModelSettings
@@ -143,13 +142,10 @@ async def test_hosts_have_what_their_table_says(
         if lacks:
             with pytest.raises(ModelRefused, match=f"{provider} has no '{lacks}'"):
                 await adapter.respond(sampled(**settings), context())
-            with pytest.raises(UsageError, match=f"{provider}/stub has no {lacks}: leave it out"):
-                check_engine(mine, Sampling.read(settings).overrides())
         else:
             assert output(await adapter.respond(sampled(**settings), context()))
             assert {name: sent(stub)[name] for name in body} == body
             assert not {"seed"} & set(sent(stub)) - set(body)
-            check_engine(mine, Sampling.read(settings).overrides())
 
 
 async def test_a_configuration_knows_a_host_better(monkeypatch: pytest.MonkeyPatch, stub: StubEngine) -> None:
@@ -182,32 +178,6 @@ async def test_no_call_says_who_is_asked_nor_how_often(
         with pytest.raises(TaskError, match=f"extra_body: '{next(iter(extra))}'"):
             call = model_call(metadata={"extra_body": json.dumps(extra)})
             await adapter.respond(call, context())
-
-
-@pytest.mark.parametrize(
-    ("settings", "lacks"),
-    [
-        (model("http://127.0.0.1:1/v1"), ""),
-        (model(), "top_k"),
-        (model("http://127.0.0.1:1/v1", api="responses"), "top_k"),
-        (model("http://127.0.0.1:1/v1", provider="vllm"), ""),
-        (model(provider="embedded"), ""),
-        (model(provider="azure"), "top_k"),
-        (model(provider="scripted"), ""),
-        (ModelSettings.parse("record/openai/gpt-5"), "top_k"),
-        (ModelSettings.parse("record/vllm/x"), ""),
-    ],
-)
-def test_what_can_be_known_is_said_before_the_first_call(
-    settings: ModelSettings, lacks: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    overrides = Sampling(top_k=5, temperature=1.0).overrides()
-    if lacks:
-        with pytest.raises(UsageError, match=rf"has no {lacks}: leave it out"):
-            check_engine(settings, overrides)
-    else:
-        check_engine(settings, overrides)
 
 
 def test_every_parameter_is_known_to_the_tables() -> None:

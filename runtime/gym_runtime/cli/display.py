@@ -32,11 +32,8 @@ BAR_WIDTH = 40
 MIN_BAR_WIDTH = 10
 GAP = 2
 FIRST_LINE_S = 2.0
-LINE_EVERY_S = 10.0
-LINE_AT_LEAST_EVERY_S = 60.0
-LINE_SHARE = 0.05
-QUIET_S = 15.0
-"""After how long a plain line is due although no rollout is finished."""
+MOST_S = 60.0
+"""From one plain line to the next; until then each is due after twice the time."""
 LEFT_FROM = 5
 """So many finished rollouts tell a rate, and how much time is left; the first ones are the shortest."""
 
@@ -64,10 +61,6 @@ class Tally:
     @property
     def added(self) -> int:
         return self.done - self._earlier
-
-    @property
-    def mean_reward(self) -> float | None:
-        return self.metrics.mean_reward
 
     @property
     def trouble(self) -> str:
@@ -106,14 +99,13 @@ class Display:
         self._animated = self._console.is_terminal and not self._console.is_dumb_terminal
         self._started = self._ended = now()
         self._samples: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW_S * REDRAWS_PER_S)
-        self._next_line = self._last_line = 0.0
-        self._next_done = 0.0
+        self._next_line, self._apart_s = 0.0, FIRST_LINE_S
         self._said = -1
         self._progress: InProgress | None = None
 
     def __enter__(self) -> Self:
-        self._started = self._last_line = self._now()
-        self._next_line = self._started + FIRST_LINE_S
+        self._started = self._now()
+        self._next_line = self._started + self._apart_s
         if self._animated:
             from rich.live import Live
 
@@ -142,20 +134,12 @@ class Display:
     def add(self, record: RolloutRecord) -> None:
         """Show one more record."""
         self.tally.add(record)
-        if not self._animated:
-            now = self._now()
-            if now >= self._next_line and (
-                self.tally.done >= self._next_done or now >= self._last_line + LINE_AT_LEAST_EVERY_S
-            ):
-                self._say(now)
+        self._say_in_time()
 
     def look(self, progress: InProgress) -> None:
         """Show what the workers are at."""
         self._progress = progress
-        now = self._now()
-        quiet_s = QUIET_S if self._said < 0 else LINE_AT_LEAST_EVERY_S
-        if not self._animated and now >= self._last_line + quiet_s:
-            self._say(now)
+        self._say_in_time()
 
     def note(self, text: str) -> None:
         """Print a separate line, above the bar if there is one."""
@@ -163,26 +147,30 @@ class Display:
 
     # -- plain lines ----------------------------------------------------------------------------------
 
+    def _say_in_time(self) -> None:
+        now = self._now()
+        if not self._animated and now >= self._next_line:
+            self._say(now)
+            self._apart_s = min(2 * self._apart_s, MOST_S)
+            self._next_line = now + self._apart_s
+
     def _say(self, now: float) -> None:
         tally, elapsed_s = self.tally, max(now - self._started, 1e-9)
         share = tally.done / tally.total if tally.total else 1.0
         rate = tally.added / elapsed_s
-        over = self._ended > self._started
+        over, mean = self._ended > self._started, tally.metrics.mean_reward
         per_min = f"{rate * 60:,.0f}" if rate * 60 >= 10 else f"{rate * 60:.2g}"
         pace = f" ({per_min} rollouts/min)" if tally.added else ""
         parts = [
             f"Finished {tally.done:,} / {counted(tally.total, 'rollout')} ({share:.0%}) "
             f"in {formatting.span(elapsed_s)}{pace}.",
             "" if over else _sentence(self._doing()),
-            f"Mean reward {formatting.reward(tally.mean_reward)}." if tally.mean_reward is not None else "",
+            "" if mean is None else f"Mean reward {formatting.reward(mean)}.",
             f"{tally.trouble}." if tally.trouble else "",
             f"About {left} left." if (left := self._left(rate)) and not over else "",
         ]
         self.note(" ".join(filter(None, parts)))
         self._said = tally.done
-        self._last_line = now
-        self._next_line = now + LINE_EVERY_S
-        self._next_done = tally.done + LINE_SHARE * tally.total
 
     def _doing(self) -> list[str]:
         """What the workers are at, and what the model has done so far."""
@@ -217,26 +205,21 @@ class Display:
             since, added = self._started, 0
         return (self.tally.added - added) / max(now - since, 1e-9)
 
-    def _pieces(self) -> list[tuple[int, str]]:
-        """The texts after the bar, in order; the higher the number, the earlier a text is left out."""
+    def _pieces(self) -> list[str]:
+        """The texts after the bar, the most important ones first; some may be empty."""
         tally, over = self.tally, self._ended > self._started
         rate = tally.added / self.wall_s if over else self._rate()
-        pieces = [(2, formatting.pace(rate))] if tally.added else []
-        if tally.mean_reward is not None:
-            pieces.append(
-                (1, f"reward {tally.mean_reward:{'.3f' if abs(tally.mean_reward) < 1e6 else '.4g'}}")
-            )
-        if tally.trouble:
-            pieces.append((0, tally.trouble))
-        if over:
-            pieces.append((3, f"in {formatting.span(self.wall_s)}"))
-        else:
-            pieces += [(3, f"{left} left")] if (left := self._left(rate)) else []
-            held = self._progress is not None and self._progress.held
+        left, mean = self._left(rate), tally.metrics.mean_reward
+        held = not over and self._progress is not None and self._progress.held
+        return [
+            tally.trouble,
             # Why, a line of the log says, which is too long for here.
-            doing = "waiting for the model's engines" if held else ", ".join(self._doing())
-            pieces += [(0 if held else 4, doing)] if doing else []
-        return pieces
+            "waiting for the model's engines" if held else "",
+            "" if mean is None else f"reward {mean:{'.3f' if abs(mean) < 1e6 else '.4g'}}",
+            formatting.pace(rate) if tally.added else "",
+            f"in {formatting.span(self.wall_s)}" if over else f"{left} left" if left else "",
+            "" if over or held else ", ".join(self._doing()),
+        ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.progress_bar import ProgressBar
@@ -250,13 +233,12 @@ class Display:
         with_bar = room >= MIN_BAR_WIDTH + GAP
         if with_bar:
             room -= MIN_BAR_WIDTH + GAP
-        shown: set[str] = set()
-        pieces = self._pieces()
-        for _, text in sorted(pieces):
+        shown: list[str] = []
+        for text in filter(None, self._pieces()):
             if len(text) + GAP <= room:
-                shown.add(text)
+                shown.append(text)
                 room -= len(text) + GAP
-        tail = (" " * GAP).join(text for _, text in pieces if text in shown)
+        tail = (" " * GAP).join(shown)
         grid = Table.grid(padding=(0, GAP, 0, 0))
         cells: list[Text | ProgressBar] = [Text(head, no_wrap=True, overflow="crop")]
         if with_bar:

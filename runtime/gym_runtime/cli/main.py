@@ -15,13 +15,13 @@ import os
 import re
 import sys
 import threading
+import time
 import traceback
 from contextlib import nullcontext
 from contextvars import ContextVar
 
 from gym_runtime.cli.interruption import INTERRUPTED, RESUME, terminable, was_interrupt
 from gym_runtime.escapes import shown
-from gym_runtime.plurals import counted
 from gym_runtime.system import early_supervisor
 from gym_runtime.version import VERSION
 
@@ -49,7 +49,7 @@ def main() -> None:
         status = 1
     if status:
         _settle_output()
-    if not runs and _threads():
+    if not runs and threading.active_count() > 1:
         _end_in_time(status)
     sys.exit(status)
 
@@ -66,22 +66,19 @@ def _open_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def _threads() -> list[threading.Thread]:
-    """The threads for which Python waits at its end."""
-    return [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
-
-
 def _end_in_time(status: int) -> None:
-    """End this process soon: an environment may have started a thread that does not end."""
-    over = threading.Event()
-    atexit.register(over.set)  # called after Python has waited for the threads
+    """End this process soon: an environment may have started threads that do not end.
+
+    At its end Python waits for such threads; only if it still waits after `THREADS_S` does this say so.
+    """
 
     def watch() -> None:
-        if over.wait(THREADS_S) or not (left := _threads()):
-            return
+        time.sleep(THREADS_S)
+        others = {*threading.enumerate()} - {threading.main_thread(), threading.current_thread()}
+        names = ", ".join(sorted(shown(one.name) for one in others if not one.daemon))
         print(
-            f"gym-runtime: ended without waiting for {counted(len(left), 'thread')}, such as "
-            f"'{shown(left[0].name)}': start them with daemon=True, or end them",
+            f"gym-runtime: ended without waiting for threads ({names}): start them with daemon=True, or end "
+            "them",
             file=sys.stderr,
             flush=True,
         )

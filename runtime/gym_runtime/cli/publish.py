@@ -19,9 +19,8 @@ from gym_runtime.cli.options import (
     Rows,
 )
 from gym_runtime.cli.remote import run_async, unserved
-from gym_runtime.cli.rows import note_lenient, note_names, sources
+from gym_runtime.cli.rows import opened, sources
 from gym_runtime.client import connect
-from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.recorded_run import RunPlan
 
 
@@ -44,20 +43,9 @@ def publish(
     urls = broker.required()
     names = (environment,) if environment else ()
     settings = rollouts.chosen(roles=roles.pools())
-    row_fields = rows.settings()
 
     async def main() -> str:
-        with open_dataset(
-            *sources(names, file, rows.limit),
-            limit=rows.limit,
-            shuffle_seed=rows.shuffle_seed,
-            settings=row_fields,
-            skip_unknown=rows.skip_unknown,
-            prompt=rows.prompt,
-        ) as dataset:
-            note_names(dataset)
-            if rows.strict:
-                note_lenient(dataset)
+        with opened(sources(names, file, rows.limit), rows) as dataset:
             async with connect(urls, prefix=broker.prefix) as gym:
                 info = await gym.publish(dataset, settings)
                 for line in unserved(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from gym_runtime.cli import formatting, terminal
+from gym_runtime.cli.options import RowOptions
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UsageError
-from gym_runtime.files.dataset import Dataset, Source
+from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.rows import generated_rows
 from gym_runtime.messages.names import MAX_CHARS
 
@@ -38,6 +40,31 @@ def sources(names: Sequence[str], file: Path | None, limit: int | None) -> list[
         )
     named = {name: catalogue.environment(name) for name in names}
     return [Source(str(_own_rows(environment, name, limit)), name) for name, environment in named.items()]
+
+
+@contextmanager
+def opened(
+    found: Sequence[Source], rows: RowOptions, *, adopt: bool = False, earlier_rows: int | None = None
+) -> Generator[Dataset]:
+    """The rows that the options choose, as a dataset; says what the user should know of them.
+
+    Args:
+        adopt, earlier_rows: as for `open_dataset`.
+    """
+    with open_dataset(
+        *found,
+        limit=rows.limit,
+        shuffle_seed=rows.shuffle_seed,
+        settings=rows.settings(),
+        earlier_rows=earlier_rows,
+        skip_unknown=rows.skip_unknown,
+        prompt=rows.prompt,
+        adopt=adopt,
+    ) as dataset:
+        note_names(dataset)
+        if rows.strict:
+            note_lenient(dataset)
+        yield dataset
 
 
 def note_names(dataset: Dataset) -> None:

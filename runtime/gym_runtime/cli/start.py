@@ -124,7 +124,6 @@ def start(*pools: str, options: Annotated[StartOptions, FLAT] = START) -> int:
             one model.
     """
     logs.start()
-    terminal.note_untested_python()
     weak_sandbox = requirements.weak_sandbox(allowed=options.allow_weak_sandbox)
     system = replace(plan(options, pools), weak_sandbox=weak_sandbox)
     for pool in system.pools:
@@ -156,12 +155,14 @@ def plan(options: StartOptions, names: Iterable[str] = ()) -> SystemSpec:
     for role in roles:
         if role not in served:
             raise UsageError(f"--role {role}=…: no pool of that name is to be started; add 'model:{role}'")
-    if options.model.model and not any(pool.kind == "model" for pool in chosen):
-        raise UsageError(f"--model {options.model.model}: no model pool is to be started; add 'model'")
-    if options.model.requests_per_minute and not any(pool.kind == "model" for pool in chosen):
-        raise UsageError("--requests-per-minute: no model pool is to be started; add 'model'")
-    if options.call_timeout_s is not None and not any(pool.kind == "model" for pool in chosen):
-        raise UsageError("--call-timeout: no model pool is to be started; add 'model'")
+    of_models = {
+        f"--model {options.model.model}": options.model.model,
+        "--requests-per-minute": options.model.requests_per_minute,
+        "--call-timeout": options.call_timeout_s is not None,
+    }
+    for option, given in of_models.items():
+        if given and not any(pool.kind == "model" for pool in chosen):
+            raise UsageError(f"{option}: no model pool is to be started; add 'model'")
     pools = together(_complete(pool, options, roles) for pool in chosen)
     catalogue.environments(name for pool in pools if pool.kind == "resource" for name in pool.names)
     if options.concurrency is None and any(

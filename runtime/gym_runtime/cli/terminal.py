@@ -20,7 +20,6 @@ from rich.segment import Segment
 from gym_runtime.escapes import shown
 
 UNLIMITED = 10_000
-NEWEST_TESTED = (3, 13)
 Report = Callable[[int, int], None]
 
 
@@ -51,13 +50,6 @@ def print_json(document: Any) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     sys.stdout.buffer.flush()
-
-
-def note_untested_python(version: tuple[int, int] = (sys.version_info.major, sys.version_info.minor)) -> None:
-    """Say once, at the start of a run or a system, that this version of Python is not a tested one."""
-    if version > NEWEST_TESTED:
-        shown, newest = ".".join(map(str, version)), ".".join(map(str, NEWEST_TESTED))
-        errors().print(f"Python {shown} is untested; the tests run on 3.11 to {newest}", soft_wrap=True)
 
 
 @contextmanager

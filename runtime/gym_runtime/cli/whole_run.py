@@ -13,22 +13,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
 from gym_runtime import logs, tracing
-from gym_runtime.cli import formatting, result, terminal
+from gym_runtime.cli import formatting, result
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.dry_run import estimate
@@ -37,7 +30,7 @@ from gym_runtime.cli.interruption import INTERRUPTED, MORE, RESUME, held_back, t
 from gym_runtime.cli.models import RunModels
 from gym_runtime.cli.options import shown_name
 from gym_runtime.cli.remote import run_async
-from gym_runtime.cli.rows import note_lenient, note_names, sources
+from gym_runtime.cli.rows import opened, sources
 from gym_runtime.client import About, Client, Tracker, connect
 from gym_runtime.client.reward_watch import Watch, load_watch
 from gym_runtime.client.status import dead_engine, in_progress
@@ -46,7 +39,7 @@ from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.appender import write_whole
-from gym_runtime.files.dataset import Dataset, Source, open_dataset
+from gym_runtime.files.dataset import Dataset, Source
 from gym_runtime.files.recorded_run import RecordedRun, RunPlan
 from gym_runtime.files.results import OutputFiles, load_manifest
 from gym_runtime.messages.alarms import Alarm
@@ -54,7 +47,7 @@ from gym_runtime.messages.stored_records import new_run_id
 from gym_runtime.plugins import load_plugin
 from gym_runtime.system.hosting import host
 from gym_runtime.system.spec import Event, SystemSpec
-from gym_runtime.system.starting import Patience, received
+from gym_runtime.system.starting import received
 from gym_runtime.system.system import System, launch
 from gym_runtime.timing import PATIENCE_S
 
@@ -95,7 +88,6 @@ class WholeRun:
 
     def run(self) -> int:
         """Run it to its end; returns the exit status."""
-        terminal.note_untested_python()
         logs.export("gym-runtime")
         tracing.start("gym-runtime")
         try:
@@ -134,21 +126,9 @@ class WholeRun:
                 self._run_id = previous.run
                 self._models.resume(previous.run)
             self._models.choose_policy()
-            if options.input is None and not options.resume:
-                self._models.choose_roles(self._names)
-                self._launch(self._names)
+            earlier = previous.rows if previous else None
             try:
-                with open_dataset(
-                    *found,
-                    limit=options.rows.limit,
-                    shuffle_seed=options.rows.shuffle_seed,
-                    settings=self._row_fields,
-                    earlier_rows=previous.rows if previous else None,
-                    skip_unknown=options.rows.skip_unknown,
-                    prompt=options.rows.prompt,
-                    adopt=True,
-                ) as dataset:
-                    self._note_rows(dataset)
+                with opened(found, options.rows, adopt=True, earlier_rows=earlier) as dataset:
                     return self._start(dataset)
             except BaseException:
                 if self._system is not None:
@@ -157,24 +137,10 @@ class WholeRun:
                     self._tracking.close(failed=True)
                 raise
 
-    def _note_rows(self, dataset: Dataset) -> None:
-        note_names(dataset)
-        if self._options.rows.strict:
-            note_lenient(dataset)
-
     def _dry_run(self, files: OutputFiles, found: Sequence[Source]) -> int:
         options, models = self._options, self._models
         models.choose_policy()
-        with open_dataset(
-            *found,
-            limit=options.rows.limit,
-            shuffle_seed=options.rows.shuffle_seed,
-            settings=self._row_fields,
-            skip_unknown=options.rows.skip_unknown,
-            prompt=options.rows.prompt,
-            adopt=True,
-        ) as dataset:
-            self._note_rows(dataset)
+        with opened(found, options.rows, adopt=True) as dataset:
             plan = self._plan(dataset)
             roles = {role: models.role_model(role) for role in sorted(plan.settings.roles)}
             about = estimate(plan, files, options.budget, model=models.name, roles=roles)
@@ -182,8 +148,7 @@ class WholeRun:
         return 0
 
     def _plan(self, dataset: Dataset) -> RunPlan:
-        if self._system is None:
-            self._models.choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
+        self._models.choose_roles([catalogue.address(name) for name in sorted(dataset.environments)])
         plan = RunPlan(dataset, self._models.settings)
         plan.require_runnable()
         return plan
@@ -204,11 +169,9 @@ class WholeRun:
         try:
             self._track()
             self._watch_rewards()
-            if self._system is None:
-                self._launch(map(catalogue.address, sorted(dataset.environments)), dataset.harnesses)
-            assert self._system is not None
+            system = self._launch(dataset)
             with held_back() as noted:
-                interrupted = run_async(self._make, self._system, noted)
+                interrupted = run_async(self._make, system, noted)
         except BaseException:
             recorded.withdraw()
             raise
@@ -254,10 +217,10 @@ class WholeRun:
             addresses, asked.watch_rewards, asked.second_look, path, tell, self._models.auditor
         )
 
-    def _launch(self, environments: Iterable[str], harnesses: Iterable[str] = ()) -> None:
-        """Start the workers; they come up while the rows are read."""
-        options = self._options
-        pools = self._models.pools(environments, options.workers, harnesses)
+    def _launch(self, dataset: Dataset) -> System:
+        """Start the workers that the rows need."""
+        options, environments = self._options, sorted(dataset.environments)
+        pools = self._models.pools(map(catalogue.address, environments), options.workers, dataset.harnesses)
         self._system = launch(
             SystemSpec(
                 pools=host(pools) if options.hosted else pools,
@@ -270,6 +233,7 @@ class WholeRun:
                 weak_sandbox=self._weak_sandbox,
             )
         )
+        return self._system
 
     def _record(self, plan: RunPlan) -> RecordedRun:
         options, settings = self._options, plan.settings
@@ -333,40 +297,29 @@ class WholeRun:
             await anyio.sleep(START_NOTE_S)
             self._display.note("starting the workers …")
 
+        def note_waiting(event: Event) -> None:
+            if event.event == "waiting":
+                self._display.note(f"waiting up to {PATIENCE_S:.0f} s: {event.reason}")
+
         async with anyio.create_task_group() as group:
             group.start_soon(explain)
-            await system.until("all_ready", self._note_waiting)
+            await system.until("all_ready", note_waiting)
             group.cancel_scope.cancel()
-
-    def _note_waiting(self, event: Event) -> None:
-        if event.event == "waiting":
-            self._say_waiting(event.reason)
-
-    def _say_waiting(self, reason: str) -> None:
-        self._display.note(f"waiting up to {PATIENCE_S:.0f} s: {reason}")
-
-    @asynccontextmanager
-    async def _connected(self, system: System) -> AsyncGenerator[Client]:
-        """The system's client. The workers have just reached the broker: a silent one comes back."""
-        patience = Patience(PATIENCE_S, self._say_waiting)
-        async with AsyncExitStack() as stack:
-            client = await patience.enter(stack, lambda: connect(system.url, prefix=self._broker.prefix))
-            self._ring = client.driver.alarms.ring
-            if self._tracking is not None:
-                tell_alarms(self._tracking, client.driver.alarms)
-            yield client
 
     async def _collect(self, system: System) -> None:
         display, metrics, tracking = self._display, self._recorded.metrics, self._tracking
         in_flight = self._models.concurrency * 2 + 64
         async with (
-            self._connected(system) as client,
+            connect(system.url, prefix=self._broker.prefix) as client,
             # A system that others share is pushed by 'gym-runtime metrics', or it would count twice.
             nullcontext() if self._broker.urls else load_plugin("metrics", "pushing")(client.driver.bus),
             self._watching or nullcontext() as client.driver.alarms.watch,
             anyio.create_task_group() as group,
             aclosing(client.recorded(self._recorded, in_flight=in_flight, note=display.note)) as records,
         ):
+            self._ring = client.driver.alarms.ring
+            if tracking is not None:
+                tell_alarms(tracking, client.driver.alarms)
             if not self._options.keep_going:
                 group.start_soon(self._watch_engine, client)
             if not self._broker.urls:  # workers of a system that others share are busy with theirs, too

@@ -261,9 +261,8 @@ class Client:
                 and those of ``responses_create_params``.
 
         Raises:
-            TaskError, UsageError: a row, a name or a value is wrong, the model's engine does not have a
-                sampling parameter, or no worker serves a role; for a list, nothing was started. Or the files
-                of ``output`` are in use, or belong to another run.
+            TaskError, UsageError: a row, a name or a value is wrong, or no worker serves a role; for a list,
+                nothing was started. Or the files of ``output`` are in use, or belong to another run.
         """
         _refuse(rows, in_flight)
         if resume and output is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Generic, TypeVar
@@ -88,58 +88,44 @@ async def run_groups(
             yield group
 
 
-class _Place(Generic[T]):
-    """A result's place in the order."""
-
-    __slots__ = ("results", "settled")
-
-    def __init__(self) -> None:
-        self.results: list[T] = []
-        self.settled = False
-
-
 class InputOrder(Generic[T]):
     """Holds back results that overtook others, so that they are handed over in the order of the input."""
 
     def __init__(self) -> None:
-        self._due: deque[_Place[T]] = deque()
-        self._waiting: dict[Hashable, list[_Place[T]]] = {}
-        self._early: dict[Hashable, list[T]] = {}
+        self._due: deque[Hashable] = deque()
+        self._awaited: set[Hashable] = set()
+        self._arrived: dict[Hashable, deque[T]] = defaultdict(deque)
 
     def expecting(
         self, specs: Iterable[RolloutSpec], name: Callable[[RolloutSpec], Hashable]
     ) -> Iterator[RolloutSpec]:
         """The specs; from now on their results are expected in this order, by name."""
-        last: Hashable = None
         for spec in specs:
-            # Repeats of one row share a place, until its results have come.
-            if name(spec) != last or last not in self._waiting:
-                last = name(spec)
-                place = _Place[T]()
-                self._due.append(place)
-                if last in self._early:
-                    place.results, place.settled = self._early.pop(last), True
-                else:
-                    self._waiting.setdefault(last, []).append(place)
+            # A row that repeats before its group is complete joins the group, and needs no place of its own.
+            if (named := name(spec)) not in self._awaited:
+                self._awaited.add(named)
+                self._due.append(named)
             yield spec
 
     def arrived(self, name: Hashable, result: T) -> Iterator[T]:
         """The results that can be handed over now.
 
-        A row that repeats before its group is complete joins the group: all places of the name are settled.
         A result left by an earlier part of the run may arrive before its row is read.
         """
-        places = self._waiting.pop(name, None)
-        if places is None:
-            self._early.setdefault(name, []).append(result)
-            return
-        places[0].results.append(result)
-        for place in places:
-            place.settled = True
-        while self._due and self._due[0].settled:
-            yield from self._due.popleft().results
+        self._awaited.discard(name)
+        self._arrived[name].append(result)
+        while self._due and self._due[0] in self._arrived:
+            yield self._take(self._due.popleft())
 
     def rest(self) -> Iterator[T]:
         """The results still held back at the end, because earlier ones never arrived."""
-        for place in self._due:
-            yield from place.results
+        for name in self._due:
+            if name in self._arrived:
+                yield self._take(name)
+
+    def _take(self, name: Hashable) -> T:
+        results = self._arrived[name]
+        result = results.popleft()
+        if not results:
+            del self._arrived[name]
+        return result

@@ -144,16 +144,9 @@ async def _writing(recorded: RecordedRun, inputs: InputWriter, closed: anyio.Eve
         stack.enter_context(inputs)
         writer = stack.enter_context(ResultWriter(recorded.files, recorded.images))
 
-        first = True
-
         def keep(record: RolloutRecord) -> None:
-            nonlocal first
             writer.write(record)
             recorded.metrics.add(record)
-            # The first row is written at once: a user looks at the file to see whether the run works.
-            if first:
-                writer.flush()
-                first = False
 
         async with background() as tasks:
             tasks.start_soon(keep_flushing, inputs, writer)

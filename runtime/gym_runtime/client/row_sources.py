@@ -29,7 +29,7 @@ from gym_runtime.errors import NOT_JSON, UNREADABLE, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
 from gym_runtime.files.rows import Numbering, check_sampling, expand, note_seed, whole_groups
-from gym_runtime.messages.rollout_settings import BEYOND_RESPONSES, RolloutSettings
+from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, new_run_id
 from gym_runtime.rpc.registry import Heartbeat
@@ -176,10 +176,9 @@ class NewRuns:
         """The settings of a run, checked.
 
         Raises:
-            UsageError: the model's engine does not have a sampling parameter, or there is no such agent.
+            UsageError: the sampling is wrong, or there is no such agent.
         """
-        if self.served is not None and asked.model_pool == POLICY:
-            check_engine(self.served, check_sampling(asked.sampling))
+        check_sampling(asked.sampling)
         agent = asked.agent and catalogue.known_name("agents", asked.agent)
         if agent and self.started is None and not catalogue.is_known("agents", agent):
             workers = await self._workers()
@@ -260,7 +259,8 @@ class NewRuns:
         plan = RunPlan(dataset, await self.settings(asked))
         plan.require_runnable()
         named = self.info(plan.settings)
-        specs = await self.served_only(plan.specs(named.run, attached=True))
+        await self.served_only(plan.one_of_each())
+        specs = self.startable(plan.specs(named.run, attached=True))
         return specs, plan.info(named.run, plan.rollouts, named.model)
 
     def startable(self, specs: Iterable[RolloutSpec], *, agents: bool = True) -> Iterator[RolloutSpec]:
@@ -282,7 +282,7 @@ class NewRuns:
             yield spec
 
     async def served_only(self, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-        """The rollouts, refused if no worker serves what they need; those of a list are all checked now.
+        """The rollouts, refused if no worker serves what they need; of a list all are looked at now.
 
         Raises:
             UsageError: as `startable` and `with_served_roles`.
@@ -317,35 +317,6 @@ def _spooled(rows: Iterable[AnyRow], environment: str | None, declared: Declared
 
 
 # -- checks before anything starts ------------------------------------------------------------------------
-
-
-def check_engine(settings: ModelSettings, overrides: Mapping[str, Any]) -> None:
-    """Refuse sampling that an engine does not have, as far as its adapter knows beforehand.
-
-    An adapter's module may have a function ``sampling(settings)``. It returns the names that its engine may
-    have, among ``reasoning_effort`` and the names that the Responses API lacks. The engine refuses anything
-    else at the first call.
-
-    Args:
-        overrides: as `gym_runtime.messages.sampling.Sampling.overrides` gives them.
-
-    Raises:
-        UsageError: the engine lacks one of them; the message names both. Or there is no such adapter.
-    """
-    ask: Any = vars(catalogue.load("models", settings.provider)).get("sampling")
-    known = ask(settings) if ask is not None else None
-    if known is None:
-        return
-    asked = [name for name in BEYOND_RESPONSES if name in (overrides.get("extra_body") or {})]
-    reasoning = overrides.get("reasoning")
-    if isinstance(reasoning, Mapping) and reasoning.get("effort") is not None:
-        asked.append("reasoning_effort")
-    if lacking := [name for name in asked if name not in known]:
-        api = ", asked by the Responses API," if settings.api == "responses" else ""
-        raise UsageError(
-            f"{settings.provider}/{settings.name}{api} has no {', '.join(lacking)}: leave it out, or name a "
-            "model that has it"
-        )
 
 
 def served_model(workers: Iterable[Heartbeat], pool: str) -> ModelSettings | None:
@@ -401,26 +372,18 @@ def require_declared(
 
 
 async def with_served_roles(workers: Workers, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-    """The rollouts, refused if no worker serves a role of theirs.
+    """The rollouts, refused if no worker serves a role of one in a list, or of the first one of a stream.
 
-    The rollouts of a list are checked now, others when they are read, against the pools that are then served.
-    A missing worker has `APPEAR_S` seconds to appear.
+    A missing worker has `APPEAR_S` seconds to appear. What a stream asks for later fails by itself.
 
     Raises:
-        UsageError: no worker serves the pool of a role; for a list, before the first rollout runs.
+        UsageError: no worker serves the pool of a role.
     """
-    if isinstance(specs, Sequence):
-        wanted = {pool for spec in specs for pool in spec.roles.values()}
-        return list(_checked(specs, await _served(workers, wanted))) if wanted else specs
     remaining = iter(specs)
-    # One is looked at now, so that a missing model is refused before anything starts in the usual case.
-    first = list(islice(remaining, 1))
-    served = await _served(workers, {pool for spec in first for pool in spec.roles.values()})
-    return chain(list(_checked(first, served)), _checked(remaining, served))
-
-
-def _checked(specs: Iterable[RolloutSpec], served: Container[str]) -> Iterator[RolloutSpec]:
-    for spec in specs:
+    first = list(islice(remaining, None if isinstance(specs, Sequence) else 1))
+    wanted = {pool for spec in first for pool in spec.roles.values()}
+    served = await _served(workers, wanted) if wanted else wanted
+    for spec in first:
         for role, pool in spec.roles.items():
             if pool not in served:
                 raise UsageError(
@@ -428,7 +391,7 @@ def _checked(specs: Iterable[RolloutSpec], served: Container[str]) -> Iterator[R
                     f"serves model '{pool}': connect(roles={{'{role}': 'PROVIDER/NAME'}}, …), or start one "
                     f"with: gym-runtime start model:{pool} --model PROVIDER/NAME"
                 )
-        yield spec
+    return chain(first, remaining)
 
 
 async def _served(workers: Workers, wanted: set[str]) -> set[str]:

@@ -28,7 +28,7 @@ from gym_runtime.client.runs import Runs
 from gym_runtime.client.status import REFUSALS_LOOK_S, Counter, watch_refusals
 from gym_runtime.client.stored import Restored, StoredResult, stored_results
 from gym_runtime.client.streaming import ResultStream, background
-from gym_runtime.errors import ConnectionLost, GymError, UsageError, leaf
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.messages.names import rollout_token, token
 from gym_runtime.messages.outcomes import Cancelled, RolloutRecord
@@ -194,43 +194,31 @@ class Run:
         def current() -> Heartbeat:
             return replace(member, detail=self.counter.detail(), figures=self.counter.figures())
 
-        # With a scope: the task belongs to the connection, which outlives the run.
-        ready, announced = anyio.Event(), anyio.CancelScope()
-        refused: list[BaseException] = []
+        # Shielded: a client that is gone before its run is closed would have its tasks given back, not ended.
+        ready, announced = anyio.Event(), anyio.CancelScope(shield=True)
 
         async def announce_client() -> None:
-            try:
-                with announced:
-                    await announce(self._runs.bus, current, ready=ready.set)
-            except Exception as error:
-                refused.append(leaf(error))
-                raise
-            except anyio.get_cancelled_exc_class():
-                refused.append(ConnectionLost("the connection was closed before the run began"))
-                raise
-            finally:
-                ready.set()
+            with announced:
+                await announce(self._runs.bus, current, ready=ready.set)
 
-        self._runs.tasks.start_soon(announce_client)
-        try:
-            # Announced before any task is published: agent workers check whether the client is alive.
-            await ready.wait()
-            if refused:
-                raise refused[0]
-            await self._runs.open_run(self.info)
-            self._runs.tasks.start_soon(self._runs.tidy)
-            yield self
-        finally:
-            # The error that ended the run is what the caller must see, not a failure to close the run.
-            with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
-                info = self.counter.told(self.info)
-                state = "finished" if self.finished and not info.cancelled_by else "cancelled"
-                if state == "cancelled" and not info.cancelled_by:
-                    here = asked_here()
-                    info = replace(info, cancelled_by=here.by, cancelled_s=here.at_s)
-                await self._runs.close_run(info, state=state)
-            # Last: a client that is gone before its run is closed would have its tasks given back, not ended.
-            announced.cancel()
+        async with background(cancel=False) as tasks:
+            tasks.start_soon(announce_client)
+            try:
+                # Announced before any task is published: agent workers check whether the client is alive.
+                await ready.wait()
+                await self._runs.open_run(self.info)
+                self._runs.tasks.start_soon(self._runs.tidy)
+                yield self
+            finally:
+                # The error that ended the run is what the caller must see, not a failure to close the run.
+                with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
+                    info = self.counter.told(self.info)
+                    state = "finished" if self.finished and not info.cancelled_by else "cancelled"
+                    if state == "cancelled" and not info.cancelled_by:
+                        here = asked_here()
+                        info = replace(info, cancelled_by=here.by, cancelled_s=here.at_s)
+                    await self._runs.close_run(info, state=state)
+                announced.cancel()
 
     # -- publish --------------------------------------------------------------------------------------
 
@@ -385,7 +373,7 @@ class Run:
     async def _compare(self, task: RolloutSpec) -> None:
         """Publish the comparison of a group, unless it is queued or has a result."""
         if not await self._runs.bus.latest(f"rollout.{rollout_token(task.rollout_id)}"):
-            await self._runs.publish_comparison(task)
+            await self._runs.publish_once(task)
 
     def _sweep(self, record: RolloutRecord, tasks: TaskGroup) -> None:
         """Delete the journals that no rollout needs after this record."""

@@ -66,7 +66,7 @@ ABANDONED_S = 24 * 3600
 TIDIED_S = 60.0
 """How often a client that begins one run after another looks for abandoned runs. It checks every run that the
 broker remembers, which costs as much as several rollouts."""
-LATE_RUNS = 16
+LATE_RUNS = 64
 """How many of the runs that ended last are checked for records that arrived after their end."""
 
 
@@ -111,7 +111,7 @@ class Runs:
         self.alarms = Alarms()
         self._queues: set[str] = set()
         self._ranked: set[str] = set()
-        self._tidied_s: float | None = None
+        self._tidied_s = -math.inf
 
     # -- what is known of runs ------------------------------------------------------------------------
 
@@ -238,11 +238,8 @@ class Runs:
         self._note_journal(task)
         await self._enqueue(task)
 
-    async def publish_comparison(self, task: RolloutSpec) -> None:
-        """Publish the comparison of a group, unless one is queued already."""
-        await self._enqueue_once(task)
-
-    async def _enqueue_once(self, task: RolloutSpec) -> None:
+    async def publish_once(self, task: RolloutSpec) -> None:
+        """Publish a comparison, or a failed rollout again, unless it is queued already."""
         # A subject for each, by which the broker knows that it is queued already.
         subject = f"{queue_of(task)}.{task.task_index}.{task.rollout_index}"
         await self.bus.enqueue(subject, encode_spec(task), headers=tracing.headers(), once=True)
@@ -387,7 +384,7 @@ class Runs:
                 for pattern in (f"rollout.{key}", journal, f"{journal}.spent", f"{journal}.role.*"):
                     await self.bus.forget(pattern)
                 self._note_journal(task)
-                await self._enqueue_once(task)
+                await self.publish_once(task)
                 again += 1
             await self.bus.forget(f"{journal}.{FAILED_TASK}")
         return again
@@ -463,25 +460,21 @@ class Runs:
 
     async def tidy(self) -> None:
         """As `close_abandoned`, at most once in `TIDIED_S`."""
-        now_s, looked_s = clock.monotonic(), self._tidied_s
-        if looked_s is not None and now_s < looked_s + TIDIED_S:
+        if clock.monotonic() < self._tidied_s + TIDIED_S:
             return
-        self._tidied_s = now_s
+        self._tidied_s = clock.monotonic()
         # Nothing waits for it, and the next client tries again.
         with suppress(GymError):
-            await self.close_abandoned(looked_s=math.inf if looked_s is None else looked_s)
+            await self.close_abandoned()
 
-    async def close_abandoned(self, older_than_s: float = ABANDONED_S, *, looked_s: float = math.inf) -> None:
+    async def close_abandoned(self, older_than_s: float = ABANDONED_S) -> None:
         """Close the attached runs whose clients died ``older_than_s`` after they began, or later.
 
         Until then such a run can be resumed from what is stored. Records that were stored after a run was
-        closed, by a worker that was frozen or cut off at that time, are freed too. For this, the runs that
-        ended last are checked, and all runs that began since ``looked_s``, the time of the previous check.
+        closed, by a worker that was frozen or cut off at that time, are freed too, of the last `LATE_RUNS`.
         """
         known = await self.runs()
-        closed = [info for info in known if info.closed]
-        earlier, last = closed[:-LATE_RUNS], closed[-LATE_RUNS:]
-        for info in [*(info for info in earlier if info.created_s >= looked_s), *last]:
+        for info in [info for info in known if info.closed][-LATE_RUNS:]:
             if await self.bus.counts(f"rollout.{token(info.run, 'run')}.>"):
                 await self._free(info.run)
         absent: list[RunInfo] = []
@@ -495,6 +488,3 @@ class Runs:
         for info in absent:
             if not await self.answers(f"alive.client.{token(info.run, 'run')}"):
                 await self.close_run(info, state="cancelled")
-
-
-# -- the results at the broker: only the first one of each rollout counts ---------------------------------

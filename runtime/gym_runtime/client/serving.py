@@ -7,6 +7,7 @@ import socket
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 
@@ -79,16 +80,10 @@ async def serve_on(
             figures=worker.meter.figures(),
         )
 
-    async def run(ready: anyio.Event) -> None:
-        await worker.run(ready=ready.set)
-
-    async def tell(ready: anyio.Event) -> None:
-        await announce(bus, heartbeat, ready=ready.set)
-
     async with background() as tasks:
-        for work in (run, tell):
+        for work in (worker.run, partial(announce, bus, heartbeat)):
             ready = anyio.Event()
-            tasks.start_soon(work, ready)
+            tasks.start_soon(partial(work, ready=ready.set))
             await ready.wait()
         tasks.start_soon(drained_on_request, bus, heartbeat, TRAINER_DRAIN_S, leave)
         yield pool

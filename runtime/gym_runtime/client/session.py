@@ -23,9 +23,8 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replaying import executed, turns
 from gym_runtime.environment.roles import JudgedVerdict
 from gym_runtime.environment.verdict import Reply, Verdict, make_response
-from gym_runtime.errors import UNREADABLE, GymError, ResourceError, SessionLost, TaskError, leaf
+from gym_runtime.errors import UNREADABLE, GymError, ResourceError, SessionLost, TaskError
 from gym_runtime.files.rows import Numbering, expand
-from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import decode_declaration
 from gym_runtime.messages.images import Content
@@ -316,13 +315,5 @@ class Environments:
         if self._router is None:
             self._router = Router(self._runs.bus, "resource", watches=False)
             # In the group of the connection: the router outlives the session that needed it first.
-            self._runs.tasks.start_soon(self._follow_workers, self._router)
+            self._runs.tasks.start_soon(self._router.run)
         return self._router
-
-    async def _follow_workers(self, router: Router) -> None:
-        try:
-            await router.run()
-        # `except*`: the router runs in a task group, which wraps what it raises.
-        except* GymError as group:
-            # A broker that was configured before clients had sessions refuses; nothing else must end by that.
-            logger().warning("the client does not hear which workers there are", error=str(leaf(group)))

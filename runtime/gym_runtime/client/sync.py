@@ -118,13 +118,11 @@ class _Connection:
                     self.client.driver.tasks.start_soon(results.aclose)
 
     @contextmanager
-    def held(self, context: AbstractAsyncContextManager[T], *, whole: bool = False) -> Generator[T]:
+    def held(self, context: AbstractAsyncContextManager[T]) -> Generator[T]:
         """An async context as a plain one.
 
-        If it has not ended before, it ends with the connection, by an exception: its body is not over.
-
-        Args:
-            whole: then the end of the body is an error, too.
+        If it has not ended before, it ends with the connection, by an exception: its body is not over, and
+        ends with an error, too.
         """
         stack = ExitStack()
         # One task enters and leaves it.
@@ -133,7 +131,7 @@ class _Connection:
         try:
             with stack:
                 yield value
-                if whole and stack not in self._held:
+                if stack not in self._held:
                     raise ConnectionLost("the client was closed before this was complete")
         finally:
             self._held.discard(stack)
@@ -251,19 +249,13 @@ def _looped(
 def _held(
     method: Callable[Concatenate[Client, P], AbstractAsyncContextManager[T]],
     of: Callable[[_Connection, T], R],
-    *,
-    whole: bool = False,
 ) -> Callable[Concatenate[SyncClient, P], AbstractContextManager[R]]:
-    """An async context, entered and left by ``with``; ``of`` makes what blocks of what it yields.
-
-    ``whole`` as in `_Connection.held`.
-    """
+    """An async context, entered and left by ``with``; ``of`` makes what blocks of what it yields."""
 
     @contextmanager
     def hold(self: SyncClient, /, *arguments: P.args, **keywords: P.kwargs) -> Generator[R]:
         connection = self.connection()
-        held = connection.held(method(connection.client, *arguments, **keywords), whole=whole)
-        with held as value:
+        with connection.held(method(connection.client, *arguments, **keywords)) as value:
             yield of(connection, value)
 
     return _as(method, hold, f"AbstractContextManager[{of.__name__ if isinstance(of, type) else None}]")
@@ -306,7 +298,7 @@ class SyncClient:
     retry_failed = _waited(Client.retry_failed)
     control = _waited(Client.control)
     update_weights = _waited(Client.update_weights)
-    weights_paused = _held(Client.weights_paused, _nothing, whole=True)
+    weights_paused = _held(Client.weights_paused, _nothing)
     workers = _waited(Client.workers)
     status = _waited(Client.status)
 

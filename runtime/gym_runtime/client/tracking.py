@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,16 +17,13 @@ import msgspec
 from anyio import to_thread
 
 from gym_runtime.client.reward_watch import Alarms
-from gym_runtime.environment.catalogue import suggest
-from gym_runtime.errors import UsageError
 from gym_runtime.files.run_metrics import Summary
 from gym_runtime.logs import logger
 from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.stored_records import RunInfo
-
-GROUP = "gym_runtime.trackers"
+from gym_runtime.plugins import load_plugin
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,12 +100,7 @@ def load_tracker(name: str) -> MakeTracker:
     Raises:
         UsageError: there is no such tracker.
     """
-    known = entry_points(group=GROUP)
-    if name not in known.names:
-        names = sorted(known.names)
-        raise UsageError(f"there is no tracker '{name}'{suggest(name, names)}: use one of {', '.join(names)}")
-    make: MakeTracker = known[name].load()
-    return make
+    return load_plugin("trackers", name)
 
 
 async def track_rollouts(

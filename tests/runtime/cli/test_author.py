@@ -293,8 +293,7 @@ def test_a_thread_that_does_not_end_does_not_hold_the_command(tmp_path: Path) ->
     done = subprocess.run([script, "test", "polls"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "✓ polls: keeps the contract")
     assert done.stderr == (
-        "gym-runtime: ended without waiting for 1 thread, such as 'polls': start them with daemon=True, or "
-        "end them\n"
+        "gym-runtime: ended without waiting for threads (polls): start them with daemon=True, or end them\n"
     )
     assert not list(tmp_path.glob("made*"))
     ends = path.read_text().replace("threading.Event().wait", "lambda: threading.Event().wait(0.1)")

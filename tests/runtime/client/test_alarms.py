@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime import connect
+from gym_runtime import connect, plugins
 from gym_runtime.client.reward_watch import Alarms
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.alarms import Alarm
@@ -60,6 +61,7 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "METADATA").write_text("Name: hearing\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[gym_runtime.trackers]\nhearing = hearing_tracker:Told\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_entry_points", metadata.entry_points)  # that of the process is cached
 
 
 async def figures(here: RunningClient) -> list[tuple[float, list[Alarm]]]:

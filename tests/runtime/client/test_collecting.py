@@ -16,7 +16,6 @@ from gym_runtime.client.runs import ABANDONED_S
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord, encode_record
-from gym_runtime.workers.adapter import ModelSettings
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.small_system import (
     Hang,
@@ -234,7 +233,6 @@ async def test_keywords_say_how_to_sample() -> None:
 @pytest.mark.parametrize(
     ("sampling", "message"),
     [
-        ({"top_k": 5}, "openai/gpt-5 has no top_k"),
         ({"top_q": 5}, "no setting 'top_q'; did you mean 'top_"),
         ({"min_p": 3}, "'min_p': expected float <= 1"),
         ({"extra_body": {"n": 2}}, "'n' cannot be set in extra_body"),
@@ -242,7 +240,6 @@ async def test_keywords_say_how_to_sample() -> None:
 )
 async def test_what_cannot_be_sampled_is_said_before_the_first_call(sampling: Any, message: str) -> None:
     async with running_client() as here:
-        here.gym.new_runs.served = ModelSettings.parse("openai/gpt-5")
         with pytest.raises(UsageError, match=message):
             await anext(here.rollouts(1, **sampling))
         with pytest.raises(UsageError, match=message):

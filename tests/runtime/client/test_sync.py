@@ -188,7 +188,8 @@ def test_closing_ends_what_is_still_open(gym: SyncClient) -> None:
     rollouts = other.rollouts([row(n) for n in range(50)], environment=NAME)
     next(rollouts)
     other.close()
-    session.__exit__(None, None, None)
+    with pytest.raises(ConnectionLost, match="closed before this was complete"):
+        session.__exit__(None, None, None)
     with pytest.raises(UsageError, match="the client is closed"):
         list(rollouts)
 
