@@ -464,8 +464,7 @@ class Dataset:
             except BadRow as error:
                 bad += 1
                 if bad <= self._max_listed:
-                    column = error.complaint.column
-                    problems.append(f"{part.source}:{number}:{column}: {error.message}")
+                    problems.append(f"{part.source}:{number}: {error.message}")
             else:
                 yield line, row
         if bad > self._max_listed:
@@ -502,7 +501,7 @@ def open_dataset(
 
     Raises:
         UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
-            ``file:line:column: what``, for the first `MAX_LISTED`, and the number of the others.
+            ``file:line: what``, for the first `MAX_LISTED`, and the number of the others.
     """
     return Dataset(
         [given if isinstance(given, Source) else Source(str(given), environment) for given in sources],

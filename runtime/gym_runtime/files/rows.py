@@ -152,7 +152,7 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
     try:
         msgspec.json.decode(_encode(others), type=CreateParams)
     except msgspec.ValidationError as error:
-        raise UsageError(f"sampling setting {bad_value('{}', str(error)).what}") from error
+        raise UsageError(f"sampling setting {bad_value('{}', str(error))}") from error
     said = Sampling.read({name: value for name, value in sampling.items() if name in own}).overrides()
     if isinstance(others.get("reasoning"), dict) and "reasoning" in said:
         said["reasoning"] = {**others["reasoning"], **said["reasoning"]}
@@ -297,7 +297,7 @@ def _read(reader: RowReader, line: bytes, position: int) -> Row:
     try:
         return reader.read(line)
     except BadRow as error:
-        raise TaskError(f"row {position}, column {error.complaint.column}: {error.message}") from error
+        raise TaskError(f"row {position}: {error.message}") from error
 
 
 def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:
