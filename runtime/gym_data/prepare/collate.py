@@ -376,7 +376,8 @@ class Collation:
         try:
             dataset = self._stack.enter_context(
                 Dataset(
-                    [Source(str(path), wanted.module)],
+                    Source(str(path), wanted.module),
+                    prompt=None,
                     rewrite=prompt.fill if prompt else None,
                     max_listed=MAX_LISTED,
                     skip_unknown=self._recipe.skip_unknown,

@@ -60,5 +60,5 @@ def _keys(line: bytes | str, path: str) -> list[str]:
         found: Any = json.loads(line, parse_int=str)
         for key, index in _STEP.findall(path):
             found = found[key or int(index)]
-        return list(found) if isinstance(found, dict) else []
+        return list(found)
     return []

@@ -225,9 +225,10 @@ def test_a_cut_or_changed_row_is_a_row_or_a_complaint(data: st.DataObject) -> No
 
 def test_numbering_remembers_only_what_comes_again(line: Line) -> None:
     reader = RowReader("counting")
-    rows = [reader.read(line(count)) for count in range(5)]
-    numbering = Numbering(first=3, repeated={})
-    assert [numbering.number(row, 4) for row in rows] == [(3 + index, 0) for index in range(5)]
+    rows = [reader.read(line(_ng_task_index=index)) for index in (3, 1, 3, 2)]
+    numbering = Numbering(repeated={3: 2})
+    assert [numbering.number(row, 4) for row in rows] == [(3, 0), (1, 0), (3, 4), (2, 0)]
+    assert [numbering.occurrences(row) for row in rows] == [2, 1, 2, 1]
 
 
 def test_numbering_keeps_rows_apart_that_bring_an_index_and_rows_that_do_not(line: Line) -> None:
