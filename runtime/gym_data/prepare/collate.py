@@ -377,8 +377,7 @@ class Collation:
             dataset = self._stack.enter_context(
                 Dataset(
                     Source(str(path), wanted.module),
-                    prompt=None,
-                    rewrite=prompt.fill if prompt else None,
+                    prompt=prompt,
                     max_listed=MAX_LISTED,
                     skip_unknown=self._recipe.skip_unknown,
                 )

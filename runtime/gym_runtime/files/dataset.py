@@ -17,7 +17,7 @@ import tempfile
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from gym_runtime.environment.environment import LoadedEnvironment, harness
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.keys import repeated
-from gym_runtime.files.prompts import laid_on
+from gym_runtime.files.prompts import PromptTemplate, laid_on
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key
 
@@ -216,7 +216,6 @@ class Dataset:
         environment: for sources that name none.
         limit: take the first rows of each file only.
         settings: defaults of row fields, for the environments that have them.
-        rewrite: applied to each line before it is read as a row; it may raise `BadRow`.
         max_listed: bad rows that an error names one by one.
         shuffle_seed: `read` gives the rows in a random order, the same one each time; their numbers stay.
         earlier_rows: how many rows an earlier part of the run had; `earlier_digest` is of these.
@@ -224,7 +223,8 @@ class Dataset:
         skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is.
         adopt: such rows belong to the environment that their source names, if it does.
         prompt: what is laid on the rows: a file, or a benchmark's own by its name; by default the benchmark's
-            usual one, on rows without an input. None lays nothing on.
+            usual one, on rows without an input; or one that was read, for rows without an input only. None
+            lays nothing on.
 
     Attributes:
         skipped: how many rows were left out for each such name.
@@ -252,14 +252,13 @@ class Dataset:
         environment: str | None = None,
         limit: int | None = None,
         settings: Mapping[str, Any] | None = None,
-        rewrite: Callable[[bytes], bytes] | None = None,
         max_listed: int = MAX_LISTED,
         shuffle_seed: int | None = None,
         earlier_rows: int | None = None,
         declared: Mapping[str, LoadedEnvironment] | None = None,
         skip_unknown: bool = False,
         adopt: bool = False,
-        prompt: str | None = "",
+        prompt: str | PromptTemplate | None = "",
     ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
@@ -275,7 +274,7 @@ class Dataset:
         self.adopted: Counter[str] = Counter()
         self.declared = declared or {}
         self._loaded: dict[str, LoadedEnvironment] = {}
-        self._limit, self._rewrite, self._skip_unknown = limit, rewrite, skip_unknown
+        self._limit, self._skip_unknown = limit, skip_unknown
         self._max_listed, self._earlier_rows = max_listed, earlier_rows
         # Of each row: where its line begins, its size and its number, and the task's index.
         self._starts, self._sizes, self._lines = array("q"), array("i"), array("i")
@@ -333,7 +332,7 @@ class Dataset:
             part = self._parts[bisect_right(self._ends, position)]
             line = part.file.at(self._starts[position], self._sizes[position])
             try:
-                row = part.reader.read(self._rewrite(line) if self._rewrite else line, check=False)
+                row = part.reader.read(line, check=False)
             except BadRow:
                 raise UsageError(f"{part.source} changed while it was being read; start again") from None
             yield msgspec.structs.replace(row, task_index=self._tasks[position])
@@ -408,12 +407,12 @@ class Dataset:
         problems: list[str] = []
         bad = 0
         for number, start, line in part.file.lines(self._limit):
-            if self._skip_unknown and (ref := part.reader.unknown(line)):
-                self.skipped[ref] += 1
-                continue
             try:
-                row = part.reader.read(self._rewrite(line) if self._rewrite else line)
+                row = part.reader.read(line)
             except BadRow as error:
+                if self._skip_unknown and error.unknown:
+                    self.skipped[error.unknown] += 1
+                    continue
                 bad += 1
                 if bad <= self._max_listed:
                     problems.append(f"{part.source}:{number}: {error.message}")

@@ -110,13 +110,15 @@ Lay = Callable[[bytes, LoadedEnvironment, bool], bytes]
 """A row, its environment, and whether the row has an input, to the row that is run."""
 
 
-def laid_on(prompt: str = "") -> Lay:
+def laid_on(prompt: str | PromptTemplate = "") -> Lay:
     """What lays a prompt on rows: a file, or one of the benchmarks' own by its name (``nemo-gym``), which
     replaces the input that a row has; without either, a benchmark's own on rows without an input.
 
     Raises:
         UsageError: the file is no prompt.
     """
+    if isinstance(prompt, PromptTemplate):
+        return lambda line, _environment, _has_input: prompt.fill(line)
     given = read_prompt(Path(prompt)) if Path(prompt).suffix else None
     known: dict[str, PromptTemplate | None] = {}
 

@@ -73,7 +73,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class BadRow(TaskError):
-    """A row that can't be run; the message says why."""
+    """A row that can't be run; the message says why.
+
+    ``unknown``: the name in its ``agent_ref`` if there is no such environment here; else empty.
+    """
+
+    def __init__(self, message: str, *, unknown: str = "") -> None:
+        super().__init__(message)
+        self.unknown = unknown
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -156,7 +163,7 @@ class RowReader:
             raise BadRow(bad_value(line, str(error))) from None
         except UNREADABLE as error:
             raise BadRow(bad_json(line, str(error))) from None
-        environment, params, given = self._environment(line, head), _params(fields), line
+        environment, params, given = self._environment(line, head.ref), _params(fields), line
         if self._lay is not None:
             line = self._lay(line, environment, "input" in params)
             if line is not given:
@@ -187,17 +194,7 @@ class RowReader:
             adopted=isinstance(self._resolved.get(head.ref or ""), str),
         )
 
-    def unknown(self, line: bytes) -> str:
-        """The name in a row's ``agent_ref`` if there is no such environment here; else empty."""
-        try:
-            ref = _decode_head(line).ref
-        except UNREADABLE:
-            return ""
-        adopted = self._adopt and self._default is not None
-        return ref if ref and not adopted and isinstance(self._candidates(ref), str) else ""
-
-    def _environment(self, line: bytes, head: _Head) -> LoadedEnvironment:
-        ref = head.ref
+    def _environment(self, line: bytes, ref: str | None) -> LoadedEnvironment:
         if self._default is not None and self._default.guest:
             return self._default
         if not ref:
@@ -209,7 +206,7 @@ class RowReader:
         if isinstance(found, str):
             if self._default is not None and self._adopt:
                 return self._default
-            raise BadRow(found)
+            raise BadRow(found, unknown=ref)
         if len(found) == 1:
             return found[0]
         named_one = next((one for one in found if one is self._default), None)

@@ -67,7 +67,7 @@ def test_numbering_is_dense_and_by_first_appearance(given_rows: list[int], repea
 
 def test_a_task_carries_the_environment_settings(line: Line) -> None:
     (task,) = expand(
-        [line()], run="r", environment="counting", model_pool="policy", max_turns=4, return_tokens=True
+        [line()], run="r", environment="counting", model_pool="policy", max_turns=4, return_token_ids=True
     )
     assert (task.environment, task.agent, task.timeout_s) == ("counting", "tool_loop", 60.0)
     assert (task.max_turns, task.return_tokens, task.rollout_id) == (4, True, "r.0.0")
