@@ -108,21 +108,21 @@ class Progress:
 
     def _read_failures(self, path: Path, metrics: Metrics, retry_failed: bool) -> None:
         """Twice over the file: which failures are final is known only at its end."""
-        times, terminal = KeyCounts(), KeyCounts()
-        counted = KeyCounts()  # without outages
+        times = KeyCounts()
+        failed = KeyCounts()  # without outages
         for sample, _, _ in samples_of(path):
             key = sample.key
             self._attempts.put(*key, max(self._attempts.get(*key), sample.attempt))
             if sample.outcome != CANCELLED:
                 times.increase(*key)
                 if sample.fault is None or not sample.fault.outage:
-                    counted.increase(*key)
+                    failed.increase(*key)
                 if sample.terminal:
-                    terminal.put(*key, 1)
+                    failed.put(*key, MAX_FAILURES)
         # Only now: a later line may show that a failure is final.
         for key, _ in times.items():
-            failed = key in terminal or counted.get(*key) >= MAX_FAILURES
-            final = (failed and not retry_failed) or (key[0], 0) in self._compared
+            too_often = failed.get(*key) >= MAX_FAILURES and not retry_failed
+            final = too_often or (key[0], 0) in self._compared
             if key not in self.done and final:
                 self.given_up.put(*key, 1)
         for sample, _, _ in samples_of(path):

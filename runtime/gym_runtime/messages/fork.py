@@ -35,8 +35,10 @@ FIELD = "_gym_fork"
 OnDifference = Literal["fail", "go_on"]
 WHOLE_BYTES = 2**26
 """So many bytes the ids of all shared prompts have at most: an agent worker holds them whole."""
-TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-_OURS = (*TOKEN_FIELDS, "routed_experts", "routed_experts_start", "weight_versions", "token_segment")
+_OURS = (
+    *("prompt_token_ids", "generation_token_ids", "generation_log_probs", "weight_versions"),
+    *("routed_experts", "routed_experts_start", "token_segment"),
+)
 
 
 class ForkTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

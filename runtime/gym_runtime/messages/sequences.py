@@ -36,6 +36,7 @@ from gym_runtime.messages.call_tokens import (
 from gym_runtime.messages.fork import item_tokens
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.routed_experts import ROUTED_BYTES, Experts, Rows
+from gym_runtime.messages.transcripts import decode_output
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,17 +61,12 @@ class _Gym(msgspec.Struct, frozen=True):
         return self.fork.items if self.fork is not None and (self.fork.changed or not shared) else 0
 
 
-class _Output(msgspec.Struct, frozen=True):
-    output: list[Raw] = []
-
-
 class _Row(msgspec.Struct, frozen=True):
     response: Raw = NULL
     gym: _Gym = msgspec.field(name="_gym", default=_Gym())
 
 
 _decode = msgspec.json.Decoder(_Row).decode
-_decode_output = msgspec.json.Decoder[_Output | None](_Output | None).decode
 NAN = pack_logprobs([math.nan])
 PROMPT_BYTES = 2**28
 """Of all sequences of a rollout. A few bytes of a row can say that a call repeats a megabyte of ids."""
@@ -250,7 +246,7 @@ def token_sequences(
     """
     try:
         found = _decode(row)
-        output = _decode_output(found.response)
+        output = decode_output(found.response)
         read = [item_tokens(item) for item in output.output] if output is not None else []
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
