@@ -223,8 +223,8 @@ class Dataset:
         skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is.
         adopt: such rows belong to the environment that their source names, if it does.
         prompt: what is laid on the rows: a file, or a benchmark's own by its name; by default the benchmark's
-            usual one, on rows without an input; or one that was read, for rows without an input only. None
-            lays nothing on.
+            usual one, on rows without an input. A `PromptTemplate` refuses rows that have one. None lays
+            nothing on.
 
     Attributes:
         skipped: how many rows were left out for each such name.
